@@ -87,16 +87,16 @@ func (e export) Buffer(ctx context.Context, n int) (nbd.Buffer, error) {
 	return b, nil
 }
 
-// WriteAt implements nbd.Export.
-func (e export) WriteAt(ctx context.Context, b nbd.Buffer, off int64, fua bool) error {
+// Write implements nbd.Export.
+func (e export) Write(ctx context.Context, b nbd.Buffer, off int64, fua bool, done func(error)) {
 	begun, n := time.Now(), int64(len(b.Bytes()))
-	return errno(e.write.done(begun, n, e.v.WriteBuffer(ctx, b.(*replica.Buffer), off, fua)))
+	e.v.StartWrite(ctx, b.(*replica.Buffer), off, fua, func(err error) { done(errno(e.write.done(begun, n, err))) })
 }
 
 // Flush implements nbd.Export.
-func (e export) Flush(ctx context.Context) error {
+func (e export) Flush(ctx context.Context, done func(error)) {
 	begun := time.Now()
-	return errno(e.flush.done(begun, 0, e.v.Flush(ctx)))
+	e.v.StartFlush(ctx, func(err error) { done(errno(e.flush.done(begun, 0, err))) })
 }
 
 // Trim implements nbd.Export.

@@ -1,6 +1,9 @@
 package nbd
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // A budget bounds the requests of a connection that are under way, and their bytes: from
 // when a header has been read until the reply has been written. The connection's reader
@@ -9,6 +12,7 @@ type budget struct {
 	mu              sync.Mutex
 	freed           sync.Cond
 	requests, bytes int // what is left
+	underway        int // requests
 }
 
 func newBudget(requests, bytes int) *budget {
@@ -25,13 +29,36 @@ func (b *budget) take(bytes int) {
 		b.freed.Wait()
 	}
 	b.requests--
+	b.underway++
 	b.bytes -= bytes
+}
+
+// alone says that one request is under way.
+func (b *budget) alone() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.underway == 1
+}
+
+// wait waits until none is under way, or ctx has ended.
+func (b *budget) wait(ctx context.Context) {
+	defer context.AfterFunc(ctx, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.freed.Broadcast()
+	})()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.underway > 0 && ctx.Err() == nil {
+		b.freed.Wait()
+	}
 }
 
 func (b *budget) give(requests, bytes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.requests += requests
+	b.underway -= requests
 	b.bytes += bytes
 	b.freed.Signal()
 }

@@ -52,7 +52,8 @@ type session struct {
 
 // serve talks to the client until one of them ends it, and says why it ended.
 func (c *conn) serve(ctx context.Context, began func(Client, Info)) error {
-	h := handshake{config: c.config, conn: c.raw, in: bufio.NewReaderSize(c.raw, 16<<10),
+	raw := newDirect(c.raw)
+	h := handshake{config: c.config, conn: raw, in: bufio.NewReaderSize(raw, 16<<10),
 		client: Client{Addr: c.raw.RemoteAddr()}}
 	limited, cancel := context.WithTimeout(ctx, c.config.HandshakeTime)
 	err := h.run(limited)
@@ -70,6 +71,9 @@ func (c *conn) serve(ctx context.Context, began func(Client, Info)) error {
 
 	out := &replies{failed: c.end}
 	out.write = func(b []byte) error { return c.write(h.conn, b) }
+	if d, ok := h.conn.(*direct); ok { // and not TLS
+		out.now = d.atOnce
+	}
 	s := &session{conn: c, in: h.in, budget: newBudget(c.config.MaxRequests, c.config.MaxBytes), jobs: make(chan job)}
 	out.budget = s.budget
 	s.handler = handler{export: h.export, out: out, stats: c.stats, limits: limits{size: h.info.Size,
@@ -93,6 +97,7 @@ func (c *conn) serve(ctx context.Context, began func(Client, Info)) error {
 	}
 	close(s.jobs)
 	s.workers.Wait()
+	s.budget.wait(ctx)
 	if cause := context.Cause(ctx); cause != nil && err == nil {
 		err = cause
 	}
@@ -151,7 +156,7 @@ func (s *session) readPayload(ctx context.Context, r request, refused error) err
 		return violation(fmt.Sprintf("a WRITE of %d bytes; at most %d", r.length, MaxPayload))
 	}
 	left := int(r.length)
-	w := newWrite(r)
+	w := s.newWrite(r)
 	for refused == nil && left > 0 {
 		var b Buffer
 		if b, refused = s.export.Buffer(ctx, left); refused != nil {
@@ -204,6 +209,10 @@ func (s *session) fill(p []byte) error {
 
 // begin gives a job to a goroutine that waits for one, or to a new one.
 func (s *session) begin(ctx context.Context, j job) {
+	if j.short() {
+		s.handle(ctx, j)
+		return
+	}
 	if s.started < s.config.MaxRequests {
 		select {
 		case s.jobs <- j:

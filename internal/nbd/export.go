@@ -24,10 +24,13 @@ import (
 //
 // The server tells all clients that they may use several connections (CAN_MULTI_CONN).
 // Therefore:
-//   - what a WriteAt, Trim or WriteZeroes that returned nil has written, every later ReadAt of
+//   - what a Write, Trim or WriteZeroes that ended with nil has written, every later ReadAt of
 //     any connection reads, wherever the connection ends;
-//   - a Flush that returned nil has made durable all that had returned nil before the Flush
-//     began, of all connections. A write with fua is durable when it returns nil.
+//   - a Flush that ended with nil has made durable all that had ended with nil before the Flush
+//     began, of all connections. A write with fua is durable when it ends with nil.
+//
+// Write and Flush do not wait: they call done once, with how they have ended, perhaps before they return. Any
+// goroutine may call it; it waits for nothing.
 //
 // Writes that overlap while both are under way may take effect in either order, in each part
 // of a request apart.
@@ -43,12 +46,12 @@ type Export interface {
 	ReadAt(ctx context.Context, p []byte, off int64) error
 	// Buffer returns memory for the next bytes of a write that has n more: at least one and
 	// at most n bytes, in whole blocks of MinBlock. The server reads the socket straight into
-	// it. A write that gets less than n becomes several WriteAt. Buffer waits for memory.
+	// it. A write that gets less than n becomes several Writes. Buffer waits for memory.
 	Buffer(ctx context.Context, n int) (Buffer, error)
-	// WriteAt writes all bytes of b. It takes the buffer, also when it fails.
-	WriteAt(ctx context.Context, b Buffer, off int64, fua bool) error
+	// Write writes all bytes of b. It takes the buffer, also when it fails.
+	Write(ctx context.Context, b Buffer, off int64, fua bool, done func(error))
 	// Flush makes durable what is described above.
-	Flush(ctx context.Context) error
+	Flush(ctx context.Context, done func(error))
 	// Trim says that the range is not needed. What it reads as is not defined.
 	Trim(ctx context.Context, off, n int64, fua bool) error
 	// WriteZeroes makes the range read as zeros.
@@ -58,7 +61,7 @@ type Export interface {
 	Extents(ctx context.Context, off, n int64, limit int) ([]Extent, error)
 }
 
-// A Buffer is memory of an Export. It is given to WriteAt or released, once.
+// A Buffer is memory of an Export. It is given to Write or released, once.
 type Buffer interface {
 	Bytes() []byte
 	Release()

@@ -107,7 +107,15 @@ func (m *memory) change(off, n int64, fua, used bool, f func(p []byte)) {
 	}
 }
 
-func (m *memory) WriteAt(ctx context.Context, b Buffer, off int64, fua bool) error {
+func (m *memory) Write(ctx context.Context, b Buffer, off int64, fua bool, done func(error)) {
+	if m.before == nil {
+		done(m.write(ctx, b, off, fua))
+		return
+	}
+	go func() { done(m.write(ctx, b, off, fua)) }()
+}
+
+func (m *memory) write(ctx context.Context, b Buffer, off int64, fua bool) error {
 	defer b.Release()
 	if err := m.call(ctx, "write"); err != nil {
 		return err
@@ -117,7 +125,11 @@ func (m *memory) WriteAt(ctx context.Context, b Buffer, off int64, fua bool) err
 	return nil
 }
 
-func (m *memory) Flush(ctx context.Context) error {
+func (m *memory) Flush(ctx context.Context, done func(error)) {
+	go func() { done(m.flush(ctx)) }()
+}
+
+func (m *memory) flush(ctx context.Context) error {
 	if err := m.call(ctx, "flush"); err != nil {
 		return err
 	}

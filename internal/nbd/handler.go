@@ -29,13 +29,18 @@ type write struct {
 	mu     sync.Mutex
 	pieces int // still to end, the last one included from the beginning
 	err    error
+	of     *handler
+	done   func(error) // endPiece
 }
 
 var writes = sync.Pool{New: func() any { return new(write) }}
 
-func newWrite(r request) *write {
+func (h *handler) newWrite(r request) *write {
 	w := writes.Get().(*write)
-	w.request, w.pieces, w.err = r, 1, nil
+	w.request, w.pieces, w.err, w.of = r, 1, nil, h
+	if w.done == nil {
+		w.done = func(err error) { w.of.endPiece(w, err) }
+	}
 	return w
 }
 
@@ -46,13 +51,21 @@ func (w *write) add() {
 	w.mu.Unlock()
 }
 
+// short says that a job is not worth another goroutine: the export begins it without waiting, or there is nothing to do.
+func (j *job) short() bool {
+	return j.refused != nil || j.cmd == cmdFlush || j.buffer != nil && len(j.buffer.Bytes()) <= maxShort
+}
+
+// maxShort is how many bytes of a write are given to the export before the next request is read.
+const maxShort = 64 << 10
+
 func (h *handler) handle(ctx context.Context, j job) {
 	r, at, n := j.request, int64(j.offset), int64(j.length)
 	fua := r.flags&flagFUA != 0
 	var err error
 	switch {
 	case j.buffer != nil:
-		h.endPiece(j.write, h.export.WriteAt(ctx, j.buffer, j.at, fua))
+		h.export.Write(ctx, j.buffer, j.at, fua, j.write.done)
 		return
 	case j.write != nil:
 		h.endPiece(j.write, j.refused)
@@ -60,7 +73,8 @@ func (h *handler) handle(ctx context.Context, j job) {
 	case j.refused != nil:
 		err = j.refused
 	case r.cmd == cmdFlush:
-		err = h.export.Flush(ctx)
+		h.export.Flush(ctx, func(err error) { h.reply(r, err) })
+		return
 	case n == 0: // there is nothing to do
 	case r.cmd == cmdRead:
 		b := newReadBuffer(int(n))
@@ -82,10 +96,11 @@ func (h *handler) handle(ctx context.Context, j job) {
 		}
 		var extents []Extent
 		if extents, err = h.export.Extents(ctx, at, n, limit); err == nil {
+			h.stats.requests.Add(1) // before the client can know
 			if h.out.extents(r, extents) {
-				h.stats.requests.Add(1)
 				return
 			}
+			h.stats.requests.Add(-1)
 			err = fmt.Errorf("the export knows no extent at %d", at)
 		}
 	}

@@ -44,10 +44,11 @@ type batch struct {
 	requests, bytes int
 }
 
-// Replies are what goes to the client. Whichever goroutine adds a reply while none is being
-// written writes it, and all that others add meanwhile.
+// Replies are what goes to the client. Whoever adds one while none is being written writes it, and all that
+// others add meanwhile; but for a status, whose goroutine is not held up: that writes only what the client takes at once.
 type replies struct {
 	write  func([]byte) error // all of it
+	now    func([]byte) int   // what does not take waiting; nil: there is no such thing
 	failed func(error)        // the first error of write; nothing is written after it
 	budget *budget
 
@@ -61,7 +62,7 @@ type replies struct {
 func (o *replies) status(r request, structured bool, e Errno, text string) {
 	o.mu.Lock()
 	o.next.small = appendStatus(o.next.small, structured, r, e, text)
-	o.send(r)
+	o.send(r, false)
 }
 
 // extents replies to a BLOCK_STATUS. It reports false if there is none to reply with.
@@ -73,7 +74,7 @@ func (o *replies) extents(r request, extents []Extent) bool {
 		o.mu.Unlock()
 		return false
 	}
-	o.send(r)
+	o.send(r, true)
 	return true
 }
 
@@ -82,18 +83,40 @@ func (o *replies) data(r request, structured bool, b *readBuffer) {
 	b.head(structured, r)
 	o.mu.Lock()
 	o.next.data = append(o.next.data, b)
-	o.send(r)
+	o.send(r, true)
 }
 
-// send unlocks o.mu, after what there is has been written, by this goroutine or another.
-func (o *replies) send(r request) {
+// send unlocks o.mu. What there is is written by this goroutine, if it may wait for the client, or another.
+func (o *replies) send(r request, waits bool) {
 	o.next.requests++
 	o.next.bytes += r.weight()
 	if o.writing {
 		o.mu.Unlock()
 		return
 	}
+	if o.now != nil && !o.broken && len(o.next.data) == 0 && o.budget.alone() {
+		if n := o.now(o.next.small); n < len(o.next.small) {
+			o.next.small = append(o.next.small[:0], o.next.small[n:]...)
+		} else {
+			o.next.small = o.next.small[:0]
+			o.budget.give(o.next.requests, o.next.bytes)
+			o.next.requests, o.next.bytes = 0, 0
+			o.mu.Unlock()
+			return
+		}
+	}
 	o.writing = true
+	o.mu.Unlock()
+	if waits {
+		o.run()
+	} else {
+		go o.run()
+	}
+}
+
+// run writes until there is nothing to be written.
+func (o *replies) run() {
+	o.mu.Lock()
 	for o.next.requests > 0 {
 		now, broken := o.next, o.broken
 		o.next, o.spare = o.spare, batch{}
@@ -113,11 +136,11 @@ func (o *replies) send(r request) {
 		if err != nil {
 			o.failed(err)
 		}
-		o.budget.give(now.requests, now.bytes)
 
 		o.mu.Lock()
 		o.broken = broken || err != nil
 		o.spare = batch{small: now.small[:0], data: now.data[:0]}
+		o.budget.give(now.requests, now.bytes)
 	}
 	o.writing = false
 	o.mu.Unlock()

@@ -92,13 +92,13 @@ func TestBadCopy(t *testing.T) {
 		}, wal.ErrDamaged, "cannot be used any more"},
 		{"another volume's copy", func() {
 			other := r.volumeDir(bad) + ".other"
-			d, err := openDisk(other, 0x0666, 8<<20, 1, func(uint64, error) {})
+			d, err := openDisk(other, 0x0666, 8<<20, 1, 0, func(uint64, error) {})
 			r.must(err)
 			r.must(errors.Join(d.close(), os.RemoveAll(r.volumeDir(bad)), os.Rename(other, r.volumeDir(bad))))
 		}, store.ErrForeign, "of 666, and not of 123"},
 		{"another volume's log", func() {
 			other := r.volumeDir(bad) + ".other"
-			d, err := openDisk(other, 0x0666, 8<<20, 1, func(uint64, error) {})
+			d, err := openDisk(other, 0x0666, 8<<20, 1, 0, func(uint64, error) {})
 			r.must(err)
 			own := filepath.Join(r.volumeDir(bad), "log")
 			r.must(errors.Join(d.close(), os.RemoveAll(own), os.Rename(filepath.Join(other, "log"), own)))

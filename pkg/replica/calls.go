@@ -2,6 +2,7 @@ package replica
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"slices"
 )
@@ -15,15 +16,20 @@ var (
 
 // A call is a request at the primary. Its fields are the loop's.
 type call struct {
-	try  func() bool // whether it is taken, or done; false: it has to wait. Called in the loop.
-	done chan error
-	gone bool // its caller has given it up
+	try    func() bool     // whether it is taken, or done; false: it has to wait. Called in the loop.
+	finish func(err error) // ends it, once. It does not wait for anything
+	gone   bool            // its caller has given it up
+	ctx    context.Context // nil: gone says when it has ended; or it is not tried any more once that has ended
 }
 
-func newCall() *call { return &call{done: make(chan error, 1)} }
-
-// finish ends a call, once.
-func (c *call) finish(err error) { c.done <- err }
+// ended says that a call is not to be tried any more.
+func (c *call) ended() bool {
+	if c.ctx != nil && c.ctx.Err() != nil {
+		c.finish(c.ctx.Err())
+		return true
+	}
+	return c.gone
+}
 
 type pendingWrite struct {
 	index uint64
@@ -53,7 +59,7 @@ func (c *calls) retry() bool {
 	list := c.waiting
 	c.waiting = nil
 	for _, x := range list {
-		if !x.gone {
+		if !x.ended() {
 			c.take(x)
 		}
 	}

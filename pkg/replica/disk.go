@@ -21,7 +21,7 @@ const maxPiece = 1 << 20
 const maxHole = 1 << 30
 
 // logDelay is how long entries of the log wait for more: none waits for their sync but a flush, which hurries it.
-const logDelay = 5 * time.Millisecond
+const logDelay = 20 * time.Millisecond
 
 // disk is a volume on this host's disk: the log, and the store behind it, which a goroutine of its own
 // writes to in the order of the calls. Its methods are called in the loop, but for those of log and store.
@@ -52,7 +52,7 @@ type change struct {
 }
 
 // openDisk opens what this host has of a volume. synced is called by another goroutine.
-func openDisk(dir string, volume uint64, size int64, step uint64, synced func(seq uint64, err error)) (*disk, error) {
+func openDisk(dir string, volume uint64, size int64, step uint64, delay time.Duration, synced func(seq uint64, err error)) (*disk, error) {
 	if err := durable.MkdirAll(dir); err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func openDisk(dir string, volume uint64, size int64, step uint64, synced func(se
 	if err != nil {
 		return nil, err
 	}
-	l, err := wal.Open(filepath.Join(dir, "log"), volume, wal.Options{Synced: synced, Delay: logDelay})
+	l, err := wal.Open(filepath.Join(dir, "log"), volume, wal.Options{Synced: synced, Delay: delay})
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -111,6 +111,10 @@ func (d *disk) job(f func() error, then func()) {
 
 // persist has a change become durable, when the store is synced if that has to come before.
 func (d *disk) persist(c change) {
+	if _, ok := c.Change.(core.Append); ok && len(d.held) == 0 {
+		d.log.Persist(c.Persist, c.entry)
+		return
+	}
 	d.held = append(d.held, c)
 	d.release()
 }

@@ -23,11 +23,14 @@ func newMailbox(inline bool, after func()) *mailbox {
 // post has f carried out. After close it is not. It does not wait for others; inline, it may carry out f and what others
 // post until it has begun, as if the caller were the loop, and so spares the way to another goroutine and back. What comes
 // meanwhile is left to run: a caller is not held up by others.
-func (m *mailbox) post(f func()) {
+func (m *mailbox) post(f func()) { m.offer(f) }
+
+// offer is post that says whether f is carried out.
+func (m *mailbox) offer(f func()) bool {
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
-		return
+		return false
 	}
 	m.posted = append(m.posted, f)
 	mine := !m.busy
@@ -36,6 +39,7 @@ func (m *mailbox) post(f func()) {
 	if mine && (!m.inline || m.batch()) {
 		m.wake <- struct{}{}
 	}
+	return true
 }
 
 // batch carries out what is posted by now, and says whether run has to go on.

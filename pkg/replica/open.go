@@ -83,7 +83,7 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 		return nil, err
 	}
 	var err error
-	l.disk, err = openDisk(volumeDir(cfg.Dir, s.Volume.ID), s.Volume.ID, s.Volume.Size, max(keep/4, 1),
+	l.disk, err = openDisk(volumeDir(cfg.Dir, s.Volume.ID), s.Volume.ID, s.Volume.Size, max(keep/4, 1), cfg.logDelay,
 		func(seq uint64, err error) { l.post(func() { l.synced(seq, err) }) })
 	if err != nil {
 		return nil, fmt.Errorf("volume %s: %w", s.Volume.Name, err)
@@ -123,7 +123,10 @@ func (v *Volume) close() error {
 	l := v.loop
 	l.cancel()
 	begun := make(chan struct{})
-	l.post(func() { close(begun) })
+	l.post(func() {
+		l.calls.end()
+		close(begun)
+	})
 	<-begun
 	l.follow.receiving.Wait() // no other receive begins, and what has landed was posted
 	l.mailbox.close()

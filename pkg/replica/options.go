@@ -49,6 +49,8 @@ type Options struct {
 	// Keep is how many entries the log keeps for members that return, and Limit with how many it takes no
 	// more. Default: one for each MiB of the volume, from 1024 to 16384; and 4 times as many.
 	Keep, Limit uint64
+
+	logDelay time.Duration // how long entries of the log wait for more; default logDelay
 }
 
 // Fast returns the times for hosts and networks without long pauses.
@@ -60,6 +62,7 @@ func (o Options) withDefaults() Options {
 	o.Beat = cmp.Or(o.Beat, o.Lease/5)
 	o.Ring = cmp.Or(o.Ring, 64<<20)
 	o.Memory = cmp.Or(o.Memory, 64<<20)
+	o.logDelay = cmp.Or(o.logDelay, logDelay)
 	return o
 }
 

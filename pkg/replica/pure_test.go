@@ -2,6 +2,7 @@ package replica
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"math/rand/v2"
 	"testing"
@@ -139,15 +140,20 @@ func TestExtents(t *testing.T) {
 // TestCalls: writes end with the acknowledgement that covers them, and all end with the primary.
 func TestCalls(t *testing.T) {
 	c := newCalls()
-	x := map[uint64]*call{}
+	x, done := map[uint64]*call{}, map[*call][]error{}
+	newCall := func() *call {
+		y := &call{}
+		y.finish = func(err error) { done[y] = append(done[y], err) }
+		return y
+	}
 	for _, i := range []uint64{3, 5, 4, 6} {
 		x[i] = newCall()
 		c.written(x[i], i)
 	}
 	c.ack(4)
 	for i, want := range map[uint64]int{3: 1, 4: 1, 5: 0, 6: 0} {
-		if len(x[i].done) != want {
-			t.Errorf("write %d after the acknowledgement of 4: %d", i, len(x[i].done))
+		if len(done[x[i]]) != want {
+			t.Errorf("write %d after the acknowledgement of 4: %d", i, len(done[x[i]]))
 		}
 	}
 	flush, open := newCall(), false
@@ -159,10 +165,18 @@ func TestCalls(t *testing.T) {
 	if open = true; !c.retry() || len(c.flushes) != 1 {
 		t.Error("a flush still waits")
 	}
+	gone := newCall()
+	ctx, cancel := context.WithCancel(t.Context())
+	gone.try, gone.ctx = func() bool { return false }, ctx
+	c.take(gone)
+	cancel()
+	if c.retry(); len(done[gone]) != 1 || !errors.Is(done[gone][0], context.Canceled) || len(c.waiting) != 0 {
+		t.Errorf("whose caller has gone: %v, %d wait", done[gone], len(c.waiting))
+	}
 	c.end()
 	for _, y := range []*call{x[5], x[6], flush} {
-		if err := <-y.done; !errors.Is(err, errAgain) {
-			t.Errorf("ended with %v", err)
+		if len(done[y]) != 1 || !errors.Is(done[y][0], errAgain) {
+			t.Errorf("ended with %v", done[y])
 		}
 	}
 }

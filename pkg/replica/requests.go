@@ -11,19 +11,12 @@ import (
 
 // do has a call be tried in the loop, until it is done or ctx ends.
 func (l *loop) do(ctx context.Context, try func(c *call) bool) error {
-	c := newCall()
+	done := make(chan error, 1)
+	c := &call{finish: func(err error) { done <- err }}
 	c.try = func() bool { return try(c) }
-	l.post(func() {
-		switch {
-		case c.gone:
-		case l.failure != nil || l.node.Status(now()).State < core.Fencing:
-			c.finish(errAgain)
-		default:
-			l.calls.take(c)
-		}
-	})
+	l.post(func() { l.take(c) })
 	select {
-	case err := <-c.done:
+	case err := <-done:
 		return err
 	case <-ctx.Done():
 		l.abandon(c)
@@ -31,6 +24,27 @@ func (l *loop) do(ctx context.Context, try func(c *call) bool) error {
 	case <-l.ctx.Done():
 		l.abandon(c)
 		return errAgain
+	}
+}
+
+// start is do for callers that do not wait: then is called when the call is done, often by the loop, which it does not hold
+// up. If ctx ends before the call was taken it is dropped some time; one that was taken is done.
+func (l *loop) start(ctx context.Context, try func(c *call) bool, then func(err error)) {
+	c := &call{finish: then, ctx: ctx}
+	c.try = func() bool { return try(c) }
+	if !l.offer(func() { l.take(c) }) {
+		then(errAgain)
+	}
+}
+
+// take tries a call, if this node may serve it.
+func (l *loop) take(c *call) {
+	switch {
+	case c.gone:
+	case l.ctx.Err() != nil || l.node.State() < core.Fencing:
+		c.finish(errAgain)
+	default:
+		l.calls.take(c)
 	}
 }
 
@@ -47,34 +61,41 @@ func (l *loop) abandon(c *call) {
 	}
 }
 
-// writeEntry writes an entry, whose data lies in the buffer. Its version is not known yet. What is in the
+// writing writes an entry, whose data lies in the buffer. Its version is not known yet. What is in the
 // log already is not written once more.
-func (l *loop) writeEntry(ctx context.Context, e wal.Entry, buf *Buffer, floor uint64, durable bool) error {
-	return l.do(ctx, func(c *call) bool {
+func (l *loop) writing(r *request) func(c *call) bool {
+	return func(c *call) bool {
+		e := &r.entry
 		index, ok := l.content.requests[requestID{e.Session, e.Seq}]
 		if !ok {
-			if floor < l.content.tail {
+			if r.floor < l.content.tail {
 				c.finish(errPast)
 				return true
 			}
 			if e.Version, ok = l.node.Write(); !ok {
 				return false
 			}
-			l.content.arrive(item{Entry: e, buf: buf.retain()})
+			l.content.arrive(item{Entry: *e, buf: r.buf.retain()})
 			index = e.Version.Index
 		}
-		if !durable {
+		if !r.durable {
 			l.calls.written(c, index)
 			return true
 		}
 		c.try = func() bool { return l.beginFlush(c) }
 		return c.try()
-	})
+	}
 }
 
-// flush makes durable what was written before.
-func (l *loop) flush(ctx context.Context) error { return l.do(ctx, l.beginFlush) }
+// trying is how a change or a flush is tried.
+func (l *loop) trying(r *request) func(c *call) bool {
+	if r.op == opFlush {
+		return l.beginFlush
+	}
+	return l.writing(r)
+}
 
+// beginFlush makes durable what was written before.
 func (l *loop) beginFlush(c *call) bool {
 	return l.calls.flushing(c, func(id uint64) bool { return l.node.Flush(id, now()) })
 }

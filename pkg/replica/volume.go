@@ -99,7 +99,21 @@ func (v *Volume) WriteBuffer(ctx context.Context, b *Buffer, off int64, durable 
 	if err := v.check(off, int64(len(b.data))); err != nil || len(b.data) == 0 {
 		return err
 	}
-	return v.change(ctx, wal.Data, off, int64(len(b.data)), b, durable)
+	return v.do(ctx, v.changing(wal.Data, off, int64(len(b.data)), b, durable))
+}
+
+// StartWrite is WriteBuffer that does not wait: done is called once, by any goroutine, maybe before StartWrite returns. It is not
+// to wait for anything.
+func (v *Volume) StartWrite(ctx context.Context, b *Buffer, off int64, durable bool, done func(error)) {
+	if err := v.check(off, int64(len(b.data))); err != nil || len(b.data) == 0 {
+		b.Release()
+		done(err)
+		return
+	}
+	v.start(ctx, v.changing(wal.Data, off, int64(len(b.data)), b, durable), func(err error) {
+		b.Release()
+		done(err)
+	})
 }
 
 // WriteAt is WriteBuffer for bytes that lie elsewhere. More than MaxEntry bytes are not written at once, but
@@ -141,21 +155,27 @@ func (v *Volume) clear(ctx context.Context, kind wal.Kind, off, n int64, durable
 		return err
 	}
 	defer b.Release()
-	return v.change(ctx, kind, off, n, b, durable)
+	return v.do(ctx, v.changing(kind, off, n, b, durable))
 }
 
-func (v *Volume) change(ctx context.Context, kind wal.Kind, off, n int64, b *Buffer, durable bool) error {
+// changing is a request that changes a range.
+func (v *Volume) changing(kind wal.Kind, off, n int64, b *Buffer, durable bool) *request {
 	r := &request{op: opChange, off: off, n: n, durable: durable, buf: b, floor: v.floor.Load()}
 	r.entry = wal.Entry{Kind: kind, Offset: off, Length: n, Session: v.session, Seq: v.seq.Add(1)}
 	if kind == wal.Data {
 		r.entry.Data = b.data
 		r.entry.AppendHeader(b.slot.Bytes()[:0]) // computes the CRC here, and not in the loop
 	}
-	return v.do(ctx, r)
+	return r
 }
 
 // Flush returns when all writes that were done before are on the disks of all acting members.
 func (v *Volume) Flush(ctx context.Context) error { return v.do(ctx, &request{op: opFlush}) }
+
+// StartFlush is Flush that does not wait. done is as that of StartWrite.
+func (v *Volume) StartFlush(ctx context.Context, done func(error)) {
+	v.start(ctx, &request{op: opFlush}, done)
+}
 
 // Extents describes a range, or its first part: at most limit extents.
 func (v *Volume) Extents(ctx context.Context, off, n int64, limit int) ([]Extent, error) {
@@ -193,35 +213,64 @@ type request struct {
 // retryTime is after how long a request is made again, if nothing has changed.
 const retryTime = 20 * time.Millisecond
 
+// do makes a request until it is done.
 func (v *Volume) do(ctx context.Context, r *request) error {
-	for {
-		to := v.route.Load()
-		err := errAgain
-		switch {
-		case to.here:
-			r.tries++
-			err = v.here(ctx, r)
-		case to.primary.ID != 0:
-			err = v.forward(ctx, to, r)
+	to := v.route.Load()
+	return v.again(ctx, to, r, v.once(ctx, to, r))
+}
+
+// start is do that does not wait, for a change or a flush.
+func (v *Volume) start(ctx context.Context, r *request, done func(error)) {
+	to := v.route.Load()
+	if !to.here {
+		go func() { done(v.do(ctx, r)) }()
+		return
+	}
+	r.tries++
+	v.loop.start(ctx, v.loop.trying(r), func(err error) {
+		if err == nil {
+			done(nil)
+			return
 		}
+		go func() { done(v.again(ctx, to, r, err)) }()
+	})
+}
+
+// once makes a request at the primary that is known.
+func (v *Volume) once(ctx context.Context, to *route, r *request) error {
+	switch {
+	case to.here:
+		r.tries++
+		return v.here(ctx, r)
+	case to.primary.ID != 0:
+		return v.forward(ctx, to, r)
+	}
+	return errAgain
+}
+
+// again makes a request again, which has ended with err, until it is done.
+func (v *Volume) again(ctx context.Context, to *route, r *request, err error) error {
+	for {
 		switch {
 		case errors.Is(err, errPast) && r.tries == 1: // it was not made before
 			r.floor, r.tries = v.floor.Load(), 0
-			continue
 		case errors.Is(err, errPast):
 			return fmt.Errorf("%w: %d bytes at %d of volume %s: the primary has changed, and its log does not go back far enough; write it again if nothing else has written there",
 				ErrUnknown, r.n, r.off, v.info.Name)
 		case !errors.Is(err, errAgain):
 			return err
+		default:
+			select {
+			case <-to.ctx.Done():
+			case <-time.After(retryTime):
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-v.closed:
+				return fmt.Errorf("%w: %s", ErrClosed, v.info.Name)
+			}
 		}
-		select {
-		case <-to.ctx.Done():
-		case <-time.After(retryTime):
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-v.closed:
-			return fmt.Errorf("%w: %s", ErrClosed, v.info.Name)
-		}
+		to = v.route.Load()
+		err = v.once(ctx, to, r)
 	}
 }
 
@@ -230,10 +279,8 @@ func (v *Volume) here(ctx context.Context, r *request) (err error) {
 	switch r.op {
 	case opRead:
 		return v.loop.readAt(ctx, r.read, r.off)
-	case opChange:
-		return v.loop.writeEntry(ctx, r.entry, r.buf, r.floor, r.durable)
-	case opFlush:
-		return v.loop.flush(ctx)
+	case opChange, opFlush:
+		return v.loop.do(ctx, v.loop.trying(r))
 	}
 	r.extents, err = v.loop.extents(ctx, r.off, r.n, r.limit)
 	return err
@@ -253,8 +300,9 @@ func (v *Volume) told(s core.Status, failure error) {
 		v.hosts.Store(&up)
 	}
 	if was == nil || was.primary != to.primary || was.here != to.here {
-		to.ctx, to.cancel = context.WithCancel(context.Background())
-		v.route.Store(&to)
+		next := to // the usual case allocates nothing
+		next.ctx, next.cancel = context.WithCancel(context.Background())
+		v.route.Store(&next)
 		if was != nil {
 			was.cancel()
 		}

@@ -64,3 +64,46 @@ func TestOpened(t *testing.T) {
 		t.Errorf("another one: %v", err)
 	}
 }
+
+// TestSyncs: a write with a flush after it is one sync of the log at each host, and none of the store; so is a write that is durable.
+// What no flush waits for is none.
+func TestSyncs(t *testing.T) {
+	o := steady()
+	o.logDelay = time.Hour
+	r := newRig(t, 3, 2, 8<<20, o)
+	r.acting(3)
+	v := r.volume(r.primary())
+	r.must(v.WriteAt(r.ctx(), fillBlock(0), 0, true))
+	counts := func() (all []uint64) {
+		for i := 1; i <= 3; i++ {
+			s := r.volume(i).loop.disk.log.Stats()
+			all = append(all, s.Syncs, uint64(s.Segments))
+		}
+		return all
+	}
+	const rounds = 70 // twice as many as are hurried at once
+	for name, write := range map[string]func(i int) error{
+		"flush":   func(i int) error { return errors.Join(v.WriteAt(r.ctx(), fillBlock(i), 0, false), v.Flush(r.ctx())) },
+		"durable": func(i int) error { return v.WriteAt(r.ctx(), fillBlock(i), 0, true) },
+	} {
+		var before []uint64
+		for epoch := uint64(0); epoch != v.Status().Map.Epoch; { // a change of the map is synced, too
+			epoch, before = v.Status().Map.Epoch, counts()
+			for i := range rounds {
+				r.must(write(i))
+			}
+		}
+		for k, now := range counts() {
+			if want := uint64(rounds * (1 - k%2)); now-before[k] != want { // of the segments there are no more
+				t.Errorf("%s: h%d: %d of %v, want %d", name, k/2+1, now-before[k], []string{"syncs", "segments"}[k%2], want)
+			}
+		}
+	}
+	for i := 1; i <= 3; i++ {
+		l, synced := r.volume(i).loop, make(chan bool)
+		l.post(func() { go func(s bool) { synced <- s }(l.disk.syncing || l.disk.synced > 0) })
+		if <-synced {
+			t.Errorf("h%d has synced its store", i)
+		}
+	}
+}

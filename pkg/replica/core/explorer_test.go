@@ -117,7 +117,7 @@ func explore(t *testing.T, bound, long budget, begin func(w *world)) {
 // someone does something at the first host in a state.
 func (w *world) someone(s State, f func(*host)) {
 	for _, h := range w.hosts {
-		if h.n != nil && h.n.state() == s {
+		if h.n != nil && h.n.State() == s {
 			f(h)
 			return
 		}
@@ -362,7 +362,7 @@ func (n *node) steps(do func(name string, b budget, touched uint8, f func(*world
 				spend(func(b *budget) *int { return &b.crashes }, "crash, synced", later, func(w *world, h *host) { w.crash(h, len(h.ops)) })
 			}
 		}
-		if n.touched&writable != 0 && h.n.state() == Active {
+		if n.touched&writable != 0 && h.n.State() == Active {
 			spend(func(b *budget) *int { return &b.writes }, "write", n.touched, func(w *world, h *host) { w.client.write(w, h, 0) })
 			spend(func(b *budget) *int { return &b.flushes }, "flush", n.touched, func(w *world, h *host) { w.client.flushAll(w, h) })
 		}

@@ -92,7 +92,12 @@ func (n *Node) Take() []Action {
 	return out
 }
 
-func (n *Node) do(a Action) { n.out = append(n.out, a) }
+func (n *Node) do(a Action) {
+	if n.out == nil {
+		n.out = make([]Action, 0, 8) // as many as a write has
+	}
+	n.out = append(n.out, a)
+}
 
 // refuse counts what broke a rule.
 func (n *Node) refuse() { n.refused++ }

@@ -19,10 +19,11 @@ type Status struct {
 // Status returns the node's present status.
 func (n *Node) Status(now time.Duration) Status {
 	synced, _ := n.log.at(n.disk.durable)
-	return Status{n.state(), n.self, n.osdmap, n.log.head(), n.commit, n.stable, n.applied, n.refused, n.hard.Backfilling, n.leased(now), n.disk.hard, synced}
+	return Status{n.State(), n.self, n.osdmap, n.log.head(), n.commit, n.stable, n.applied, n.refused, n.hard.Backfilling, n.leased(now), n.disk.hard, synced}
 }
 
-func (n *Node) state() State {
+// State is what the node is.
+func (n *Node) State() State {
 	switch {
 	case n.lead != nil:
 		return n.lead.state

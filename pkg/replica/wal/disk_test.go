@@ -21,8 +21,10 @@ type memDisk struct {
 	ops     int // that change something: writes, syncs, removals, creations
 	dies    int // with this one the power fails; 0: it does not
 	dead    bool
-	fails   int  // this one fails; 0: none does
-	lies    bool // it syncs nothing
+	fails   int    // this one fails; 0: none does
+	lies    bool   // it syncs nothing
+	renamed int    // spares that became segments
+	reading func() // if not nil, called before each read
 }
 
 type memFile struct {
@@ -79,6 +81,18 @@ func (d *memDisk) remove(name string) error {
 	return err
 }
 
+func (d *memDisk) rename(from, to string) error {
+	half, err := d.op()
+	if err == nil || half && d.rnd.IntN(2) == 0 {
+		d.names[to] = d.names[from]
+		delete(d.names, from)
+		if from == spare {
+			d.renamed++
+		}
+	}
+	return err
+}
+
 func (d *memDisk) sync() error {
 	half, err := d.op()
 	if err == nil || half && d.rnd.IntN(2) == 0 {
@@ -95,6 +109,9 @@ type handle struct {
 }
 
 func (h *handle) ReadAt(p []byte, at int64) (int, error) {
+	if h.disk.reading != nil {
+		h.disk.reading()
+	}
 	if h.closed {
 		return 0, os.ErrClosed
 	}

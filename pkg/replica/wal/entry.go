@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 )
@@ -17,6 +18,8 @@ const (
 	MaxData = 1 << 20
 	// Format is the version of the format that this package writes, on the wire and on disk.
 	Format = 1
+	// segmentFormat is that of segments, in their first record: since 2 the others are bound to the segment.
+	segmentFormat = 2
 )
 
 // Errors that are wrapped by those of this package.
@@ -66,6 +69,7 @@ type Entry struct {
 
 	sum    uint32 // of Data: CRC-32C
 	summed bool
+	format byte // 0: Format
 }
 
 // castagnoli is the polynomial of CRC-32C (RFC 3720, appendix B.4).
@@ -79,6 +83,8 @@ func (e *Entry) check() error {
 	switch {
 	case e.Version.Epoch == 0 || e.Version.Index == 0:
 		return fmt.Errorf("%w: entry without a version: %+v", ErrInvalid, e.Version)
+	case e.format > Format:
+		return fmt.Errorf("%w: %d, and this program knows up to %d: use a newer program", ErrFormat, e.format, Format)
 	case e.Kind < Data || e.Kind > Zero:
 		return fmt.Errorf("%w: entry of %v", ErrInvalid, e.Kind)
 	case e.Offset < 0 || e.Length <= 0 || e.Offset > math.MaxInt64-e.Length:
@@ -101,10 +107,11 @@ func (e *Entry) AppendHeader(b []byte) []byte {
 	if !e.summed {
 		e.sum, e.summed = crc32.Checksum(e.Data, castagnoli), true
 	}
+	b = slices.Grow(b, HeaderSize)
 	at := len(b)
 	le := binary.LittleEndian
 	b = le.AppendUint32(b, magic)
-	b = append(b, Format, byte(e.Kind), 0, 0)
+	b = append(b, max(e.format, Format), byte(e.Kind), 0, 0)
 	b = le.AppendUint32(b, 0)
 	b = le.AppendUint32(b, e.sum)
 	for _, v := range [...]uint64{e.Version.Epoch, e.Version.Index, uint64(e.Offset), uint64(e.Length), e.Session, e.Seq} {
@@ -154,8 +161,8 @@ func parse(b []byte) (Entry, error) {
 	if len(b) < HeaderSize || le.Uint32(b) != magic {
 		return Entry{}, fmt.Errorf("%w: no header of an entry", ErrDamaged)
 	}
-	if b[4] > Format {
-		return Entry{}, fmt.Errorf("%w: %d, and this program knows up to %d: use a newer program", ErrFormat, b[4], Format)
+	if b[4] > segmentFormat {
+		return Entry{}, fmt.Errorf("%w: %d, and this program knows up to %d: use a newer program", ErrFormat, b[4], segmentFormat)
 	}
 	var h [HeaderSize]byte
 	copy(h[:], b)
@@ -169,6 +176,6 @@ func parse(b []byte) (Entry, error) {
 		Offset:  int64(le.Uint64(b[32:])), //nolint:gosec // the same bits
 		Length:  int64(le.Uint64(b[40:])), //nolint:gosec // the same bits
 		Session: le.Uint64(b[48:]), Seq: le.Uint64(b[56:]),
-		sum: le.Uint32(b[12:]), summed: true,
+		sum: le.Uint32(b[12:]), summed: true, format: b[4],
 	}, nil
 }

@@ -17,6 +17,7 @@ type directory interface {
 	list() ([]string, error)
 	open(name string) (file, error) // makes the file if there is none
 	remove(name string) error
+	rename(from, to string) error
 	sync() error // names are durable
 	Close() error
 }
@@ -54,6 +55,10 @@ func (d osDirectory) open(name string) (file, error) {
 
 func (d osDirectory) remove(name string) error { return os.Remove(filepath.Join(d.Name(), name)) }
 func (d osDirectory) sync() error              { return d.Sync() }
+
+func (d osDirectory) rename(from, to string) error {
+	return os.Rename(filepath.Join(d.Name(), from), filepath.Join(d.Name(), to))
+}
 
 type osFile struct{ *os.File }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
-	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,7 +33,7 @@ type Stats struct {
 	Syncs    uint64 // group commits, each one fdatasync
 	Changes  uint64 // that are durable by them
 	Bytes    int64  // written
-	Torn     int64  // bytes that were cut at the end, by Open: they had never been durable
+	Torn     int64  // bytes that were cut at the end, by Open, as far as they are known to be of the log: they had never been durable
 	Segments int    // files now
 }
 
@@ -59,6 +59,7 @@ type Log struct {
 
 	written  point         // the writer's: after the last change that is durable
 	unmarked bool          // the writer's: the segment does not say yet how far it is durable
+	spare    bool          // the writer's: there is one
 	done     chan struct{} // the writer has ended
 }
 
@@ -95,7 +96,7 @@ func open(dir directory, volume uint64, o Options) (*Log, error) {
 	if o.SegmentSize <= 0 {
 		o.SegmentSize = 32 << 20
 	}
-	numbers, others, err := segmentNumbers(dir)
+	numbers, others, hasSpare, err := segmentNumbers(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +104,7 @@ func open(dir directory, volume uint64, o Options) (*Log, error) {
 	if err = r.read(dir, numbers); err == nil {
 		err = r.repair(dir)
 	}
-	l := &Log{options: o, dir: dir, state: r.state, segments: r.segments, written: r.state.point(), done: make(chan struct{})}
+	l := &Log{options: o, dir: dir, state: r.state, segments: r.segments, written: r.state.point(), spare: hasSpare, done: make(chan struct{})}
 	l.work.L, l.stats.Torn = &l.mu, r.torn
 	l.delay = time.AfterFunc(o.Delay, func() { l.Hurry(0) })
 	if err == nil {
@@ -187,12 +188,13 @@ func (l *Log) wake() {
 	l.work.Signal()
 }
 
-// Hurry has what is queued become durable without delay, and entries up to index as soon as they come.
+// Hurry has entries up to index become durable without delay, those that are queued and others as soon as they come; 0: all
+// that is queued.
 func (l *Log) Hurry(index uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hurry = max(l.hurry, index)
-	if len(l.queue) > 0 {
+	if slices.ContainsFunc(l.queue, func(i item) bool { return index == 0 || i.slot != nil && i.slot.entry.Version.Index <= index }) {
 		l.wake()
 	}
 }
@@ -212,11 +214,9 @@ func (l *Log) Read(index uint64) (Entry, error) {
 	}
 	b := make([]byte, HeaderSize+e.DataLen())
 	_, err := seg.f.ReadAt(b, at)
-	if errors.Is(err, os.ErrClosed) {
-		return Entry{}, fmt.Errorf("%w: %d, it was trimmed just now", ErrNotFound, index)
-	}
 	if err == nil {
 		var found Entry
+		seg.bind(b)
 		if found, err = ParseHeader(b); err == nil && found.Version != e.Version {
 			err = fmt.Errorf("%w: entry %v is not there, but %v", ErrDamaged, e.Version, found.Version)
 		}
@@ -225,6 +225,11 @@ func (l *Log) Read(index uint64) (Entry, error) {
 		err = e.SetData(b[HeaderSize:])
 	}
 	if err != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if sl.gone { // and the file may be another segment by now
+			return Entry{}, fmt.Errorf("%w: %d, it was trimmed just now", ErrNotFound, index)
+		}
 		return Entry{}, fmt.Errorf("wal: reading entry %d: %w", index, seg.wrap(at, err))
 	}
 	return e, nil
@@ -335,10 +340,13 @@ func (l *Log) commit(batch []item) error {
 	var bufs [][]byte
 	end := g.end
 	if l.unmarked {
-		bufs = append(bufs, g.begin.mark(end).AppendHeader(nil))
+		mark := g.begin.mark(end).AppendHeader(nil)
+		g.bind(mark)
+		bufs = append(bufs, mark)
 		end += HeaderSize
 	}
 	for _, it := range batch {
+		g.bind(it.header)
 		pad := it.size - HeaderSize - int64(len(it.data))
 		bufs = append(bufs, it.header, it.data, zeros[:pad])
 		end += it.size
@@ -387,31 +395,52 @@ func (l *Log) roll(volume uint64) error {
 	if n := len(l.segments); n > 0 {
 		b.Number, b.Former = l.segments[n-1].begin.Number+1, l.segments[n-1].end
 	}
-	g := &segment{begin: b, name: segmentName(b.Number)}
-	var err error
-	if g.f, err = l.dir.open(g.name); err != nil {
+	g := &segment{begin: b, bound: true, name: segmentName(b.Number)}
+	if err := l.begin(g); err != nil {
 		return err
-	}
-	r := packed(kindBegin, b)
-	g.end = size(r)
-	err = g.f.truncate(0) // a crash may have left a part of it
-	if err == nil {
-		err = g.f.writev([][]byte{r.AppendHeader(nil), r.Data, zeros[:g.end-HeaderSize-int64(len(r.Data))]}, 0)
-	}
-	if err == nil {
-		err = g.f.sync()
-	}
-	if err == nil {
-		err = l.dir.sync()
-	}
-	if err != nil {
-		return errors.Join(err, g.f.Close())
 	}
 	g.f.allocate(l.options.SegmentSize)
 	l.mu.Lock()
 	l.segments, l.unmarked = append(l.segments, g), false // its beginning says so
 	l.mu.Unlock()
 	return nil
+}
+
+// begin makes the file of a segment. A spare gets the segment's name when it has its beginning: so each other file of that
+// name was just made.
+func (l *Log) begin(g *segment) (err error) {
+	file := g.name
+	if l.spare {
+		file, l.spare = spare, false
+		if err := l.dir.sync(); err != nil { // the spare has its former name no more
+			return err
+		}
+	}
+	if g.f, err = l.dir.open(file); err != nil {
+		return err
+	}
+	r := packed(kindBegin, g.begin)
+	r.format = segmentFormat
+	g.end = size(r)
+	if file == g.name {
+		err = g.f.truncate(0) // a crash may have left a part of it
+	}
+	if err == nil {
+		err = g.f.writev([][]byte{r.AppendHeader(nil), r.Data, zeros[:g.end-HeaderSize-int64(len(r.Data))]}, 0)
+	}
+	if err == nil {
+		err = g.f.sync()
+	}
+	if err == nil && file != g.name {
+		err = l.dir.rename(file, g.name)
+	}
+	if err == nil {
+		err = l.dir.sync()
+	}
+	if err != nil {
+		err = errors.Join(err, g.f.Close())
+	}
+	return err
 }
 
 // oldest is the first segment that holds an entry which is in the log.
@@ -424,7 +453,7 @@ func (l *Log) oldest() *segment {
 	return l.segments[len(l.segments)-1]
 }
 
-// sweep removes the segments before one. If a crash brings them back, Open reads or removes them.
+// sweep removes the segments before one, but for a spare. If a crash brings them back, Open reads or removes them.
 func (l *Log) sweep(before *segment) error {
 	for {
 		l.mu.Lock()
@@ -435,7 +464,14 @@ func (l *Log) sweep(before *segment) error {
 		}
 		l.segments = l.segments[1:]
 		l.mu.Unlock()
-		if err := errors.Join(l.dir.remove(g.name), g.f.Close()); err != nil {
+		var err error
+		if l.spare {
+			err = l.dir.remove(g.name)
+		} else {
+			err = l.dir.rename(g.name, spare)
+		}
+		l.spare = true
+		if err = errors.Join(err, g.f.Close()); err != nil {
 			return err
 		}
 	}

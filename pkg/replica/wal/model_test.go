@@ -156,7 +156,7 @@ func (f *life) find(l *Log) (model, error) {
 }
 
 // A tally counts what has happened in a run of the model.
-type tally struct{ lives, losses, failures, torn, rolls, changes int }
+type tally struct{ lives, losses, failures, torn, rolls, reused, changes int }
 
 func (t *tally) add(o tally) {
 	t.lives += o.lives
@@ -164,6 +164,7 @@ func (t *tally) add(o tally) {
 	t.failures += o.failures
 	t.torn += o.torn
 	t.rolls += o.rolls
+	t.reused += o.reused
 	t.changes += o.changes
 }
 
@@ -186,13 +187,14 @@ func play(seed int, lies bool) (n tally, err error) {
 				return n, fmt.Errorf("seed %d: %w", seed, err)
 			}
 			f.after[0] = m
-			if n := f.l.Stats().Segments; len(disk.names) != n {
+			if n := f.l.Stats().Segments; len(disk.segments()) != n {
 				return tally{}, fmt.Errorf("seed %d: %d files, %d segments", seed, len(disk.names), n)
 			}
 			if err := f.run(rnd); err != nil {
 				return n, fmt.Errorf("seed %d: %w", seed, err)
 			}
-			n.add(tally{lives: 1, torn: int(f.l.Stats().Torn), changes: int(f.synced), rolls: f.l.Stats().Segments - 1, failures: f.errs})
+			n.add(tally{lives: 1, torn: int(f.l.Stats().Torn), changes: int(f.synced), rolls: f.l.Stats().Segments - 1, reused: disk.renamed, failures: f.errs})
+			disk.renamed = 0
 			old = f
 		} else if !errors.Is(err, errPower) && !errors.Is(err, errFull) {
 			return n, fmt.Errorf("seed %d: %w", seed, err)
@@ -219,7 +221,7 @@ func TestModel(t *testing.T) {
 		all.add(n)
 	}
 	t.Logf("%+v", all)
-	if min(all.lives, all.losses, all.failures, all.torn, all.rolls, all.changes) < *seeds/2 {
+	if min(all.lives, all.losses, all.failures, all.torn, all.rolls, all.reused, all.changes) < *seeds/2 {
 		t.Error("not much has happened")
 	}
 }

@@ -31,7 +31,7 @@ func size(r *record) int64 { return HeaderSize + (int64(r.DataLen())+align-1)/al
 // begin is the content of a segment's first record: all that is needed to go on without older segments.
 type begin struct {
 	Volume, Number uint64 // Number: of the segment
-	Nonce          uint64 // what marks in this segment have, and data that looks like a mark does not
+	Nonce          uint64 // what records of this segment have, and those that lay there before, or data that looks like one, have not
 	Former         int64  // bytes in the segment before this one
 	Point          point
 }
@@ -71,9 +71,20 @@ func (g *begin) isMark(r *record, at int64) bool {
 	return r.Kind == kindMark && r.Offset == at && r.Session == g.Nonce
 }
 
+// bind makes a header one of this segment, or has one of it be what it was: the file may have been another segment.
+func (g *segment) bind(header []byte) {
+	if g.bound {
+		crc := header[8:12]
+		binary.LittleEndian.PutUint32(crc, binary.LittleEndian.Uint32(crc)^uint32(g.begin.Nonce)) //nolint:gosec // its low half
+	}
+}
+
 // checkRecord says what makes a record invalid, by itself.
 func checkRecord(r *record) error {
 	want := int64(0)
+	if r.Kind >= logKinds && r.Kind != kindBegin && r.format > Format {
+		return fmt.Errorf("%w: a record of kind %d with version %d", ErrDamaged, r.Kind, r.format)
+	}
 	switch r.Kind {
 	case kindBegin:
 		want = int64(beginSize)

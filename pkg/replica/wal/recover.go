@@ -32,7 +32,7 @@ func (r *recovery) read(dir directory, numbers []uint64) error {
 		if g.end, err = g.f.size(); err != nil {
 			return err
 		}
-		start := newReader(g.f, 0, g.end)
+		start := newReader(g)
 		rec, err := start.next()
 		if err == nil && rec.Kind != kindBegin {
 			err = fmt.Errorf("%w: it has no beginning", ErrDamaged)
@@ -58,6 +58,7 @@ func (r *recovery) begins(g *segment, rec *record, number uint64) error {
 	if err := unpack(rec, &g.begin); err != nil {
 		return err
 	}
+	g.bound = rec.format >= segmentFormat
 	switch b := &g.begin; {
 	case b.Volume != r.volume:
 		return fmt.Errorf("%w: of %x, and not of %x: it is not this volume's directory", ErrForeign, b.Volume, r.volume)
@@ -97,7 +98,7 @@ func (r *recovery) replay() error {
 
 // records applies a segment's records, and returns where they end. An error is that of the record there.
 func (r *recovery) records(g *segment) (end int64, err error) {
-	in := newReader(g.f, 0, g.end)
+	in := newReader(g)
 	r.durable = 0
 	for in.at < g.end {
 		at := in.at
@@ -139,8 +140,12 @@ func (r *recovery) cut(at int64, cause error) error {
 		if h == [HeaderSize]byte{} {
 			continue // most of a segment, as a rule
 		}
-		end = p + HeaderSize
-		if rec, err := parse(h[:]); err == nil && g.begin.isMark(&rec, p) && p > at {
+		g.bind(h[:])
+		rec, err := parse(h[:])
+		if err != nil {
+			continue // what the file had before it was this segment, or data
+		}
+		if end = p + HeaderSize; g.begin.isMark(&rec, p) && p > at {
 			return fmt.Errorf("%w, and what follows shows that it was durable: this host's copy cannot be used any more", cause)
 		}
 	}

@@ -13,21 +13,26 @@ import (
 // A segment is one file of the log.
 type segment struct {
 	begin begin
+	bound bool // records but for the first have the nonce in their CRC
 	name  string
 	f     file
 	end   int64 // of its records
 	live  int   // durable entries in it that are in the log
 }
 
-const suffix = ".log"
+const (
+	suffix = ".log"
+	spare  = "spare" // a file that was a segment, and is to be the next one: its blocks are there already
+)
 
 func segmentName(number uint64) string { return fmt.Sprintf("%016x%s", number, suffix) }
 
 // segmentNumbers lists the segments that are there, in order: those in use, and before them others that
-// a crash may have brought back.
-func segmentNumbers(dir directory) (used, others []uint64, err error) {
+// a crash may have brought back; and whether there is a spare.
+func segmentNumbers(dir directory) (used, others []uint64, hasSpare bool, err error) {
 	names, err := dir.list()
 	for _, name := range names {
+		hasSpare = hasSpare || name == spare
 		digits, ok := strings.CutSuffix(name, suffix)
 		if n, err := strconv.ParseUint(digits, 16, 64); ok && err == nil && name == segmentName(n) {
 			used = append(used, n)
@@ -36,10 +41,10 @@ func segmentNumbers(dir directory) (used, others []uint64, err error) {
 	slices.Sort(used)
 	for i := len(used) - 1; i > 0; i-- {
 		if used[i-1]+1 != used[i] {
-			return used[i:], used[:i], err
+			return used[i:], used[:i], hasSpare, err
 		}
 	}
-	return used, nil, err
+	return used, nil, hasSpare, err
 }
 
 // wrap says where an error is.
@@ -57,14 +62,15 @@ func (e impossible) Unwrap() error { return e.error }
 
 // A reader reads a segment's records.
 type reader struct {
+	g    *segment
 	b    *bufio.Reader
 	at   int64 // of the next record
 	end  int64
 	data []byte // of the latest record
 }
 
-func newReader(f file, from, end int64) *reader {
-	return &reader{b: buffered(f, from, end), at: from, end: end}
+func newReader(g *segment) *reader {
+	return &reader{g: g, b: buffered(g.f, 0, g.end), end: g.end}
 }
 
 func buffered(f file, from, end int64) *bufio.Reader {
@@ -80,6 +86,9 @@ func (r *reader) next() (*record, error) {
 	}
 	if _, err := io.ReadFull(r.b, h[:]); err != nil {
 		return nil, err
+	}
+	if r.at > 0 {
+		r.g.bind(h[:])
 	}
 	rec, err := parse(h[:])
 	if err != nil {
