@@ -48,7 +48,7 @@ func (c *Config) Check() error {
 	case len(c.Sizes.points) == 0 || c.Sizes.Mean() <= 0:
 		return fmt.Errorf("%w: messages without bytes", ErrLoad)
 	}
-	copies := float64(c.Replicas - 1) // that storage hosts send of a write
+	copies := float64(c.Replicas - 1) // that storage hosts send of a write, all together
 	if c.Scheme == replicate.Multicast {
 		copies = 1
 	}
