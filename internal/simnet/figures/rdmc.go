@@ -79,6 +79,7 @@ func (x transfer) weight() float64 {
 // job makes a value of a transfer.
 func (x transfer) job(series, at string, value func(seconds float64) Value) Job {
 	return Job{Name: series + ", " + at, Weight: x.weight(), Run: func(o Options) ([]Value, error) {
+		x := x
 		if o.Quick {
 			x.size = max(min(x.size, x.block), x.size/8)
 		}
@@ -252,6 +253,7 @@ func rdmc10() Figure {
 					x := transfer{fabric: c.fabric, params: c.params, scheme: scheme, block: blockSize, size: 100_000_000, nodes: n, senders: senders}
 					series := fmt.Sprintf("%s, %s, %s", c.name, scheme, map[int]string{n: "all send", n / 2: "half send", 1: "one sends"}[senders])
 					f.Jobs = append(f.Jobs, Job{Name: fmt.Sprintf("%s, %d nodes", series, n), Weight: x.weight(), Run: func(o Options) ([]Value, error) {
+						x := x
 						if o.Quick {
 							x.size /= 8
 						}
