@@ -20,7 +20,7 @@ type Figure struct {
 // A Job is a simulation.
 type Job struct {
 	Name   string
-	Weight float64 // how long it takes, in comparison with others
+	Weight float64 // how long it takes, in comparison with others: some seconds of a processor, without Quick
 	Run    func(o Options) ([]Value, error)
 }
 

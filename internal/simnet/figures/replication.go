@@ -25,7 +25,7 @@ func figure7() Figure {
 			if one > 0 {
 				name, loss = fmt.Sprintf("1/%d", one), 1/float64(one)
 			}
-			f.Jobs = append(f.Jobs, Job{Name: fmt.Sprintf("%s, loss %s", scheme, name), Weight: 1, Run: func(o Options) ([]Value, error) {
+			f.Jobs = append(f.Jobs, Job{Name: fmt.Sprintf("%s, loss %s", scheme, name), Weight: 0.4, Run: func(o Options) ([]Value, error) {
 				w, err := newTestbed(testbed(), 4, o)
 				if err != nil {
 					return nil, err
