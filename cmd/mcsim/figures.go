@@ -22,6 +22,7 @@ type figure struct {
 	X      string          `json:"x"`
 	Unit   string          `json:"unit"`
 	Seed   uint64          `json:"seed"`
+	Seeds  int             `json:"seeds"`
 	Quick  bool            `json:"quick,omitzero"`
 	Values []figures.Value `json:"values"`
 }
@@ -30,6 +31,7 @@ func figuresCommand() *cobra.Command {
 	var o figures.Options
 	var dir string
 	var quiet bool
+	var seeds int
 	var names []string
 	long := "Repeats figures and tables of papers: all, or those that are named. Each value of a paper is\n" +
 		"shown beside ours, with the difference. The figures:\n"
@@ -45,6 +47,7 @@ func figuresCommand() *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.Uint64Var(&o.Seed, "seed", 1, "`number` from which all that is random follows")
+	addSeeds(fs, &seeds)
 	fs.BoolVar(&o.Quick, "quick", false, "simulate less time; values are less exact")
 	fs.StringVar(&dir, "plot", "", "write each figure, as NAME.svg and NAME.json, into a `directory`")
 	fs.BoolVarP(&quiet, "quiet", "q", false, "say nothing about progress")
@@ -66,7 +69,10 @@ func figuresCommand() *cobra.Command {
 				return cli.Usagef("--plot %s: there is no such directory", dir)
 			}
 		}
-		list, err := repeat(cmd, quiet, o, chosen)
+		if err := checkSeeds(seeds); err != nil {
+			return err
+		}
+		list, err := repeat(cmd, quiet, o, seeds, chosen)
 		if err != nil {
 			return err
 		}
@@ -85,17 +91,22 @@ func figuresCommand() *cobra.Command {
 	return cmd
 }
 
-// repeat runs the simulations of figures.
-func repeat(cmd *cobra.Command, quiet bool, o figures.Options, chosen []figures.Figure) ([]figure, error) {
+// repeat runs the simulations of figures, with so many seeds.
+func repeat(cmd *cobra.Command, quiet bool, o figures.Options, seeds int, chosen []figures.Figure) ([]figure, error) {
 	var jobs []job
-	values := make([][][]figures.Value, len(chosen)) // by figure and job
+	values := make([][][][]figures.Value, len(chosen)) // by figure, job and seed
 	for i, f := range chosen {
-		values[i] = make([][]figures.Value, len(f.Jobs))
+		values[i] = make([][][]figures.Value, len(f.Jobs))
 		for k, j := range f.Jobs {
-			jobs = append(jobs, job{name: f.Name + ", " + j.Name, weight: j.Weight, run: func() (err error) {
-				values[i][k], err = j.Run(o)
-				return err
-			}})
+			values[i][k] = make([][]figures.Value, seeds)
+			for n := range seeds {
+				o := o
+				o.Seed += uint64(n) //nolint:gosec // checked
+				jobs = append(jobs, job{name: fmt.Sprintf("%s, %s, seed %d", f.Name, j.Name, o.Seed), weight: j.Weight, run: func() (err error) {
+					values[i][k][n], err = j.Run(o)
+					return err
+				}})
+			}
 		}
 	}
 	slices.SortStableFunc(jobs, func(a, b job) int { return -compare(a.weight, b.weight) }) // the longest first
@@ -104,9 +115,29 @@ func repeat(cmd *cobra.Command, quiet bool, o figures.Options, chosen []figures.
 	}
 	var list []figure
 	for i, f := range chosen {
-		list = append(list, figure{Name: f.Name, Title: f.Title, X: f.X, Unit: f.Unit, Seed: o.Seed, Quick: o.Quick, Values: slices.Concat(values[i]...)})
+		r := figure{Name: f.Name, Title: f.Title, X: f.X, Unit: f.Unit, Seed: o.Seed, Seeds: seeds, Quick: o.Quick}
+		for _, of := range values[i] {
+			r.Values = append(r.Values, together(of)...)
+		}
+		list = append(list, r)
 	}
 	return list, nil
+}
+
+// together makes the values of several seeds, the same curves at the same points, one each.
+func together(seeds [][]figures.Value) []figures.Value {
+	out := slices.Clone(seeds[0])
+	if len(seeds) == 1 {
+		return out
+	}
+	for i := range out {
+		v := &out[i]
+		v.Low, v.High, v.Value = math.Inf(1), math.Inf(-1), 0
+		for _, list := range seeds {
+			v.Low, v.High, v.Value = min(v.Low, list[i].Value), max(v.High, list[i].Value), v.Value+list[i].Value/float64(len(seeds))
+		}
+	}
+	return out
 }
 
 func compare(a, b float64) int {
@@ -125,17 +156,20 @@ func figuresText(cmd *cobra.Command, out *cli.Output, list []figure) error {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%s: %s. %s; seed %d\n\n", f.Name, f.Title, f.Unit, f.Seed)
+		fmt.Fprintf(w, "%s: %s. %s; %s\n\n", f.Name, f.Title, f.Unit, seedsText(f.Seed, f.Seeds))
 		var rows [][]any
 		for _, v := range f.Values {
-			paper, off, verdict := "", "", ""
+			paper, off, verdict, ours := "", "", "", number(v.Value)
+			if f.Seeds > 1 {
+				ours += fmt.Sprintf(" (%s to %s)", number(v.Low), number(v.High))
+			}
 			if v.Paper != 0 {
 				paper, off, verdict = number(v.Paper), fmt.Sprintf("%+.0f %%", 100*v.Off()), fmt.Sprintf("within %.0f %%", 100*v.Within)
 				if v.Missed() {
 					verdict = "missed"
 				}
 			}
-			rows = append(rows, []any{v.X, v.Series, number(v.Value), paper, off, verdict})
+			rows = append(rows, []any{v.X, v.Series, ours, paper, off, verdict})
 		}
 		if err := out.Table(w, []string{f.X, "curve", "ours", "paper", "difference", ""}, rows); err != nil {
 			return err
@@ -155,7 +189,7 @@ func number(v float64) string {
 // save writes a figure's files.
 func save(dir string, out *cli.Output, f *figure) error {
 	var b, j bytes.Buffer
-	conditions := fmt.Sprintf("seed %d", f.Seed)
+	conditions := seedsText(f.Seed, f.Seeds)
 	if f.Quick {
 		conditions += ", quick"
 	}

@@ -13,9 +13,29 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
+
+// addSeeds adds the flag that says how many seeds are simulated.
+func addSeeds(fs *pflag.FlagSet, n *int) {
+	fs.IntVar(n, "seeds", 1, "simulate each with so many `seeds`, --seed and those after it; values are their means")
+}
+
+func checkSeeds(n int) error {
+	if n < 1 || n > 1000 {
+		return cli.Usagef("--seeds %d: want 1 to 1000", n)
+	}
+	return nil
+}
+
+func seedsText(first uint64, n int) string {
+	if n == 1 {
+		return fmt.Sprintf("seed %d", first)
+	}
+	return fmt.Sprintf("seeds %d to %d", first, first+uint64(n)-1) //nolint:gosec // checked
+}
 
 // A job is a simulation. Several run at a time.
 type job struct {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -102,8 +103,22 @@ func TestUsage(t *testing.T) {
 	if err := os.WriteFile(half, []byte("4096 50\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	apart, plain := filepath.Join(dir, "apart.json"), filepath.Join(dir, "plain.json")
+	for name, more := range map[string][2]string{apart: {"", "true"}, plain: {`, {"a": {"node": "a", "port": 2}, "b": {"node": "b", "port": 2}}`, "false"}} {
+		text := fmt.Sprintf(`{"switches": [{"name": "a", "address": "10.255.0.1", "prefixes": ["10.1.0.0/24"], "programmable": %[2]s},
+			{"name": "b", "address": "10.255.0.2", "prefixes": ["10.2.0.0/24"], "programmable": %[2]s}],
+			"hosts": [{"name": "h", "address": "10.1.0.1"}, {"name": "i", "address": "10.2.0.1"}],
+			"links": [{"a": {"node": "h"}, "b": {"node": "a", "port": 1}}, {"a": {"node": "i"}, "b": {"node": "b", "port": 1}}%[1]s]}`, more[0], more[1])
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, c := range []struct{ args, want string }{
 		{"figures mc99", `no figure "mc99"`},
+		{"figures rdmc1 --seeds 0", "want 1 to 1000"},
+		{"run -t " + apart + " --replicas 2 --load 0.1", "no path from"},
+		{"run -t " + racks + " --seeds -1", "want 1 to 1000"},
+		{"run -t " + racks + " --load 0.6 --reads 1 --clients h1,h2 --storage h3,h4 --replicas 2", "the link from spine to torA would have to carry 120 %"},
 		{"figures rdmc1 --plot " + dir + "/none", "no such directory"},
 		{"run", "--topology FILE is needed"},
 		{"run -t " + dir + "/none.yaml", "no such file"},
@@ -125,5 +140,33 @@ func TestUsage(t *testing.T) {
 		if code != cli.ExitUsage || !strings.Contains(errs, c.want) || out != "" {
 			t.Errorf("mcsim %s: exit code %d, want 2 and %q\n%s%s", c.args, code, c.want, out, errs)
 		}
+	}
+	if code, _, errs := mcsim(t, "run", "-t", plain, "--replicas", "2", "--load", "0.1"); code != 1 || !strings.Contains(errs, "no programmable switch is on all paths") {
+		t.Errorf("a fabric without programmable switches: exit code %d\n%s", code, errs)
+	}
+}
+
+// TestSeeds: what is said of several seeds is the mean of what is said of each.
+func TestSeeds(t *testing.T) {
+	mean := func(args ...string) (v float64) {
+		var f []figure
+		_, out, errs := mcsim(t, append(args, "--quick", "--json", "-q")...)
+		if err := json.Unmarshal([]byte(out), &f); err != nil {
+			t.Fatalf("%v: %s", err, errs)
+		}
+		for _, x := range f[0].Values {
+			if x.Series == "fanout" {
+				v = x.Value
+			}
+		}
+		return v
+	}
+	a, b := mean("figures", "rdmc1"), mean("figures", "rdmc1", "--seed", "2")
+	if both := mean("figures", "rdmc1", "--seeds", "2"); both != (a+b)/2 {
+		t.Errorf("seed 1 has %g, seed 2 %g, both %g", a, b, both)
+	}
+	code, out, errs := mcsim(t, "run", "-t", racks, "-n", "200", "--load", "0.05", "--seeds", "2", "--schemes", "multicast")
+	if code != 0 || !strings.Contains(out, "seeds 1 to 2") || !strings.Contains(out, " to ") {
+		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
 }

@@ -29,7 +29,7 @@ type runFlags struct {
 	schemes, clients, storage                                 []string
 	loads                                                     []string
 	reads                                                     float64
-	replicas, groups, requests, mtu                           int
+	replicas, groups, requests, mtu, seeds                    int
 	delay                                                     time.Duration
 	noPFC, noECN, quiet                                       bool
 	seed                                                      uint64
@@ -64,6 +64,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	fs.BoolVar(&f.noECN, "no-ecn", false, "switches mark nothing, so senders do not slow down")
 	fs.StringVar(&f.block, "block", "1M", "`bytes` of a block, by blocks and rdmc")
 	fs.Uint64Var(&f.seed, "seed", 1, "`number` from which all that is random follows")
+	addSeeds(fs, &f.seeds)
 	fs.StringVar(&f.plot, "plot", "", "draw latencies by load to an SVG `file`")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing about progress")
 	cli.CompleteFile(cmd, "topology", "yaml", "json")
@@ -76,6 +77,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 type outcome struct {
 	Scheme replicate.Scheme `json:"scheme"`
 	Load   float64          `json:"load"`
+	Seed   uint64           `json:"seed"`
 	*workload.Result
 }
 
@@ -86,6 +88,7 @@ type runReport struct {
 	Mean     float64   `json:"mean_bytes"`
 	Replicas int       `json:"replicas"`
 	Seed     uint64    `json:"seed"`
+	Seeds    int       `json:"seeds"`
 	Results  []outcome `json:"results"`
 }
 
@@ -127,6 +130,9 @@ read is from any of the group's hosts.`,
 
 // jobs reads the flags and makes the simulations. Errors are usage errors.
 func (f *runFlags) jobs() (*runReport, []job, error) {
+	if err := checkSeeds(f.seeds); err != nil {
+		return nil, nil, err
+	}
 	if f.topology == "" {
 		return nil, nil, cli.Usagef("--topology FILE is needed: the fabric, as docs/topology.md describes it")
 	}
@@ -158,7 +164,7 @@ func (f *runFlags) jobs() (*runReport, []job, error) {
 	if err != nil {
 		return nil, nil, cli.Usagef("--storage: %w", err)
 	}
-	r := &runReport{Topology: f.topology, Workload: sizes.Name, Mean: sizes.Mean(), Replicas: f.replicas, Seed: f.seed}
+	r := &runReport{Topology: f.topology, Workload: sizes.Name, Mean: sizes.Mean(), Replicas: f.replicas, Seed: f.seed, Seeds: f.seeds}
 	var configs []workload.Config
 	for _, text := range f.loads {
 		load, err := strconv.ParseFloat(text, 64)
@@ -168,19 +174,19 @@ func (f *runFlags) jobs() (*runReport, []job, error) {
 		for _, s := range f.schemes {
 			c := workload.Config{Scheme: replicate.Scheme(s), Block: block, Replicas: f.replicas, Groups: f.groups, Sizes: sizes, Load: load, ReadShare: f.reads,
 				Requests: f.requests, Clients: clients, Storage: storage}
-			if err := c.Check(); err != nil {
+			if err := c.Check(sim); err != nil {
 				return nil, nil, cli.Usage(err)
 			}
 			configs = append(configs, c)
 		}
 	}
-	r.Results = make([]outcome, len(configs))
-	jobs := make([]job, len(configs))
-	for i, c := range configs {
-		o := &r.Results[i]
-		o.Scheme, o.Load = c.Scheme, c.Load
-		jobs[i] = job{name: fmt.Sprintf("%s, load %g", c.Scheme, c.Load), weight: 1, run: func() error {
-			s, err := simnet.New(topo, p, f.seed)
+	r.Results = make([]outcome, len(configs)*f.seeds)
+	jobs := make([]job, len(r.Results))
+	for i := range r.Results {
+		o, c := &r.Results[i], configs[i/f.seeds]
+		o.Scheme, o.Load, o.Seed = c.Scheme, c.Load, f.seed+uint64(i%f.seeds) //nolint:gosec // an index
+		jobs[i] = job{name: fmt.Sprintf("%s, load %g, seed %d", c.Scheme, c.Load, o.Seed), weight: 1, run: func() error {
+			s, err := simnet.New(topo, p, o.Seed)
 			if err != nil {
 				return err
 			}
@@ -266,23 +272,28 @@ func hostsOf(s *simnet.Sim, names []string) (list []int, err error) {
 
 func (r *runReport) text(cmd *cobra.Command, out *cli.Output) error {
 	w := cmd.OutOrStdout()
-	fmt.Fprintf(w, "%s, %s (%.0f bytes on average), %d replicas, seed %d\n\n", r.Topology, r.Workload, r.Mean, r.Replicas, r.Seed)
+	fmt.Fprintf(w, "%s, %s (%.0f bytes on average), %d replicas, %s\n\n", r.Topology, r.Workload, r.Mean, r.Replicas, seedsText(r.Seed, r.Seeds))
 	var rows [][]any
-	for _, o := range r.Results {
-		for _, l := range []struct {
-			what string
-			workload.Latency
-		}{{"read", o.Reads}, {"write", o.Writes}} {
-			if l.Count > 0 {
-				rows = append(rows, []any{fmt.Sprintf("%g", o.Load), string(o.Scheme), l.what, l.Count, number(l.Mean), number(l.P50), number(l.P90), number(l.P99), number(l.P999), number(l.Max)})
+	for k := 0; k < len(r.Results); k += r.Seeds {
+		list := r.Results[k:][:r.Seeds]
+		for i, what := range []string{"read", "write"} {
+			l, low, high := means(list, i)
+			if l.Count == 0 {
+				continue
 			}
+			mean := number(l.Mean)
+			if r.Seeds > 1 {
+				mean += fmt.Sprintf(" (%s to %s)", number(low), number(high))
+			}
+			rows = append(rows, []any{fmt.Sprintf("%g", list[0].Load), string(list[0].Scheme), what, l.Count, mean, number(l.P50), number(l.P90), number(l.P99), number(l.P999), number(l.Max)})
 		}
 	}
 	if err := out.Table(w, []string{"load", "way", "request", "count", "mean[usec]", "50%[usec]", "90%[usec]", "99%[usec]", "99.9%[usec]", "max[usec]"}, rows); err != nil {
 		return err
 	}
 	rows = nil
-	for _, o := range r.Results {
+	for i := 0; i < len(r.Results); i += r.Seeds { // of the first seed
+		o := &r.Results[i]
 		var all uint64
 		for _, l := range o.Links {
 			all += l.Bytes
@@ -295,11 +306,30 @@ func (r *runReport) text(cmd *cobra.Command, out *cli.Output) error {
 	return out.Table(w, []string{"load", "way", "all links[MiB]", "busiest link", "its load", "marked", "pauses", "dropped"}, rows)
 }
 
+// means are those of several seeds: of reads (0) or writes (1). low and high are the least and the largest mean latency.
+func means(list []outcome, what int) (m workload.Latency, low, high float64) {
+	n := float64(len(list))
+	for i := range list {
+		l := list[i].latency(what)
+		if i == 0 || l.Mean < low {
+			low = l.Mean
+		}
+		high = max(high, l.Mean)
+		m.Count += l.Count
+		m.Mean, m.P50, m.P90, m.P99, m.P999, m.Max = m.Mean+l.Mean/n, m.P50+l.P50/n, m.P90+l.P90/n, m.P99+l.P99/n, m.P999+l.P999/n, max(m.Max, l.Max)
+	}
+	return m, low, high
+}
+
+func (o *outcome) latency(what int) *workload.Latency {
+	return []*workload.Latency{&o.Reads, &o.Writes}[what]
+}
+
 // draw writes the latencies as curves over the load.
 func (r *runReport) draw(name string) error {
-	panel := func(title string, value func(o *outcome) float64) plot.Panel {
+	panel := func(title string, what int, value func(*workload.Latency) float64) plot.Panel {
 		p := plot.Panel{Title: title, Label: "load", Absolute: true}
-		for i := range r.Results {
+		for i := 0; i < len(r.Results); i += r.Seeds {
 			o := &r.Results[i]
 			tick := fmt.Sprintf("%g", o.Load)
 			if !slices.Contains(p.Ticks, tick) {
@@ -310,16 +340,17 @@ func (r *runReport) draw(name string) error {
 				k = len(p.Series)
 				p.Series = append(p.Series, plot.Series{Name: string(o.Scheme)})
 			}
-			p.Series[k].Points = append(p.Series[k].Points, value(o))
+			m, _, _ := means(r.Results[i:][:r.Seeds], what)
+			p.Series[k].Points = append(p.Series[k].Points, value(&m))
 		}
 		return p
 	}
 	var b bytes.Buffer
-	plot.Draw(&b, fmt.Sprintf("mcsim: %s on %s, %d replicas", r.Workload, r.Topology, r.Replicas), fmt.Sprintf("seed %d", r.Seed), []plot.Panel{
-		panel("reads: mean latency[usec]", func(o *outcome) float64 { return o.Reads.Mean }),
-		panel("reads: 99% latency[usec]", func(o *outcome) float64 { return o.Reads.P99 }),
-		panel("writes: mean latency[usec]", func(o *outcome) float64 { return o.Writes.Mean }),
-		panel("writes: 99% latency[usec]", func(o *outcome) float64 { return o.Writes.P99 }),
+	plot.Draw(&b, fmt.Sprintf("mcsim: %s on %s, %d replicas", r.Workload, r.Topology, r.Replicas), seedsText(r.Seed, r.Seeds), []plot.Panel{
+		panel("reads: mean latency[usec]", 0, func(l *workload.Latency) float64 { return l.Mean }),
+		panel("reads: 99% latency[usec]", 0, func(l *workload.Latency) float64 { return l.P99 }),
+		panel("writes: mean latency[usec]", 1, func(l *workload.Latency) float64 { return l.Mean }),
+		panel("writes: 99% latency[usec]", 1, func(l *workload.Latency) float64 { return l.P99 }),
 	})
 	if err := os.WriteFile(name, b.Bytes(), 0o644); err != nil { //nolint:gosec // every user may read it
 		return fmt.Errorf("--plot: %w", err)

@@ -311,6 +311,9 @@ func (s *Sim) Hosts() (list []int) {
 	return list
 }
 
+// Rack is the number of the switch that a host is at.
+func (s *Sim) Rack(host int) int { return int(s.ports[s.ports[s.nodes[host].ports[0]].peer].node) }
+
 // Name is a node's.
 func (s *Sim) Name(n int) string { return s.nodes[n].Name }
 

@@ -81,9 +81,6 @@ func (s *Sim) Group(sender int, receivers ...int) (*Group, error) {
 		}
 	}
 	s.groups = append(s.groups, g)
-	for _, e := range append(slices.Clone(g.Receivers), g.Sender) {
-		e.open()
-	}
 	return g, nil
 }
 

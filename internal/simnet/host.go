@@ -15,7 +15,7 @@ const (
 )
 
 // WorkRequests is how many sends, and receives, a queue pair holds.
-const WorkRequests = 256
+const WorkRequests = 64
 
 // An Endpoint is a queue pair of a host. Functions that it is given are called while the simulation
 // runs; they may post, and must not keep the completion.
@@ -60,10 +60,13 @@ func (s *Sim) endpoint(host, peer int32, remote rocev2.QPN, sport uint16) *Endpo
 	return e
 }
 
-// open creates the queue pair, once the other end's number is known.
-func (e *Endpoint) open() {
-	e.qp = rc.NewQP(e.cfg, &e.s.scratch)
-	e.qp.StartSend(&e.cfg)
+// machine is the queue pair, which is made when it is first needed: of many groups and connections, most may do nothing.
+func (e *Endpoint) machine() *rc.QP {
+	if e.qp == nil {
+		e.qp = rc.NewQP(e.cfg, &e.s.scratch)
+		e.qp.StartSend(&e.cfg)
+	}
+	return e.qp
 }
 
 // Connect returns the two ends of a connection between two hosts.
@@ -72,8 +75,6 @@ func (s *Sim) Connect(a, b int) (from, to *Endpoint) {
 	sport := 0xc000 | s.flows&0x3fff
 	from, to = s.endpoint(int32(a), int32(b), 0, sport), s.endpoint(int32(b), int32(a), 0, sport) //nolint:gosec // indices
 	from.cfg.RemoteQPN, to.cfg.RemoteQPN = to.cfg.LocalQPN, from.cfg.LocalQPN
-	from.open()
-	to.open()
 	return from, to
 }
 
@@ -90,7 +91,7 @@ func (e *Endpoint) Post(op qp.Opcode, n int, imm uint32) error {
 
 func (e *Endpoint) post(r request) error {
 	e.gather[0] = e.s.scratch.bytes(r.n)
-	err := e.qp.PostSend(&qp.SendWR{Opcode: r.op, Flags: qp.FlagSignaled, Imm: r.imm}, e.gather[:])
+	err := e.machine().PostSend(&qp.SendWR{Opcode: r.op, Flags: qp.FlagSignaled, Imm: r.imm}, e.gather[:])
 	if err == nil {
 		e.posted++
 	}
@@ -101,7 +102,7 @@ func (e *Endpoint) post(r request) error {
 // PostRecv posts a receive of n bytes at most.
 func (e *Endpoint) PostRecv(n int) error {
 	e.gather[0] = e.s.scratch.bytes(n)
-	return e.qp.PostRecv(0, e.gather[:])
+	return e.machine().PostRecv(0, e.gather[:])
 }
 
 // Delay is how long a small message takes to another host on an idle network, by the first of equal paths.
@@ -119,11 +120,11 @@ func (s *Sim) Delay(from, to int) time.Duration {
 }
 
 // Stats are the queue pair's.
-func (e *Endpoint) Stats() rc.Stats { return e.qp.Stats() }
+func (e *Endpoint) Stats() rc.Stats { return e.machine().Stats() }
 
 // Failed reports why the queue pair is in the error state, if it is.
 func (e *Endpoint) Failed() (qp.Status, bool) {
-	status, _, failed := e.qp.Failed()
+	status, _, failed := e.machine().Failed()
 	return status, failed
 }
 
@@ -153,7 +154,7 @@ func (s *Sim) received(host, i int32) {
 	in := &s.scratch.in
 	*in = rc.In{Headers: k.Headers, Payload: s.scratch.zeros[:k.payload], CE: k.ce}
 	s.packets.give(i)
-	e.qp.Handle(in, s.Now())
+	e.machine().Handle(in, s.Now())
 	e.complete()
 	e.wake()
 }

@@ -2,6 +2,7 @@ package simnet
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -198,6 +199,45 @@ func TestPFC(t *testing.T) {
 				t.Errorf("PFC %v: %d bytes of the buffer of %s are lost", on, s.nodes[i].used, s.nodes[i].Name)
 			}
 		}
+	}
+}
+
+// TestOffered: equal paths share what hosts send each other, and where there is none, this is said.
+func TestOffered(t *testing.T) {
+	parse := func(links string) *Sim {
+		topo, err := topology.Parse([]byte(`{"switches": [{"name": "a", "address": "10.255.0.1", "prefixes": ["10.1.0.0/24"]},
+			{"name": "b", "address": "10.255.0.2", "prefixes": ["10.2.0.0/24"]}, {"name": "s", "address": "10.255.0.3"}, {"name": "t", "address": "10.255.0.4"}],
+			"hosts": [{"name": "h", "address": "10.1.0.1"}, {"name": "i", "address": "10.2.0.1"}],
+			"links": [{"a": {"node": "h"}, "b": {"node": "a", "port": 1}}, {"a": {"node": "i"}, "b": {"node": "b", "port": 1}}`+links+`]}`), "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := New(topo, Defaults(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	demand := func(add func(from, to int, bits float64)) { add(0, 1, 8); add(1, 0, 2); add(0, 0, 99) }
+	link := func(a string, p int, b string, q int) string {
+		return fmt.Sprintf(`, {"a": {"node": %q, "port": %d}, "b": {"node": %q, "port": %d}}`, a, p, b, q)
+	}
+	s := parse(link("a", 2, "s", 1) + link("a", 3, "t", 1) + link("b", 2, "s", 2) + link("b", 3, "t", 2))
+	h := hosts(t, s, "h", "i")
+	got, err := s.Offered(func(add func(from, to int, bits float64)) {
+		demand(func(from, to int, bits float64) { add(h[from], h[to], bits) })
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{"h a": 8, "a h": 2, "i b": 2, "b i": 8, "a s": 4, "a t": 4, "s b": 4, "t b": 4, "b s": 1, "b t": 1, "s a": 1, "t a": 1}
+	for i, l := range s.Links() {
+		if got[i] != want[l.From+" "+l.To] {
+			t.Errorf("%s to %s: %g, want %g", l.From, l.To, got[i], want[l.From+" "+l.To])
+		}
+	}
+	if _, err := parse("").Offered(func(add func(from, to int, bits float64)) { add(h[0], h[1], 1) }); !errors.Is(err, topology.ErrUnknown) {
+		t.Errorf("without a path: error %v", err)
 	}
 }
 

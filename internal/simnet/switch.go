@@ -61,12 +61,23 @@ func (s *Sim) replicate(sw, i int32, st *step) {
 			}
 		}
 		k.flow = s.flowOf(k.src, k.dst, k.sport)
-		s.enqueue(to.port, j)
+		s.put(to.port, j)
+	}
+	for c := range copies { // once all of them wait
+		s.serve(copies[c].port)
 	}
 }
 
-// enqueue puts a packet into a port's queue, if there is room.
+// enqueue puts a packet into a port's queue, and sends what is first there.
 func (s *Sim) enqueue(at, i int32) {
+	s.put(at, i)
+	if at != none {
+		s.serve(at)
+	}
+}
+
+// put puts a packet into a port's queue, if there is room.
+func (s *Sim) put(at, i int32) {
 	k := &s.packets.list[i]
 	if at == none {
 		s.counts.Stray++
@@ -88,9 +99,6 @@ func (s *Sim) enqueue(at, i int32) {
 		p.data.push(&s.packets, i)
 		p.stats.MaxQueue = max(p.stats.MaxQueue, p.data.bytes)
 		s.hold(n, k.in, size)
-	}
-	if p.sending == 0 {
-		s.serve(at)
 	}
 }
 
@@ -134,19 +142,21 @@ func (s *Sim) tell(p *port, on bool) {
 func (s *Sim) pauseArrived(at int32, on bool) {
 	p := &s.ports[at]
 	p.paused = on
-	if on || p.sending != 0 {
-		return
-	}
-	if s.nodes[p.node].Switch == nil {
+	switch {
+	case on || p.sending != 0:
+	case s.nodes[p.node].Switch == nil:
 		s.pull(at)
-	} else {
+	default:
 		s.serve(at)
 	}
 }
 
-// serve sends the next packet of a switch's port, which is free.
+// serve sends the next packet of a switch's port, if that is free.
 func (s *Sim) serve(at int32) {
 	p := &s.ports[at]
+	if p.sending != 0 {
+		return
+	}
 	for p.control.head != none {
 		i := p.control.pop(&s.packets)
 		if s.merge(p.node, &s.packets.list[i]) {

@@ -38,7 +38,7 @@ func figure5() Figure {
 		return values, w.err
 	}
 	return Figure{Name: "mc5", Title: "MC-RDMA, figure 5: flows that begin one after the other", X: "flows", Unit: "share of the line rate",
-		Jobs: []Job{{Name: "three flows", Weight: 3, Run: run}}}
+		Jobs: []Job{{Name: "three flows", Weight: 1.4, Run: run}}}
 }
 
 // figure6 is MC-RDMA, figure 6: a group with seven receivers, of which k share their links with a connection each.
@@ -56,7 +56,7 @@ func figure6(uplinks int) Figure {
 			if filter {
 				name += ", CNPs 50 µs apart"
 			}
-			f.Jobs = append(f.Jobs, Job{Name: name, Weight: 1 + float64(k)/3, Run: func(o Options) ([]Value, error) {
+			f.Jobs = append(f.Jobs, Job{Name: name, Weight: 1 + 0.7*float64(k), Run: func(o Options) ([]Value, error) {
 				p := testbed()
 				if filter { // one CNP for all receivers in the time in which a receiver sends one
 					p.CNPGap = 50 * time.Microsecond

@@ -111,6 +111,24 @@ func FatTree(racks int, full bool) (*topology.Topology, error) {
 	})
 }
 
+// Racks is hosts h0 and on in racks of so many below programmable switches, each with one link to a switch that is
+// programmable, too: its rate says how much hosts of different racks get.
+func Racks(racks, hosts int) (*topology.Topology, error) {
+	return build(func(b *builder) {
+		for r := range racks {
+			var names []string
+			for i := range hosts {
+				names = append(names, fmt.Sprintf("h%d", r*hosts+i))
+			}
+			b.rack(fmt.Sprintf("tor%d", r), true, names...)
+		}
+		b.sw("spine", true)
+		for r := range racks {
+			b.link(fmt.Sprintf("tor%d", r), "spine")
+		}
+	})
+}
+
 // Star is so many hosts, h0 and on, at one programmable switch: RDMC's clusters, whose fabrics the paper
 // takes to be without bottlenecks. A v1model switch has 509 ports.
 func Star(hosts int) (*topology.Topology, error) {

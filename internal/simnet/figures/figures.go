@@ -20,7 +20,7 @@ type Figure struct {
 // A Job is a simulation.
 type Job struct {
 	Name   string
-	Weight float64 // how long it takes, in comparison with others
+	Weight float64 // how long it takes, in comparison with others: some seconds of a processor, without Quick
 	Run    func(o Options) ([]Value, error)
 }
 
@@ -35,6 +35,9 @@ type Value struct {
 	Series string  `json:"series"`
 	X      string  `json:"x"`
 	Value  float64 `json:"value"`
+	// Low and High are of several seeds, of which Value is the mean.
+	Low  float64 `json:"low,omitzero"`
+	High float64 `json:"high,omitzero"`
 	// Paper is the paper's value, 0: it gives none. Within is how far from it the value should be, as a share.
 	Paper  float64 `json:"paper,omitzero"`
 	Within float64 `json:"within,omitzero"`

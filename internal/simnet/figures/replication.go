@@ -25,7 +25,7 @@ func figure7() Figure {
 			if one > 0 {
 				name, loss = fmt.Sprintf("1/%d", one), 1/float64(one)
 			}
-			f.Jobs = append(f.Jobs, Job{Name: fmt.Sprintf("%s, loss %s", scheme, name), Weight: 1, Run: func(o Options) ([]Value, error) {
+			f.Jobs = append(f.Jobs, Job{Name: fmt.Sprintf("%s, loss %s", scheme, name), Weight: 0.4, Run: func(o Options) ([]Value, error) {
 				w, err := newTestbed(testbed(), 4, o)
 				if err != nil {
 					return nil, err
@@ -170,46 +170,4 @@ func training(o Options, scheme replicate.Scheme, racks, size int) (float64, err
 		return 0, fmt.Errorf("%s: %d of %d iterations are complete", scheme, len(took), servers*iterations)
 	}
 	return mean(took), nil
-}
-
-// table1 is RDMC (DSN 2018), Table 1: 256 MB to three receivers in blocks of 1 MB, by the binomial pipeline. Milliseconds until
-// all have it. The other algorithms, and multicast by the switch, are beside it.
-func table1() Figure {
-	f := Figure{Name: "rdmc1", Title: "RDMC, table 1: 256 MB to three receivers", X: "size", Unit: "ms"}
-	for _, scheme := range []replicate.Scheme{replicate.RDMC, replicate.Blocks, replicate.Fanout, replicate.Multicast} {
-		f.Jobs = append(f.Jobs, Job{Name: string(scheme), Weight: 2, Run: func(o Options) ([]Value, error) {
-			topo, err := Star(4)
-			if err != nil {
-				return nil, err
-			}
-			s, err := simnet.New(topo, stampede(), o.Seed)
-			if err != nil {
-				return nil, err
-			}
-			h := s.Hosts()
-			set, err := replicate.New(s, scheme, blockSize, h[0], h[1:]...)
-			if err != nil {
-				return nil, err
-			}
-			size, x := 256<<20, "256 MiB"
-			if o.Quick {
-				size, x = 64<<20, "64 MiB"
-			}
-			s.Run(time.Millisecond) // the group forms before
-			begin, end := s.Now(), time.Duration(0)
-			if err := set.Write(size, func() { end = s.Now(); s.Stop() }); err != nil {
-				return nil, err
-			}
-			s.Run(time.Minute)
-			if end == 0 {
-				return nil, fmt.Errorf("%s: the message did not arrive: %w", scheme, set.Failed())
-			}
-			v := Value{Series: string(scheme), X: x, Value: float64((end - begin).Nanoseconds()) / 1e6}
-			if scheme == replicate.RDMC && !o.Quick {
-				v.Paper, v.Within = 62.084, 0.1
-			}
-			return []Value{v}, nil
-		}})
-	}
-	return f
 }

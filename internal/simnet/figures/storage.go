@@ -18,9 +18,9 @@ const loadStep = 0.05
 func figure8(sizes workload.Sizes, racks int) Figure {
 	f := Figure{Name: fmt.Sprintf("mc8-%s-racks%d", sizes.Name, 9/racks), X: "load", Unit: "mean latency of reads in µs",
 		Title: fmt.Sprintf("MC-RDMA, figure 8: storage, %s, racks of %d", sizes.Name, 9/racks)}
-	requests, weight := 20_000, 2.0
+	requests, weight := 20_000, 2.5
 	if sizes.Name == "websearch" { // messages of 1.7 MB on average
-		requests, weight = 4000, 20
+		requests, weight = 4000, 9
 	}
 	for load := 1; load <= 8; load++ {
 		for _, scheme := range paperSchemes {

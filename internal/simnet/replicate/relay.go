@@ -41,12 +41,16 @@ func newRelay(s *simnet.Sim, a schedule.Algorithm, block, sender int, receivers 
 		r.unused = append(r.unused, i)
 		do()
 	})
-	var names []string
+	c := engine.Config{Algorithm: a, BlockSize: block}
 	for _, h := range r.hosts {
-		names = append(names, s.Name(h))
+		c.Members = append(c.Members, s.Name(h))
+		if a == schedule.Hybrid {
+			c.Racks = append(c.Racks, s.Rack(h))
+		}
 	}
 	for i := range r.hosts {
-		e, err := engine.New(engine.Config{Members: names, Self: i, Algorithm: a, BlockSize: block})
+		c.Self = i
+		e, err := engine.New(c)
 		if err != nil {
 			return nil, err
 		}

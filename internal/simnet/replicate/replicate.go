@@ -22,15 +22,22 @@ type Scheme string
 
 // The schemes.
 const (
-	Multicast Scheme = "multicast" // switches copy, and merge answers
-	Fanout    Scheme = "fanout"    // a connection to each receiver
-	Chain     Scheme = "chain"     // each host passes whole messages on to the next, the last tells the first
-	Blocks    Scheme = "blocks"    // a chain of hosts that passes blocks on: RDMC's chain send
-	RDMC      Scheme = "rdmc"      // RDMC's binomial pipeline
+	Multicast  Scheme = "multicast"  // switches copy, and merge answers
+	Fanout     Scheme = "fanout"     // a connection to each receiver
+	Chain      Scheme = "chain"      // each host passes whole messages on to the next, the last tells the first
+	Blocks     Scheme = "blocks"     // a chain of hosts that passes blocks on: RDMC's chain send
+	RDMC       Scheme = "rdmc"       // RDMC's binomial pipeline
+	Hybrid     Scheme = "hybrid"     // RDMC's, within racks and between them
+	Tree       Scheme = "tree"       // RDMC's binomial tree, of whole messages
+	Sequential Scheme = "sequential" // RDMC's sequential send, to one receiver after the other
 )
 
 // Schemes are all of them.
-var Schemes = []Scheme{Multicast, Fanout, Chain, Blocks, RDMC}
+var Schemes = []Scheme{Multicast, Fanout, Chain, Blocks, RDMC, Hybrid, Tree, Sequential}
+
+// relays are the algorithms of those that relay by RDMC's engine.
+var relays = map[Scheme]schedule.Algorithm{Blocks: schedule.Chain, RDMC: schedule.BinomialPipeline, Hybrid: schedule.Hybrid,
+	Tree: schedule.BinomialTree, Sequential: schedule.Sequential}
 
 // A Set replicates writes of one host to others, in the order in which they are posted.
 type Set interface {
@@ -69,10 +76,8 @@ func New(s *simnet.Sim, scheme Scheme, block, sender int, receivers ...int) (Set
 		return m, nil
 	case Chain:
 		return newChain(s, sender, receivers)
-	case Blocks:
-		return newRelay(s, schedule.Chain, block, sender, receivers)
 	}
-	return newRelay(s, schedule.BinomialPipeline, block, sender, receivers)
+	return newRelay(s, relays[scheme], block, sender, receivers)
 }
 
 // A direct set posts each write to one or more queue pairs of the sender.

@@ -50,7 +50,7 @@ func TestSchemes(t *testing.T) {
 				out = share
 			}
 		}
-		want := map[Scheme]float64{Multicast: 1, Fanout: receivers, Chain: 1, Blocks: 1, RDMC: 1}[scheme]
+		want := map[Scheme]float64{Multicast: 1, Fanout: receivers, Chain: 1, Blocks: 1, RDMC: 1, Hybrid: 2, Tree: 2, Sequential: receivers}[scheme]
 		if in < receivers || in > receivers*1.05 {
 			t.Errorf("%s: hosts get %.2f times the writes, want %d", scheme, in, receivers)
 		}

@@ -32,8 +32,8 @@ type Config struct {
 	Storage   []int // hosts; may be the same
 }
 
-// Check says what cannot be. Errors wrap ErrLoad or replicate.ErrScheme.
-func (c *Config) Check() error {
+// Check says what cannot be in a fabric. Errors wrap ErrLoad or replicate.ErrScheme.
+func (c *Config) Check(s *simnet.Sim) error {
 	switch {
 	case !slices.Contains(replicate.Schemes, c.Scheme):
 		return fmt.Errorf("%w: %q; there are %v", replicate.ErrScheme, c.Scheme, replicate.Schemes)
@@ -48,7 +48,7 @@ func (c *Config) Check() error {
 	case len(c.Sizes.points) == 0 || c.Sizes.Mean() <= 0:
 		return fmt.Errorf("%w: messages without bytes", ErrLoad)
 	}
-	copies := float64(c.Replicas - 1) // that storage hosts send of a write
+	copies := float64(c.Replicas - 1) // that storage hosts send of a write, all together
 	if c.Scheme == replicate.Multicast {
 		copies = 1
 	}
@@ -63,6 +63,39 @@ func (c *Config) Check() error {
 	} {
 		if l.load >= 1 {
 			return fmt.Errorf("%w: with load %g, %s would be %.0f %% of their links' rate by %s; want a lower load", ErrLoad, c.Load, l.what, 100*l.load, c.Scheme)
+		}
+	}
+	return c.checkFabric(s, perHost*write)
+}
+
+// checkFabric says which link between switches would have to carry more than it can, with what clients read and write, and what
+// storage hosts pass on, where that is to each of the others as much; copies by switches take less, and do not count. writes are what each of
+// the hosts is handed as a primary, as a share of its link.
+func (c *Config) checkFabric(s *simnet.Sim, writes float64) error {
+	rate := s.Params().HostRate
+	pass := 0.0
+	if c.Scheme != replicate.Multicast {
+		pass = writes * float64(c.Replicas-1) / float64(len(c.Storage)-1) * rate
+	}
+	each := c.Load * rate / float64(len(c.Storage))
+	offered, err := s.Offered(func(add func(from, to int, bits float64)) {
+		for _, a := range c.Storage {
+			for _, b := range c.Storage {
+				add(a, b, pass)
+			}
+			for _, client := range c.Clients {
+				add(a, client, each*c.ReadShare)
+				add(client, a, each*(1-c.ReadShare))
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrLoad, err)
+	}
+	for i, l := range s.Links() {
+		if offered[i] >= l.Rate {
+			return fmt.Errorf("%w: with load %g, the link from %s to %s would have to carry %.0f %% of its rate by %s; want a lower load",
+				ErrLoad, c.Load, l.From, l.To, 100*offered[i]/l.Rate, c.Scheme)
 		}
 	}
 	return nil
@@ -146,7 +179,7 @@ type lane struct {
 // Run simulates a workload in a fabric in which nothing has happened yet. Errors wrap
 // ErrLoad, or are those of replicate.New, or say what failed.
 func Run(s *simnet.Sim, c Config) (*Result, error) {
-	if err := c.Check(); err != nil {
+	if err := c.Check(s); err != nil {
 		return nil, err
 	}
 	r := &run{c: c, s: s, links: map[[2]int]*link{}}
