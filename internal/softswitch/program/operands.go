@@ -48,7 +48,7 @@ func (l *loader) condition(n node, sc scope) *Expr {
 func (l *loader) exact(n node, sc scope) *Expr {
 	e := l.data(n, sc)
 	if !e.exact() {
-		n.unsupported("a value that may need more than %d bits", word)
+		n.unsupported("an intermediate value that needs more than %d bits", word)
 	}
 	return e
 }
