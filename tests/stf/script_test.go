@@ -25,19 +25,22 @@ type run struct {
 	ports map[int]bool  // those that the script names: there are no others
 	nodes []pre.Replica // of multicast groups, by handle
 	ids   [][]int       // nodes of each handle
+	named map[string]*pipeline.Entry
 }
 
 // script runs an STF script. Its commands are
 //
 //	packet PORT HEX
 //	expect PORT [HEX][$]   * stands for any digit; $: no more follows
-//	add TABLE [PRIORITY] FIELD:VALUE… ACTION(PARAMETER:VALUE, …)
+//	add TABLE [PRIORITY] FIELD:VALUE… ACTION(PARAMETER:VALUE, …) [= NAME]
+//	check_counter COUNTER(INDEX or $NAME) [packets or bytes == NUMBER]
 //	setdefault TABLE ACTION(PARAMETER:VALUE, …)
 //	mirroring_add SESSION PORT
 //	mc_mgrp_create GROUP, mc_node_create INSTANCE PORT…, mc_node_associate GROUP HANDLE
 //	wait
 func (r *run) script(text string) error {
 	r.want, r.any, r.got, r.ports = map[int][]string{}, map[int]bool{}, map[int][]string{}, map[int]bool{}
+	r.named = map[string]*pipeline.Entry{}
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		if f := strings.Fields(line); len(f) > 0 {
@@ -55,6 +58,8 @@ func (r *run) command(name string, args []string) error {
 		return r.frame(name == "packet", args)
 	case "add":
 		return r.add(args)
+	case "check_counter":
+		return r.checkCounter(strings.Join(args, " "))
 	case "setdefault":
 		t, err := r.table(args[0])
 		if err != nil {
@@ -96,6 +101,40 @@ func (r *run) command(name string, args []string) error {
 		return r.pre.ModifyGroup(uint32(n[0]), members)
 	}
 	return fmt.Errorf("no such command with %d arguments", len(args))
+}
+
+var counterSyntax = regexp.MustCompile(`^(\w+)\((\$\w+|\d+)\)(?: (packets|bytes) == (\d+))?$`)
+
+// checkCounter looks at a counter's cell, or, with the name of an entry, at the entry's.
+func (r *run) checkCounter(text string) error {
+	m := counterSyntax.FindStringSubmatch(text)
+	if m == nil {
+		return fmt.Errorf("%s is not a check of a counter", text)
+	}
+	var names []string
+	for _, c := range r.pipe.Program().Counters {
+		names = append(names, c.Name)
+	}
+	i, err := suffix(names, m[1])
+	if err != nil {
+		return err
+	}
+	var have pipeline.Counts
+	if name, ok := strings.CutPrefix(m[2], "$"); !ok {
+		n, _ := strconv.Atoi(m[2])
+		if have, err = r.pipe.Counter(names[i]).Get(n); err != nil {
+			return err
+		}
+	} else if e := r.named[name]; e != nil {
+		have = e.Counts
+	} else {
+		return fmt.Errorf("no entry has the name %s", name)
+	}
+	n := map[string]uint64{"packets": have.Packets, "bytes": have.Bytes}[m[3]]
+	if want, _ := strconv.ParseUint("0"+m[4], 10, 64); n != want {
+		return fmt.Errorf("it has %d %s", n, m[3])
+	}
+	return nil
 }
 
 func (r *run) frame(in bool, args []string) error {
@@ -245,9 +284,11 @@ func (r *run) add(args []string) error {
 			e.Key[i].Value = match.FromBig(new(big.Int), k.Bits)
 		}
 	}
-	if e.Call, err = r.call(t, strings.Join(args, "")); err != nil {
+	call, name, _ := strings.Cut(strings.Join(args, ""), "=")
+	if e.Call, err = r.call(t, call); err != nil {
 		return err
 	}
+	r.named[name] = e
 	return t.Insert(e)
 }
 

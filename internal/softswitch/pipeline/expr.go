@@ -48,6 +48,9 @@ func (c *compiler) num(e *program.Expr) num {
 		return signExtend(c.num(e.Left), c.bitsArg(e))
 	case program.OpSatCast, program.OpUSatCast:
 		return c.saturate(e)
+	case program.OpBig:
+		x, mask := c.big(e.Left), maskOf(e.Bits)
+		return func(pk *Packet) uint64 { return low64(x(pk)) & mask }
 	case program.OpCond:
 		t, x, y := c.cond(e.Cond), c.num(e.Left), c.num(e.Right)
 		return func(pk *Packet) uint64 {
@@ -197,6 +200,8 @@ func (c *compiler) cond(e *program.Expr) cond {
 		return func(pk *Packet) bool {
 			return bytes.Equal(bytes.TrimLeft(pk.varbit(pk.w[l]), "\x00"), bytes.TrimLeft(pk.varbit(pk.w[r]), "\x00"))
 		}
+	case program.OpBig:
+		return c.bigCond(e.Left)
 	case program.OpCond:
 		t, x, y := c.cond(e.Cond), c.cond(e.Left), c.cond(e.Right)
 		return func(pk *Packet) bool {
@@ -319,6 +324,9 @@ func (c *compiler) wide(e *program.Expr, n int) wide {
 		}
 	case program.OpShl, program.OpShr:
 		return c.wideShift(e, n)
+	case program.OpBig:
+		x := c.big(e.Left)
+		return func(pk *Packet, dst []uint64) { bigWords(x(pk), dst) }
 	case program.OpCond:
 		t, x, y := c.cond(e.Cond), c.wide(e.Left, n), c.wide(e.Right, n)
 		return func(pk *Packet, dst []uint64) {

@@ -269,6 +269,35 @@ func (s *sample) boolean(depth int) *program.Expr {
 }
 
 // words reads a field as an integer.
+// any returns a number that has to be computed below an OpBig.
+func (s *sample) any(depth int) *program.Expr {
+	if depth == 0 {
+		if i := s.IntN(len(exprFields) + 3); i < len(exprFields) {
+			e := field(2, i, max(exprFields[i], -exprFields[i]))
+			e.Signed = exprFields[i] < 0
+			return e
+		}
+		return s.leaf(192)
+	}
+	ops := []program.Op{
+		program.OpAdd, program.OpSub, program.OpMul, program.OpAnd, program.OpOr, program.OpXor, program.OpNot, program.OpShl,
+		program.OpShr, program.OpTwoComp, program.OpSatCast, program.OpUSatCast, program.OpCond, program.OpB2D,
+	}
+	e := &program.Expr{Op: ops[s.IntN(len(ops))], Left: s.any(depth - 1), Right: s.any(s.IntN(depth))}
+	order := &program.Expr{Op: program.OpEq + program.Op(s.IntN(6)), Left: s.any(0), Right: s.any(depth - 1), Bool: true, Bits: 1}
+	switch e.Op {
+	case program.OpShl, program.OpShr:
+		e.Right = field(2, 2, 8)
+	case program.OpTwoComp, program.OpSatCast, program.OpUSatCast:
+		e.Right = s.widthOf(1 + s.IntN(140))
+	case program.OpCond:
+		e.Cond = order
+	case program.OpB2D:
+		e.Left = &program.Expr{Op: program.OpLAnd + program.Op(s.IntN(2)), Left: order, Right: s.boolean(1), Bool: true, Bits: 1}
+	}
+	return e
+}
+
 func (s *sample) words(at slot) *big.Int {
 	v := new(big.Int)
 	for _, w := range s.pk.w[at.w : at.w+at.n] {
@@ -315,7 +344,7 @@ func (s *sample) eval(e *program.Expr) *big.Int {
 		return s.eval(e.Right)
 	case program.OpD2B:
 		return boolInt(s.eval(e.Left).Sign() != 0)
-	case program.OpB2D:
+	case program.OpB2D, program.OpBig:
 		return s.eval(e.Left)
 	case program.OpNot:
 		return new(big.Int).Not(s.eval(e.Left))
@@ -414,8 +443,10 @@ func TestExpressions(t *testing.T) {
 	for round := range 6000 {
 		depth := 1 + s.IntN(4)
 		var e *program.Expr
-		switch round % 4 {
+		switch round % 5 {
 		case 0:
+			e = s.any(depth)
+		case 4:
 			e = s.unsigned(depth)
 		case 1:
 			e = s.signed(depth)
@@ -428,6 +459,9 @@ func TestExpressions(t *testing.T) {
 			e = field(2, len(exprFields)-1, 128) // signed, only moved
 		}
 		to := s.c.heads[5].slots[s.IntN(len(destination))]
+		if e.Bits == 0 || round%3 == 0 {
+			e = &program.Expr{Op: program.OpBig, Left: e, Bits: to.bits, Bool: e.Bool}
+		}
 		if e.Signed {
 			to = s.c.heads[5].slots[4] // wider ones are not within the contract
 		}

@@ -22,6 +22,8 @@ func (c *compiler) stmt(s *program.Stmt) stmt {
 		return c.setValid(s.Head)
 	case program.StSetInvalid:
 		return c.setInvalid(s.Head)
+	case program.StPick:
+		return c.pick(s)
 	case program.StPush:
 		return c.push(s)
 	case program.StPop:
@@ -204,6 +206,22 @@ func (c *compiler) assignHeader(dst, src int) stmt {
 			copy(pk.w[d.lo:d.hi], pk.w[s.lo:s.hi])
 		}
 	})
+}
+
+// pick runs the statement for the element that an index tells; for none that is not there.
+func (c *compiler) pick(s *program.Stmt) stmt {
+	x, st := c.num(s.X), &c.p.stats
+	var each []stmt
+	for i := range s.Each {
+		each = append(each, c.stmt(&s.Each[i]))
+	}
+	return func(pk *Packet) {
+		if i := x(pk); i < uint64(len(each)) {
+			each[i](pk)
+			return
+		}
+		st.BadStackIndex++
+	}
 }
 
 func (c *compiler) assignStack(s *program.Stmt) stmt {

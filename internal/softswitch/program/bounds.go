@@ -105,120 +105,80 @@ func (e *Expr) shift() (k int, constant bool) {
 // fits tells whether e's value fits in a word.
 func (e *Expr) fits() bool { return e.Bits > 0 && e.Bits <= word }
 
-// exact refuses an expression whose value may not fit in a word, or is not got
-// right in words.
-func (n node) exact(e *Expr) {
-	if !e.fits() {
-		n.unsupported("an intermediate value that needs more than %d bits", word)
-	}
-	n.need(e, e.Bits)
-}
+// exact tells whether e's value fits in a word, and words get it right.
+func (e *Expr) exact() bool { return e.fits() && e.inWords(e.Bits) }
 
-// whole refuses an expression whose value has no bound, or is not got right.
-func (n node) whole(e *Expr) {
-	if e.Bits == 0 {
-		n.unsupported("a value of unknown width")
-	}
-	n.need(e, e.Bits)
-}
+// whole tells whether words get e's value right, however wide it is.
+func (e *Expr) whole() bool { return e.Bits > 0 && e.inWords(e.Bits) }
 
-// need refuses an expression whose lowest bits are not got right by the rules that
-// the comment of Op states.
-func (n node) need(e *Expr, bits int) {
+// inWords tells whether words get e's lowest bits right by the rules that the comment
+// of Op states.
+func (e *Expr) inWords(bits int) bool {
 	if e.Bits > 0 {
-		if bits > word && e.Signed && bits > e.Bits {
-			n.unsupported("a signed value widened to %d bits", bits)
+		if bits > word && e.Signed && bits > e.Bits { // its sign would have to be extended
+			return false
 		}
 		bits = min(bits, e.Bits)
 	}
 	switch e.Op {
-	case OpStackElem:
-		n.exact(e.Left)
 	case OpAnd, OpOr, OpXor, OpCond:
-		n.need(e.Left, bits)
-		n.need(e.Right, bits)
-		if e.Cond != nil {
-			n.need(e.Cond, 1)
-		}
+		return e.Left.inWords(bits) && e.Right.inWords(bits) && (e.Cond == nil || e.Cond.inWords(1))
 	case OpNot:
-		n.need(e.Left, bits)
+		return e.Left.inWords(bits)
 	case OpAdd, OpSub, OpMul:
-		n.narrow(bits, "arithmetic")
-		n.need(e.Left, bits)
-		n.need(e.Right, bits)
+		return bits <= word && e.Left.inWords(bits) && e.Right.inWords(bits)
 	case OpShl, OpShr:
-		n.needShift(e, bits)
+		return e.shiftInWords(bits)
 	case OpDiv, OpMod:
-		n.exact(e.Left)
-		n.exact(e.Right)
-		if e.Left.Signed || e.Right.Signed {
-			n.unsupported("division of signed values")
-		}
+		return e.Left.exact() && e.Right.exact() && !e.Left.Signed && !e.Right.Signed
 	case OpEq, OpNe, OpLt, OpLe, OpGt, OpGe:
-		n.needComparison(e)
+		return e.comparisonInWords()
 	case OpLAnd, OpLOr:
-		n.need(e.Left, 1)
-		n.need(e.Right, 1)
+		return e.Left.inWords(1) && e.Right.inWords(1)
 	case OpLNot, OpB2D:
-		n.need(e.Left, 1)
+		return e.Left.inWords(1)
 	case OpD2B:
-		n.whole(e.Left)
+		return e.Left.whole()
 	case OpTwoComp:
-		n.narrow(e.Bits, "a signed cast")
-		n.need(e.Left, e.Bits)
+		return e.Bits <= word && e.Left.inWords(e.Bits)
 	case OpSatCast, OpUSatCast:
-		n.narrow(e.Bits, "a saturating cast")
-		n.exact(e.Left)
+		return e.Bits <= word && e.Left.exact()
 	}
+	return true
 }
 
-func (n node) narrow(bits int, what string) {
-	if bits > word {
-		n.unsupported("%s on %d bits, more than %d", what, bits, word)
-	}
-}
-
-func (n node) needShift(e *Expr, bits int) {
+func (e *Expr) shiftInWords(bits int) bool {
 	_, constant := e.shift()
 	switch {
 	case constant && e.Op == OpShl:
-		n.need(e.Left, bits)
+		return e.Left.inWords(bits)
 	case constant:
-		if e.Left.Signed && !e.Left.fits() {
-			n.unsupported("a signed value of more than %d bits shifted right", word)
-		}
-		n.whole(e.Left)
+		return e.Left.whole() && (!e.Left.Signed || e.Left.fits())
+	case e.Right.Signed || !e.Right.exact():
+		return false
 	case e.Op == OpShl:
-		n.narrow(bits, "a shift by a variable")
-		n.need(e.Left, bits)
-		n.exact(e.Right)
-	default:
-		n.exact(e.Left)
-		n.exact(e.Right)
+		return bits <= word && e.Left.inWords(bits)
 	}
-	if !constant && e.Right.Signed {
-		n.unsupported("a shift by a signed value")
-	}
+	return e.Left.exact()
 }
 
-func (n node) needComparison(e *Expr) {
+func (e *Expr) comparisonInWords() bool {
 	left, right := e.Left, e.Right
 	switch {
 	case left.Bool:
-		n.need(left, 1)
-		n.need(right, 1)
+		return left.inWords(1) && right.inWords(1)
 	case left.fits() && right.fits():
-		if left.Signed != right.Signed && max(left.signedBits(), right.signedBits()) > word {
-			n.unsupported("a comparison of a signed value with an unsigned one of %d bits", word)
-		}
-		n.exact(left)
-		n.exact(right)
-	case e.Op != OpEq && e.Op != OpNe:
-		n.unsupported("an ordering of values that may need more than %d bits", word)
-	case left.Signed || right.Signed:
-		n.unsupported("a comparison of signed values of more than %d bits", word)
-	default:
-		n.whole(left)
-		n.whole(right)
+		return left.exact() && right.exact() &&
+			(left.Signed == right.Signed || max(left.signedBits(), right.signedBits()) <= word)
 	}
+	return (e.Op == OpEq || e.Op == OpNe) && !left.Signed && !right.Signed && left.whole() && right.whole()
+}
+
+// reduced returns e, of which the lowest bits count. Where words do not get them
+// right, unbounded integers do.
+func (e *Expr) reduced(bits int) *Expr {
+	if e.inWords(bits) {
+		return e
+	}
+	return &Expr{Op: OpBig, Left: e, Bits: bits, Bool: e.Bool}
 }

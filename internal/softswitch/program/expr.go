@@ -7,8 +7,8 @@ type Op uint8
 
 // Operations. Arithmetic is on unbounded integers, as bmv2's; the compiler
 // masks a result where the P4 type has a width. Expr.Bits and Expr.Signed bound
-// the unbounded value. Load refuses what 64-bit words cannot compute: of every
-// expression that it lets through,
+// the unbounded value. What 64-bit words cannot compute is below an OpBig: of every
+// other expression,
 //
 //   - what is added, subtracted, multiplied, negated, shifted by a variable or
 //     reduced by OpTwoComp needs no more than its lowest 64 bits, or fits in 64,
@@ -60,6 +60,7 @@ const (
 	OpSatCast
 	OpUSatCast
 	OpCond // Cond ? Left : Right
+	OpBig  // the lowest Bits of Left, computed in unbounded integers; or Left, a boolean
 )
 
 // Expr is an expression. Which members count depends on Op.
@@ -87,6 +88,7 @@ const (
 	StAssignStack                 // Stack = Stack2
 	StSetValid                    // Head
 	StSetInvalid                  // Head
+	StPick                        // the one of Each that X tells, by index in Stack
 	StPush                        // Stack, N
 	StPop                         // Stack, N
 	StMarkToDrop                  // Field = the drop port, Src = 0; either may be NoField
@@ -122,6 +124,7 @@ type Stmt struct {
 	Dst         *Expr // OpField or OpStackElem or OpStackField
 	X, Y        *Expr
 	Exprs       []*Expr
+	Each        []Stmt
 	Field, Src  FieldRef // varbit fields, unless Op says otherwise
 	Head, Head2 int
 	Stack       int

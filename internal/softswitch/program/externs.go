@@ -118,7 +118,7 @@ func (l *loader) loadRegisters(root node) {
 
 // algorithm reads the name of a hash or checksum algorithm.
 func algorithm(n node) Algo {
-	a, ok := map[string]Algo{"crc32": CRC32, "crc16": CRC16, "csum16": Csum16, "xor16": Xor16, "identity": Identity, "random": Random}[n.str()]
+	a, ok := map[string]Algo{"crc32": CRC32, "crc16": CRC16, "crc32_custom": CRC32, "crc16_custom": CRC16, "csum16": Csum16, "xor16": Xor16, "identity": Identity, "random": Random}[n.str()]
 	if !ok {
 		n.unsupported("hash algorithm %s", quote(n.str()))
 	}

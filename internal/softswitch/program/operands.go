@@ -41,30 +41,33 @@ func (l *loader) boolean(n node, sc scope) *Expr {
 
 // condition reads a complete boolean expression.
 func (l *loader) condition(n node, sc scope) *Expr {
-	e := l.boolean(n, sc)
-	n.need(e, 1)
-	return e
+	return l.boolean(n, sc).reduced(1)
 }
 
 // exact reads a complete expression whose value fits in 64 bits.
 func (l *loader) exact(n node, sc scope) *Expr {
 	e := l.data(n, sc)
-	n.exact(e)
+	if !e.exact() {
+		n.unsupported("an intermediate value that needs more than %d bits", word)
+	}
 	return e
 }
 
 // whole reads a complete expression of which all bits count.
 func (l *loader) whole(n node, sc scope) *Expr {
 	e := l.data(n, sc)
-	n.whole(e)
-	return e
+	switch {
+	case e.whole():
+		return e
+	case e.Signed || e.Bits == 0:
+		n.unsupported("a value of unknown width, or a signed one of more than %d bits", word)
+	}
+	return e.reduced(e.Bits)
 }
 
 // truncated reads a complete expression of which the lowest bits count.
 func (l *loader) truncated(n node, sc scope, bits int) *Expr {
-	e := l.data(n, sc)
-	n.need(e, bits)
-	return e
+	return l.data(n, sc).reduced(bits)
 }
 
 // destination reads what an assignment writes to.
@@ -75,8 +78,6 @@ func (l *loader) destination(n node, sc scope) *Expr {
 		n.invalid("a header's validity is written by setValid and setInvalid only")
 	case e.Op != OpField && e.Op != OpStackElem && e.Op != OpStackField:
 		n.invalid("it cannot be assigned to")
-	case e.Op == OpStackElem:
-		n.need(e, e.Bits)
 	}
 	return e
 }
@@ -340,15 +341,22 @@ func (l *loader) accessField(n node, sc scope) *Expr {
 		}
 		return &Expr{Op: OpField, Field: FieldRef{h, i}, Bits: f.Bits, Signed: f.Signed}
 	case "expression":
-		deref := left.get("value").object("op left right", "")
-		if op := deref.get("op").str(); op != "dereference_header_stack" {
-			n.unsupported("a header by operation %s", quote(op))
-		}
-		s := l.stacks.named(l.typed(deref.get("left"), "header_stack"), "header stack")
-		index := l.data(deref.get("right"), sc)
+		s, index := l.dereference(left.get("value"), sc)
 		return l.element(n, &Expr{Op: OpStackElem, Stack: s, Index: i, Left: index})
 	default:
 		n.unsupported("a field of an operand of type %s", quote(t))
 	}
 	return nil
+}
+
+// dereference reads an element of a stack by its index.
+func (l *loader) dereference(n node, sc scope) (stack int, index *Expr) {
+	if n.has("type") { // p4c writes some twice
+		n = n.object("type value", "").get("value")
+	}
+	n = n.object("op left right", "")
+	if op := n.get("op").str(); op != "dereference_header_stack" {
+		n.unsupported("a header by operation %s", quote(op))
+	}
+	return l.stacks.named(l.typed(n.get("left"), "header_stack"), "header stack"), l.exact(n.get("right"), sc)
 }

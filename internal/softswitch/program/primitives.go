@@ -2,6 +2,7 @@ package program
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -88,8 +89,30 @@ func (l *loader) statement(n node, sc scope, body int) Stmt {
 	for i := range args {
 		args[i] = args[i].parameter(n, i)
 	}
-	s := newStmt(p.op, n)
-	p.load(&call{l, n, args, sc, body}, &s)
+	return (&call{l, n, args, sc, body}).read(p)
+}
+
+// read makes a statement of the call; where a header is an element with a computed
+// index, one that has a statement for each.
+func (c *call) read(p primitive) Stmt {
+	for i, arg := range c.args {
+		if p.op != StAssignHeader && p.op != StSetValid && p.op != StSetInvalid || arg.object("type value", "").get("type").v != "expression" {
+			continue
+		}
+		s, each := newStmt(StPick, c.n), *c
+		s.Stack, s.X = c.l.dereference(arg.get("value"), c.sc)
+		for _, h := range c.l.prog.Stacks[s.Stack].Headers {
+			if c.l.compared++; c.l.compared > maxCompared {
+				c.n.unsupported("computed indices of more than %d elements together", maxCompared)
+			}
+			each.args = slices.Clone(c.args)
+			each.args[i].v = &object{[]string{"type", "value"}, map[string]any{"type": "header", "value": c.l.prog.Headers[h].Name}}
+			s.Each = append(s.Each, each.read(p))
+		}
+		return s
+	}
+	s := newStmt(p.op, c.n)
+	p.load(c, &s)
 	return s
 }
 
@@ -184,7 +207,7 @@ func arithmetic(op Op) func(c *call, s *Stmt) {
 		s.X = &Expr{Op: op, Left: c.l.data(c.args[last-1], c.sc), Right: c.l.data(c.args[last], c.sc)}
 		s.X.checkConstant(c.n)
 		s.X.bound()
-		c.n.need(s.X, s.Dst.Bits)
+		s.X = s.X.reduced(s.Dst.Bits)
 	}
 }
 

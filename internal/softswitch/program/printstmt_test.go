@@ -7,7 +7,7 @@ import (
 
 var stmtNames = [...]string{
 	StAssign: "assign", StAssignVar: "assign varbit", StAssignHeader: "assign header", StAssignStack: "assign stack",
-	StSetValid: "set valid", StSetInvalid: "set invalid", StPush: "push", StPop: "pop", StMarkToDrop: "mark to drop",
+	StSetValid: "set valid", StSetInvalid: "set invalid", StPick: "pick", StPush: "push", StPop: "pop", StMarkToDrop: "mark to drop",
 	StHash: "hash", StRandom: "random", StRegisterRead: "register read", StRegisterWrite: "register write",
 	StCount: "count", StMeter: "meter", StDigest: "digest", StCloneIngress: "clone ingress",
 	StCloneEgress: "clone egress", StResubmit: "resubmit", StRecirculate: "recirculate", StTruncate: "truncate",
@@ -44,6 +44,9 @@ func (w *printer) stmt(s *Stmt) string {
 	}
 	if s.FieldList != None {
 		out += " with field list " + strconv.Itoa(p.FieldLists[s.FieldList].ID)
+	}
+	for i := range s.Each {
+		out += "; " + w.stmt(&s.Each[i])
 	}
 	if s.Op == StLog {
 		out += " " + strconv.Quote(s.Text)
@@ -119,6 +122,8 @@ func (w *printer) expr(e *Expr) string {
 		return "size of " + p.Stacks[e.Stack].Name
 	case OpValid:
 		return "valid " + p.Headers[e.Head].Name
+	case OpBig:
+		return fmt.Sprintf("big[%d] %s", e.Bits, w.expr(e.Left))
 	case OpNot, OpLNot, OpD2B, OpB2D:
 		return opNames[e.Op] + w.expr(e.Left)
 	case OpCond:
