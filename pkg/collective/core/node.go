@@ -237,9 +237,12 @@ func (n *Node) Take(c *Call) (list []Arrival, err error) {
 	return list, nil
 }
 
-// Progress takes what the operation has done with arrivals.
+// Progress takes what the operation has done with arrivals. Of one that has failed nothing is sent any more.
 func (n *Node) Progress(c *Call) {
 	sends, frees := c.op.Take()
+	if n.Failed(c.Group) != nil {
+		sends = nil
+	}
 	for _, s := range sends {
 		m := Message{Data: s.Data, Hash: c.hash, Epoch: n.epoch, call: c}
 		c.unsent++

@@ -16,6 +16,9 @@ const (
 	Multicast Path = iota
 	Unicast
 	paths
+
+	// Paths is how many there are.
+	Paths = int(paths)
 )
 
 // A Kind is what an operation does.
