@@ -63,7 +63,7 @@ func (e *engine) perform() {
 	for list := e.node.Actions(); len(list) > 0; list = e.node.Actions() {
 		for _, a := range list {
 			switch a.Type {
-			case core.Write:
+			case core.Write, core.Rewrite:
 				e.write(a)
 			case core.Tell:
 				_ = e.peers[a.To].member.SetCounter(counter(a.Lane, a.Path), a.Seq) // an error: Recv says it too
@@ -100,16 +100,18 @@ func (e *engine) write(a core.Action) {
 		staging = e.peers[a.To].staging
 		submit = e.peers[a.To].unicast.Submit
 	}
-	at, size := e.layout.At(core.Multicast, a.Lane, a.Seq), e.layout.Slot()
-	from := e.layout.Fill(staging.Bytes()[at:at+size], a.Message, a.Seq)
+	at, size, from := e.layout.At(core.Multicast, a.Lane, a.Seq), e.layout.Slot(), e.layout.From(a.Size)
+	if a.Type == core.Write {
+		e.layout.Fill(staging.Bytes()[at:at+size], a.Message, a.Seq)
+	}
 	op := &mcrdma.Op{Kind: mcrdma.OpWriteImm, At: mcrdma.At{Offset: uint64(e.layout.At(path, a.Lane, a.Seq) + from)}, //nolint:gosec // not negative
-		Imm: uint32(a.Lane), Pieces: []mcrdma.Piece{staging.Slice(at+from, size-from)}} //nolint:gosec // few
+		Imm: a.Imm, Pieces: []mcrdma.Piece{staging.Slice(at+from, size-from)}}
 	op.Done = func(*mcrdma.Op) {
 		e.locked(func() {
-			if op.Err == nil {
-				e.node.Sent(a.Lane, a.To)
-			} else {
+			if op.Err != nil && (a.To == core.All || e.peers[a.To].unicast.Err() != nil) {
 				e.broken(a.To, op.Err)
+			} else {
+				e.node.Landed(a.Lane, a.To, op.Err == nil)
 			}
 		})
 	}

@@ -22,6 +22,8 @@ type adversary struct {
 	queues map[string][]func() // of events, by what keeps an order
 	names  []string            // of queues
 	done   map[string]int      // operations that were completed
+
+	connections map[[2]int]int // how often a unicast connection was lost
 }
 
 // A simNode is a rank with its application.
@@ -30,8 +32,8 @@ type simNode struct {
 	a      *adversary
 	id     int
 	dead   bool
-	memory [][]byte // what others write to, by id
-	told   [][paths]map[int]uint64
+	memory [][]byte       // what others write to, by id
+	slots  map[int][]byte // by whom they are for
 	group  Group
 	lanes  []simLane
 }
@@ -146,39 +148,10 @@ func (s *simNode) perform(lane int) {
 	for _, act := range s.Actions() {
 		switch act.Type {
 		case Write, Announce:
-			data := make([]byte, a.layout.Slot())
-			path, from, at := Unicast, len(data), 0
-			if act.To == All {
-				path = Multicast
-			}
-			imm := act.Imm
-			if act.Type == Write {
-				from, at, imm = a.layout.Fill(data, act.Message, act.Seq), a.layout.At(path, act.Lane, act.Seq), uint32(act.Lane)
-			}
-			left := 0
-			for _, o := range a.nodes {
-				if o.id == s.id || act.To != All && act.To != o.id || o.dead {
-					continue
-				}
-				left++
-				a.post(fmt.Sprint("data", s.id, o.id, path), func() {
-					if !o.dead && !slices.Contains(o.lostOnes(), s.id) {
-						copy(o.memory[s.id][at+from:], data[from:])
-						if err := o.Arrived(s.id, path, o.memory[s.id], len(data)-from, imm); err != nil {
-							a.t.Error(err)
-						}
-						o.perform(-1)
-					}
-					if left--; left == 0 && act.Type == Write {
-						a.post(fmt.Sprint("sent", s.id, act.To, act.Lane), func() {
-							if !s.dead {
-								s.Sent(act.Lane, act.To)
-								s.perform(-1)
-							}
-						})
-					}
-				})
-			}
+			s.send(act)
+		case Rewrite:
+			act.Message.Data = nil
+			s.send(act)
 		case Tell:
 			o := a.nodes[act.To]
 			a.post(fmt.Sprint("tell", s.id, act.To, act.Lane, act.Path), func() {
@@ -206,6 +179,63 @@ func (s *simNode) perform(lane int) {
 			s.run(i)
 		}
 	}
+}
+
+// send has a message on its way, by a connection that may be lost if it is unicast. The device is done with messages in their order.
+func (s *simNode) send(act Action) {
+	a, l := s.a, s.a.layout
+	path, at := Unicast, 0
+	staging := s.staging(act.To, act.Lane, act.Seq)
+	var written []byte
+	if act.To == All {
+		path = Multicast
+	}
+	if act.Type != Announce {
+		if act.Type == Write {
+			l.Fill(staging, act.Message, act.Seq)
+		}
+		from := l.From(act.Size)
+		at, written = l.At(path, act.Lane, act.Seq)+from, bytes.Clone(staging[from:])
+	}
+	left := 0
+	for _, o := range a.nodes {
+		if o.id == s.id || act.To != All && act.To != o.id || o.dead {
+			continue
+		}
+		left++
+		connection := a.connections[[2]int{s.id, o.id}]
+		lost := func() bool { return path == Unicast && connection != a.connections[[2]int{s.id, o.id}] }
+		a.post(fmt.Sprint("data", s.id, o.id, path), func() {
+			if !o.dead && !lost() && !slices.Contains(o.lostOnes(), s.id) {
+				copy(o.memory[s.id][at:], written)
+				if err := o.Arrived(s.id, path, o.memory[s.id], len(written), act.Imm); err != nil {
+					a.t.Error(err)
+				}
+				o.perform(-1)
+			}
+			if left--; left == 0 && act.Type != Announce {
+				a.post(fmt.Sprint("landed", s.id, act.To), func() {
+					if s.dead || o.dead && path == Unicast {
+						return
+					}
+					if lost() {
+						a.done["resent"]++
+					}
+					s.Landed(act.Lane, act.To, !lost())
+					s.perform(-1)
+				})
+			}
+		})
+	}
+}
+
+// staging is the slot for a message, which the rank has itself.
+func (s *simNode) staging(to, lane int, seq uint64) []byte {
+	if s.slots[to] == nil {
+		s.slots[to] = make([]byte, s.a.layout.Half())
+	}
+	at := s.a.layout.At(Multicast, lane, seq)
+	return s.slots[to][at : at+s.a.layout.Slot()]
 }
 
 func (s *simNode) lostOnes() (ids []int) {
@@ -285,9 +315,9 @@ func (s *simNode) run(i int) {
 func runAdversary(t *testing.T, seed uint64) map[string]int {
 	r := rand.New(rand.NewPCG(seed, 1))
 	size := 2 + r.IntN(8)
-	a := &adversary{t: t, r: r, layout: Layout{Lanes: 1 + r.IntN(3), Slots: 1 + r.IntN(4), Block: 8 * (1 + r.IntN(8))}, queues: map[string][]func(){}, done: map[string]int{}}
+	a := &adversary{t: t, r: r, layout: Layout{Lanes: 1 + r.IntN(3), Slots: 1 + r.IntN(4), Block: 8 * (1 + r.IntN(8))}, queues: map[string][]func(){}, connections: map[[2]int]int{}, done: map[string]int{}}
 	for id := range size {
-		s := &simNode{Node: NewNode(id, size, a.layout), a: a, id: id, lanes: make([]simLane, a.layout.Lanes)}
+		s := &simNode{Node: NewNode(id, size, a.layout), a: a, id: id, slots: map[int][]byte{}, lanes: make([]simLane, a.layout.Lanes)}
 		for range size {
 			s.memory = append(s.memory, make([]byte, int(paths)*a.layout.Half()))
 		}
@@ -328,6 +358,9 @@ func runAdversary(t *testing.T, seed uint64) map[string]int {
 				alive--
 				a.kill(s)
 			}
+		}
+		if seed%3 == 0 && r.IntN(50) == 0 {
+			a.connections[[2]int{r.IntN(size), r.IntN(size)}]++
 		}
 		i := r.IntN(len(a.names))
 		name := a.names[i]
@@ -403,8 +436,8 @@ func TestAdversary(t *testing.T) {
 			t.Fatalf("go test ./pkg/collective/core -run TestAdversary -core.seed=%d", seed)
 		}
 	}
-	if *seedFlag == 0 && len(done) != 7 {
-		t.Errorf("of some kinds no operation was completed, or no rank was excluded: %v", done)
+	if *seedFlag == 0 && len(done) != 8 {
+		t.Errorf("of some kinds no operation was completed, no rank was excluded, or nothing sent again: %v", done)
 	}
 	t.Log(done)
 }
@@ -415,7 +448,8 @@ func TestBadMessages(t *testing.T) {
 	memory := make([]byte, 2*l.Half())
 	fill := func(m Message, seq uint64) int {
 		at := l.At(Unicast, 1, seq)
-		return l.Slot() - l.Fill(memory[at:at+l.Slot()], m, seq)
+		l.Fill(memory[at:at+l.Slot()], m, seq)
+		return l.Slot() - l.From(len(m.Data))
 	}
 	n := NewNode(0, 2, l)
 	written := fill(Message{Data: []byte("abc")}, 0)
@@ -426,13 +460,17 @@ func TestBadMessages(t *testing.T) {
 		what    string
 		written int
 		imm     uint32
-	}{{"a lane that is not", 16, 2}, {"too few bytes", 4, 1}, {"too many", 32, 1}, {"no multiple of 8", 15, 1}, {"an unknown rank", 0, stateImm | 4<<8}, {"another round", 16, 0}} {
+	}{{"a lane that is not", 16, messageImm(2, 0)}, {"too few bytes", 4, messageImm(1, 0)}, {"too many", 32, messageImm(1, 0)}, {"no multiple of 8", 15, messageImm(1, 0)},
+		{"an unknown rank", 0, stateImm | 4<<8}, {"another round", 16, messageImm(0, 0)}} {
 		if err := n.Arrived(1, Unicast, memory, c.written, c.imm); !errors.Is(err, errMessage) {
 			t.Errorf("%s: %v", c.what, err)
 		}
 	}
-	if err := n.Arrived(1, Unicast, memory, written, 1); err != nil {
+	if err := n.Arrived(1, Unicast, memory, written, messageImm(1, 0)); err != nil {
 		t.Error(err)
+	}
+	if err := n.Arrived(1, Multicast, memory, written, messageImm(1, 1)); !errors.Is(err, errMessage) {
+		t.Error("a multicast message is missing:", err)
 	}
 	if err := n.Acked(1, 0, Unicast, 1); err == nil {
 		t.Error("a message that was not sent is acknowledged")
@@ -455,8 +493,8 @@ func TestDifferent(t *testing.T) {
 	other := task
 	other.Count = 3
 	at := l.At(Multicast, 0, 0)
-	from := l.Fill(memory[at:at+l.Slot()], Message{Data: make([]byte, 8), Hash: other.Hash(0)}, 0)
-	if err := n.Arrived(1, Multicast, memory, l.Slot()-from, 0); err != nil {
+	l.Fill(memory[at:at+l.Slot()], Message{Data: make([]byte, 8), Hash: other.Hash(0)}, 0)
+	if err := n.Arrived(1, Multicast, memory, l.Slot()-l.From(8), messageImm(0, 0)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 8)
@@ -468,7 +506,8 @@ func TestDifferent(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	l := Layout{Lanes: 1, Slots: 2, Block: 32}
 	slot := make([]byte, l.Slot())
-	f.Add(slot[l.Fill(slot, Message{Data: []byte("hello"), Hash: 5, Epoch: 3}, 7):], uint64(7))
+	l.Fill(slot, Message{Data: []byte("hello"), Hash: 5, Epoch: 3}, 7)
+	f.Add(slot[l.From(5):], uint64(7))
 	f.Fuzz(func(t *testing.T, b []byte, seq uint64) {
 		if len(b) > l.Slot() {
 			return
@@ -480,8 +519,8 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		again := make([]byte, l.Slot())
-		from := l.Fill(again, m, seq)
-		if got, err := l.parse(again, l.Slot()-from, seq); err != nil || !bytes.Equal(got.Data, m.Data) || got.Hash != m.Hash || got.Epoch != m.Epoch {
+		l.Fill(again, m, seq)
+		if got, err := l.parse(again, l.Slot()-l.From(len(m.Data)), seq); err != nil || !bytes.Equal(got.Data, m.Data) || got.Hash != m.Hash || got.Epoch != m.Epoch {
 			t.Errorf("%+v, %v; it was %+v", got, err, m)
 		}
 	})

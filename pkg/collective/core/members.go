@@ -25,8 +25,15 @@ func (s State) with(o State) State { return State{s.Lost | o.Lost, max(s.GivenUp
 
 func (s State) lost(id int) bool { return s.Lost>>id&1 == 1 }
 
-// stateImm marks immediate data that are a state. Others are the lane of a message.
-const stateImm = 1 << 31
+// stateImm marks immediate data that are a state. Others are of a message: its lane, and the lowest bits of its number.
+const (
+	stateImm = 1 << 31
+	seqBits  = 28
+)
+
+func messageImm(lane int, seq uint64) uint32 {
+	return uint32(lane)<<seqBits | uint32(seq)&(1<<seqBits-1) //nolint:gosec // lanes are few; the rest is meant
+}
 
 // imm is the state as immediate data.
 func (s State) imm() uint32 { return stateImm | s.Lost<<8 | uint32(s.GivenUp) }

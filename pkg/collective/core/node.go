@@ -29,9 +29,10 @@ type ActionType uint8
 
 // What to do.
 const (
-	// Write fills the slot of the message with number Seq at To, and has the lane as immediate data. The message's bytes may change
-	// afterward.
+	// Write fills the slot of the message with number Seq at To, with Imm. The message's bytes may change afterward.
 	Write ActionType = iota
+	// Rewrite writes a slot again, which has a message of Size bytes.
+	Rewrite
 	// Tell tells To that Seq messages were taken.
 	Tell
 	// Announce tells all others Imm, in the order of multicast messages.
@@ -50,6 +51,7 @@ type Action struct {
 	Path    Path // of Tell
 	Seq     uint64
 	Message Message
+	Size    int
 	Imm     uint32
 }
 
@@ -58,16 +60,17 @@ func NewNode(id, size int, l Layout) *Node {
 	n := &Node{layout: l, members: members{id, make([]State, size)}}
 	for range l.Lanes {
 		a := lane{one: make([]tx, size), from: make([]rx, size*int(paths))}
-		a.all.slots = uint64(l.Slots) //nolint:gosec // not negative
+		var others []int
 		for o := range size {
 			if o != id {
-				a.one[o] = tx{slots: a.all.slots, to: []int{o}, acked: make([]uint64, 1)}
-				a.all.to, a.all.acked = append(a.all.to, o), append(a.all.acked, 0)
+				a.one[o] = newTx(l.Slots, o)
+				others = append(others, o)
 			}
 			for p := range paths {
 				a.from[o*int(paths)+int(p)] = rx{layout: l}
 			}
 		}
+		a.all = newTx(l.Slots, others...)
 		n.lanes = append(n.lanes, a)
 	}
 	return n
@@ -287,16 +290,20 @@ func (n *Node) pump(lane, to int) {
 		if !ok {
 			return
 		}
-		n.actions = append(n.actions, Action{Type: Write, To: to, Lane: lane, Seq: seq, Message: m})
+		n.actions = append(n.actions, Action{Type: Write, To: to, Lane: lane, Seq: seq, Message: m, Size: len(m.Data), Imm: messageImm(lane, seq)})
 		if m.call.unsent--; m.call.unsent == 0 {
 			n.wake(lane)
 		}
 	}
 }
 
-// Sent: the device is done with the oldest message to a rank, or All, of which that was not said.
-func (n *Node) Sent(lane, to int) {
-	n.ring(lane, to).done++
+// Landed: the device is done with the oldest message to a rank, or All, of which that was not said. If it is not ok, by unicast,
+// the connection was lost, and the message may have come; it is sent again.
+func (n *Node) Landed(lane, to int, ok bool) {
+	t := n.ring(lane, to)
+	for seq, end := t.landed(ok); seq < end; seq++ {
+		n.actions = append(n.actions, Action{Type: Rewrite, To: to, Lane: lane, Seq: seq, Size: *t.size(seq), Imm: messageImm(lane, seq)})
+	}
 	n.pump(lane, to)
 }
 
@@ -325,12 +332,19 @@ func (n *Node) Arrived(id int, p Path, memory []byte, written int, imm uint32) e
 		n.actions = append(n.actions, Action{Type: Changed})
 		return err
 	}
-	if imm >= uint32(len(n.lanes)) { //nolint:gosec // few
-		return fmt.Errorf("lane %d: %w", imm, errMessage)
+	lane := int(imm >> seqBits)
+	if lane >= len(n.lanes) {
+		return fmt.Errorf("lane %d: %w", lane, errMessage)
 	}
-	lane := int(imm)
 	at := id*int(paths) + int(p)
 	q := &n.lanes[lane].from[at]
+	switch {
+	case imm == messageImm(lane, q.arrived):
+	case p == Unicast:
+		return nil // it came before, or comes again behind what was lost
+	default:
+		return fmt.Errorf("a message is missing before %#x: %w", imm, errMessage)
+	}
 	from := n.layout.At(p, lane, q.arrived)
 	m, err := n.layout.parse(memory[from:from+n.layout.Slot()], written, q.arrived)
 	if err != nil {

@@ -30,17 +30,17 @@ func (l Layout) At(p Path, lane int, seq uint64) int {
 // round is what the last byte of a slot is in a round of the ring; never 0, which memory begins with.
 func (l Layout) round(seq uint64) byte { return byte(1 + seq/uint64(l.Slots)%255) } //nolint:gosec // not negative
 
-// Fill puts a message at the end of its slot, and returns where in the slot it begins.
-func (l Layout) Fill(slot []byte, m Message, seq uint64) (from int) {
+// From returns where in its slot a message of so many bytes begins.
+func (l Layout) From(n int) int { return l.Block - (n+7)&^7 }
+
+// Fill puts a message at the end of its slot.
+func (l Layout) Fill(slot []byte, m Message, seq uint64) {
 	n := len(m.Data)
-	pad := -n & 7
-	end := len(slot) - Trailer
-	from = end - pad - n
+	pad, end, from := -n&7, l.Block, l.From(n)
 	copy(slot[from:], m.Data)
 	clear(slot[from+n : end])
 	binary.LittleEndian.PutUint32(slot[end:], m.Hash)
 	slot[end+4], slot[end+5], slot[end+6], slot[end+7] = m.Epoch, byte(pad), 0, l.round(seq) //nolint:gosec // pad is at most 7
-	return from
 }
 
 var errMessage = errors.New("it is no message of a collective operation")
@@ -72,12 +72,18 @@ type Message struct {
 
 // A tx is a ring that this rank fills, at one other rank or at all.
 type tx struct {
-	slots uint64
-	to    []int // ids of ranks
-	acked []uint64
-	sent  uint64
-	done  uint64 // of which the device is done with the bytes
-	queue []Message
+	to     []int // ids of ranks
+	acked  []uint64
+	sizes  []int // of the messages in the slots
+	sent   uint64
+	done   uint64 // of which, from the first on, the device is done with the bytes
+	flying int    // messages that the device has
+	failed bool   // one of them has failed, and none is sent until the device has none: then all are sent again from that one on
+	queue  []Message
+}
+
+func newTx(slots int, to ...int) tx {
+	return tx{to: to, acked: make([]uint64, len(to)), sizes: make([]int, slots)}
 }
 
 // next returns the next message for which there is a slot.
@@ -86,13 +92,35 @@ func (t *tx) next() (m Message, seq uint64, ok bool) {
 	for _, a := range t.acked {
 		free = min(free, a)
 	}
-	if len(t.queue) == 0 || t.sent-free >= t.slots {
+	if len(t.queue) == 0 || t.failed || t.sent-free >= uint64(len(t.sizes)) {
 		return m, 0, false
 	}
 	m, t.queue[0] = t.queue[0], Message{}
 	t.queue = t.queue[1:]
+	seq = t.sent
+	*t.size(seq) = len(m.Data)
 	t.sent++
-	return m, t.sent - 1, true
+	t.flying++
+	return m, seq, true
+}
+
+func (t *tx) size(seq uint64) *int { return &t.sizes[seq%uint64(len(t.sizes))] }
+
+// landed: the device is done with the oldest message that it has. It returns from which on up to which to send again.
+func (t *tx) landed(ok bool) (from, to uint64) {
+	t.flying--
+	t.failed = t.failed || !ok
+	if !t.failed {
+		t.done++
+	} else if t.flying == 0 {
+		if len(t.acked) == 1 {
+			t.done = max(t.done, t.acked[0])
+		}
+		t.failed = false
+		t.flying = int(t.sent - t.done) //nolint:gosec // at most the slots
+		return t.done, t.sent
+	}
+	return 0, 0
 }
 
 // ack: a rank has taken so many messages, of all that were sent.
