@@ -167,9 +167,9 @@ func (w *world) everything(elements ...int) {
 	})
 }
 
-// All operations give what a serial reference gives, among 2 to 16 ranks, by the switch and by hosts.
+// All operations give what a serial reference gives, by the switch and by hosts. More ranks are in tests/scenario.
 func TestOperations(t *testing.T) {
-	r := newRoom(t, 16)
+	r := newRoom(t, 6)
 	for _, c := range []struct {
 		ranks    int
 		elements []int // of each rank

@@ -249,7 +249,9 @@ func (e *engine) close(ctx context.Context) (err error) {
 	group := e.group
 	e.mu.Unlock()
 	if group != nil {
-		err = group.Close(ctx)
+		if e := group.Close(ctx); ctx.Err() != nil {
+			err = e // otherwise it says why the group had ended before, as operations have
+		}
 	}
 	e.cancel()
 	var members sync.WaitGroup

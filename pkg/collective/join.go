@@ -2,7 +2,6 @@ package collective
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -112,7 +111,7 @@ func (e *engine) connect(ctx context.Context, client *mcrdma.Client) error {
 		cancel()
 	}
 	accepting.Wait()
-	err = errors.Join(err, listener.Close())
+	_ = listener.Close() // that the daemon does not answer in time hinders nothing: further groups are refused here
 	if err == nil {
 		err = failed
 	}
