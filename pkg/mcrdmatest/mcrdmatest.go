@@ -15,9 +15,7 @@ package mcrdmatest
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -57,7 +55,7 @@ func Start(tb testing.TB, hosts int) *Rack {
 	for i := 1; i <= hosts; i++ {
 		nodes = append(nodes, fmt.Sprintf("{name: h%d, address: 10.1.0.%d}", i, 10+i))
 		links = append(links, fmt.Sprintf("{a: {node: h%d}, b: {node: tor, port: %d}}", i, i))
-		r.cables[fmt.Sprint("h", i)] = &cable{random: rand.New(rand.NewPCG(uint64(i), 1))} //nolint:gosec // not for secrets, nor negative
+		r.cables[fmt.Sprint("h", i)] = &cable{}
 	}
 	one, err := topology.Parse(fmt.Appendf(nil, "{switches: [{name: tor, address: 10.255.0.1, prefixes: [10.1.0.0/24]}], hosts: [%s], links: [%s]}",
 		strings.Join(nodes, ", "), strings.Join(links, ", ")), "rack")
@@ -208,51 +206,18 @@ func (r *Rack) Cut(host string, on bool) {
 	r.cables[host].cut.Store(on)
 }
 
-// Disturb has the switch lose one of so many frames on their way to a host, and send as many later than the next
-// one; 0 ends that.
-func (r *Rack) Disturb(host string, oneOf uint32) {
-	r.tb.Helper()
-	if r.cables[host] == nil {
-		r.tb.Fatalf("mcrdmatest: there is no host %q", host)
-	}
-	r.cables[host].oneOf.Store(oneOf)
-}
-
-// A cable is a port that may lose frames.
+// A cable is a port that may lose all frames.
 type cable struct {
 	ports.Port
-	cut   atomic.Bool
-	oneOf atomic.Uint32 // of which one is lost, and one late; 0: none
-
-	mu     sync.Mutex
-	random *rand.Rand
+	cut atomic.Bool
 }
 
-// Send loses what it is given if the cable is cut, and some of it if it is disturbed.
+// Send loses what it is given, if the cable is cut.
 func (c *cable) Send(frames [][]byte) int {
-	oneOf := c.oneOf.Load()
-	switch {
-	case c.cut.Load():
+	if c.cut.Load() {
 		return len(frames)
-	case oneOf == 0:
-		return c.Port.Send(frames)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var left [][]byte
-	for _, f := range frames {
-		switch c.random.Uint32N(oneOf) {
-		case 0:
-		case 1:
-			left = slices.Insert(left, max(0, len(left)-1), f) // before the one that was sent before it
-		default:
-			left = append(left, f)
-		}
-	}
-	if len(left) > 0 && c.Port.Send(left) < len(left) {
-		return 0
-	}
-	return len(frames)
+	return c.Port.Send(frames)
 }
 
 // Recv waits for frames; those of a cable that is cut are lost.
