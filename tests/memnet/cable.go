@@ -17,9 +17,14 @@ type Cable struct {
 	// Tap, if not nil, is called with each frame that a side sends into a cable that is not
 	// cut. It must not keep the frame.
 	Tap func(side int, frame []byte)
+	// Disturb, if not nil, is called before each frame, and says whether it is lost, or late: behind the next one.
+	Disturb func() (lost, late bool)
 
 	ends [2]chan []byte // on the way to each end
 	cut  [2]atomic.Bool // for what each end sends
+
+	mu   sync.Mutex
+	held [2][]byte // a late frame of each end
 }
 
 // NewCable makes a cable.
@@ -88,14 +93,38 @@ func (p *Plug) send(frames [][]byte) int {
 		if p.c.Tap != nil {
 			p.c.Tap(p.side, f)
 		}
-		select {
-		case p.c.ends[1-p.side] <- append([]byte(nil), f...):
-			p.tx.Add(1)
-		default:
-			p.dropped.Add(1)
+		for _, f := range p.c.disturbed(p.side, append([]byte(nil), f...)) {
+			select {
+			case p.c.ends[1-p.side] <- f:
+				p.tx.Add(1)
+			default:
+				p.dropped.Add(1)
+			}
 		}
 	}
 	return len(frames)
+}
+
+// disturbed returns the frames that come when a side has sent one.
+func (c *Cable) disturbed(side int, f []byte) [][]byte {
+	if c.Disturb == nil {
+		return [][]byte{f}
+	}
+	lost, late := c.Disturb()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	held := c.held[side]
+	switch {
+	case lost:
+		return nil
+	case late && held == nil:
+		c.held[side] = f
+		return nil
+	case held == nil:
+		return [][]byte{f}
+	}
+	c.held[side] = nil
+	return [][]byte{f, held}
 }
 
 // recv calls take for the frames that are there, at least one and most at most.

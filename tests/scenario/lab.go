@@ -33,13 +33,14 @@ import (
 	"github.com/mcrdma/mcrdma/tests/memnet"
 )
 
-// hostsPerRack hosts are at each switch.
+// hostsPerRack hosts are at each switch, unless a test wants more.
 const hostsPerRack = 2
 
 // A Lab is four hosts, each with its daemon. With switches, h1 and h2 are at leaf1, h3 and
 // h4 at leaf2, and a cable joins these. Without, each host's frames get to each other's.
 type lab struct {
 	t        *testing.T
+	perRack  int // hosts
 	net      *memnet.Network
 	dir      string
 	hub      *memnet.Hub // nil: there are switches
@@ -117,7 +118,13 @@ func (p *process) end(crash bool) {
 // newLab starts everything.
 func newLab(t *testing.T, switches bool, change ...func(*lab)) *lab {
 	t.Helper()
-	l := &lab{t: t, net: memnet.New(), dir: t.TempDir()}
+	return newLabOf(t, hostsPerRack, switches, change...)
+}
+
+// newLabOf is newLab with so many hosts at each switch, up to 8.
+func newLabOf(t *testing.T, perRack int, switches bool, change ...func(*lab)) *lab {
+	t.Helper()
+	l := &lab{t: t, perRack: perRack, net: memnet.New(), dir: t.TempDir()}
 	if switches {
 		for i := range 2 {
 			n := &leaf{l: l, number: i + 1, name: fmt.Sprintf("leaf%d", i+1), disk: newDisk()}
@@ -127,11 +134,11 @@ func newLab(t *testing.T, switches bool, change ...func(*lab)) *lab {
 	} else {
 		l.hub = &memnet.Hub{}
 	}
-	for i := range 2 * hostsPerRack {
-		h := &host{l: l, name: fmt.Sprintf("h%d", i+1), rack: i / hostsPerRack, cable: memnet.NewCable(), side: 1, disk: newDisk()}
+	for i := range 2 * perRack {
+		h := &host{l: l, name: fmt.Sprintf("h%d", i+1), rack: i / perRack, cable: memnet.NewCable(), side: 1, disk: newDisk()}
 		h.addr = netip.AddrFrom4([4]byte{10, 0, 1, byte(11 + i)})
 		if switches {
-			h.addr = netip.AddrFrom4([4]byte{10, 0, byte(1 + h.rack), byte(11 + i%hostsPerRack)})
+			h.addr = netip.AddrFrom4([4]byte{10, 0, byte(1 + h.rack), byte(11 + i%perRack)})
 			n := l.switches[h.rack]
 			n.cables = append(n.cables, h.cable)
 		} else {
@@ -378,7 +385,7 @@ func (n *leaf) state() *switchspec.State {
 	return s
 }
 
-func (h *host) port() uint16   { return uint16(slices.Index(h.l.hosts, h)%hostsPerRack + 1) }
+func (h *host) port() uint16   { return uint16(slices.Index(h.l.hosts, h)%h.l.perRack + 1) }
 func (h *host) listen() string { return fmt.Sprintf("%v:9550", h.l.net.Addr(h.name)) }
 
 // start starts the daemon.

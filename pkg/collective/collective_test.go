@@ -1,0 +1,134 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+	"github.com/mcrdma/mcrdma/pkg/mcrdmatest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestRack: three ranks on a rack, with sockets and real time. All else is tested in virtual time, in tests/scenario.
+func TestRack(t *testing.T) {
+	rack := mcrdmatest.Start(t, 3)
+	hosts := []string{"h1", "h2", "h3"}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	for rank, h := range hosts {
+		client := rack.Dial(h)
+		wg.Go(func() {
+			c, err := Join(ctx, client, Config{Service: "s", Hosts: hosts, Rank: rank})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if c.Rank() != rank || c.Size() != 3 || !slices.Equal(c.Hosts(), hosts) || c.Err() != nil || !strings.Contains(c.Explain(), "4096 bytes, 3 ranks") {
+				t.Error(c.Rank(), c.Size(), c.Hosts(), c.Err(), c.Explain())
+			}
+			small, large := []int64{int64(rank), 7}, make([]float32, 30000)
+			large[29999] = float32(rank)
+			if err := errors.Join(Allreduce(ctx, c, small, Max), Allreduce(ctx, c, large, Sum), c.Close(ctx)); err != nil || small[0] != 2 || small[1] != 7 || large[29999] != 3 {
+				t.Error(err, small, large[29999])
+			}
+			if err := c.Barrier(ctx); !errors.Is(err, ErrClosed) {
+				t.Error("after Close: ", err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// What is wrong with calls is said before anything is sent.
+func TestBadCalls(t *testing.T) {
+	ctx := t.Context()
+	hosts := []string{"h1", "h2"}
+	for _, c := range []struct {
+		cfg  Config
+		says string
+	}{
+		{Config{Hosts: hosts}, "Service"},
+		{Config{Service: "s"}, "0 Hosts"},
+		{Config{Service: "s", Hosts: make([]string, 18)}, "both at"},
+		{Config{Service: "s", Hosts: hosts, Rank: 2}, "Rank 2"},
+		{Config{Service: "s", Hosts: hosts, Lanes: 5}, "Lanes"},
+		{Config{Service: "s", Hosts: hosts, Slots: 129}, "Slots"},
+		{Config{Service: "s", Hosts: hosts, Block: 24}, "Block"},
+		{Config{Service: "s", Hosts: hosts, Small: 1 << 16}, "Small"},
+		{Config{Service: "s", Hosts: hosts, Degree: 2}, "Degree"},
+		{Config{Service: "s", Hosts: hosts, Wait: -1}, "Wait"},
+	} {
+		if _, err := Join(ctx, nil, c.cfg); !errors.Is(err, mcrdma.ErrInvalid) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%+v: %v", c.cfg, err)
+		}
+	}
+	c, err := Join(ctx, mcrdmatest.Start(t, 2).Dial("h1"), Config{Service: "s", Hosts: []string{"h1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{Broadcast(ctx, c, 1, make([]int, 1)), Reduce(ctx, c, -1, make([]int, 1), Sum), Allreduce[int](ctx, c, nil, nil),
+		ReduceScatter(ctx, c, make([]int, 2), make([]int, 1), Sum), Allgather(ctx, c, make([]int, 2), make([]int, 1))} {
+		if !errors.Is(err, mcrdma.ErrInvalid) {
+			t.Error(err)
+		}
+	}
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := c.Barrier(gone); !errors.Is(err, context.Canceled) || c.Err() != nil {
+		t.Error("a call whose context has ended: ", err, c.Err())
+	}
+	if err := c.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// A rank with another Config, or another host, gets no memory.
+func TestAsks(t *testing.T) {
+	cfg := Config{Service: "s", Hosts: []string{"h1", "10.0.0.2", "h3"}, Rank: 2}
+	if err := cfg.check(); err != nil {
+		t.Fatal(err)
+	}
+	request := func(rank int, sender, source string, change func(*Config)) *mcrdma.Request {
+		other := cfg
+		change(&other)
+		return &mcrdma.Request{Sender: sender, Group: mcrdma.GroupID{Source: source}, Regions: []mcrdma.Region{{Name: other.regionName(rank), Length: uint64(2 * other.layout().Half())}}}
+	}
+	same := func(*Config) {}
+	for rank, r := range []*mcrdma.Request{request(0, "h1", "10.0.0.1", same), request(1, "h2", "10.0.0.2", same)} {
+		if got, err := cfg.asks(r); got != rank || err != nil {
+			t.Error(got, err)
+		}
+	}
+	short := request(0, "h1", "10.0.0.1", same)
+	short.Regions[0].Length--
+	for what, r := range map[string]*mcrdma.Request{
+		"another host": request(0, "h3", "10.0.0.3", same), "its own rank": request(2, "h3", "10.0.0.3", same), "no rank": request(3, "h1", "10.0.0.1", same),
+		"fewer slots": request(0, "h1", "10.0.0.1", func(c *Config) { c.Slots = 4 }), "no region": {}, "too few bytes": short,
+	} {
+		if _, err := cfg.asks(r); err == nil {
+			t.Error(what)
+		}
+	}
+}
+
+// Errors name the ranks.
+func TestErrors(t *testing.T) {
+	e := fmt.Errorf("allreduce: %w", &Error{kind: ErrLost, Lost: []Lost{{Rank: 1, Host: "h2", Why: "it has ended"}, {Rank: 3, Host: "h4"}}})
+	if got, want := e.Error(), "allreduce: rank 1 (h2) was lost: it has ended; rank 3 (h4) was lost"; got != want || !errors.Is(e, ErrLost) {
+		t.Errorf("%q", got)
+	}
+	e = &Error{kind: ErrGivenUp, text: "by this rank", cause: context.Canceled}
+	if got, want := e.Error(), "an operation was given up: by this rank"; got != want || !errors.Is(e, context.Canceled) || !errors.Is(e, ErrGivenUp) {
+		t.Errorf("%q", got)
+	}
+}

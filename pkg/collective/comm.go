@@ -1,0 +1,219 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mcrdma/mcrdma/pkg/collective/core"
+	"github.com/mcrdma/mcrdma/pkg/collective/model"
+)
+
+// A Comm is a rank among those that do operations together. All methods, and operations, may be called by any goroutine; operations
+// of a lane take turns, and it is the caller's matter that their order is the same at all ranks.
+type Comm struct {
+	e     *engine
+	group core.Group
+	rank  int
+	lane  int
+	costs model.Params
+}
+
+// Rank returns this rank, from 0. After Shrink it may be another one.
+func (c *Comm) Rank() int { return c.rank }
+
+// Size returns how many ranks there are.
+func (c *Comm) Size() int { return len(c.group.IDs) }
+
+// Hosts returns the ranks' hosts, by rank.
+func (c *Comm) Hosts() (list []string) {
+	for _, id := range c.group.IDs {
+		list = append(list, c.e.cfg.Hosts[id])
+	}
+	return list
+}
+
+// Lane returns a Comm for operations beside those of the others: Config.Lanes there are, from 0, which is that of Join. It panics if there is no such lane. Operations
+// match within a lane. It takes no communication.
+func (c *Comm) Lane(i int) *Comm {
+	if i < 0 || i >= c.e.cfg.Lanes {
+		panic(fmt.Sprintf("collective: lane %d of %d", i, c.e.cfg.Lanes))
+	}
+	other := *c
+	other.lane = i
+	return &other
+}
+
+// Explain says what the model predicts for trees of each degree, for people, and which is chosen.
+func (c *Comm) Explain() string {
+	small := c.e.cfg.Small
+	return c.costs.Explain(c.Size(), 4, max(4, small/4), max(4, small))
+}
+
+// Err returns why operations of this Comm end, and nil as long as they don't.
+func (c *Comm) Err() error {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	return c.err()
+}
+
+// err is Err when the engine is locked.
+func (c *Comm) err() error {
+	if c.e.closed != nil {
+		return c.e.closed
+	}
+	f := c.e.node.Failed(c.group)
+	if f == nil {
+		return nil
+	}
+	e := &Error{kind: ErrLost}
+	for r, id := range c.group.IDs {
+		if slices.Contains(f.Lost, id) && c.e.peers[id] != nil {
+			e.Lost = append(e.Lost, Lost{Rank: r, Host: c.e.cfg.Hosts[id], Why: c.e.peers[id].why})
+		}
+	}
+	switch {
+	case f.Excluded:
+		e.kind = ErrExcluded
+	case len(e.Lost) == 0:
+		e.kind, e.text = ErrGivenUp, c.e.givenUp
+	}
+	return e
+}
+
+// giveUp ends all operations. The engine is locked. What this rank's own error is, its caller knows.
+func (c *Comm) giveUp(why string) {
+	c.e.givenUp = fmt.Sprintf("by this rank: %s", why)
+	if err := c.e.node.GiveUp(); err != nil {
+		c.e.closed = &Error{kind: ErrClosed, text: err.Error()}
+	}
+	c.e.perform()
+}
+
+// run does an operation.
+func (c *Comm) run(ctx context.Context, t core.Task, in, out []byte, combine func(dst, src []byte)) error {
+	e := c.e
+	l := &e.lanes[c.lane]
+	select {
+	case l.busy <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("it was not begun: %w", ctx.Err())
+	}
+	defer func() { <-l.busy }()
+	t.Rank, t.Size, t.Block, t.Small = c.rank, c.Size(), e.cfg.Block, e.cfg.Small
+	if t.Degree = e.cfg.Degree; t.Degree == 0 {
+		t.Degree = c.costs.Degree(t.Size, t.Count*t.Elem)
+	}
+	op := core.NewOp(t, in, out, combine)
+	e.mu.Lock()
+	if err := errors.Join(c.err(), ctx.Err()); err != nil {
+		e.mu.Unlock()
+		return fmt.Errorf("it was not begun: %w", err)
+	}
+	call := e.node.Begin(c.group, c.lane, op)
+	e.perform()
+	panicked := true
+	defer func() { // e.mu is held, unless it panics
+		if panicked {
+			e.mu.Lock()
+			c.giveUp("an Op panics")
+		}
+		e.node.End(call)
+		e.perform()
+		e.mu.Unlock()
+	}()
+	for {
+		err := c.step(ctx, call, op)
+		if err != nil || e.node.Finished(call) {
+			panicked = false
+			return err
+		}
+	}
+}
+
+// step does what there is to do, or waits for something. The engine is locked, and unlocked meanwhile.
+func (c *Comm) step(ctx context.Context, call *core.Call, op *core.Op) (err error) {
+	e := c.e
+	if e.node.Finished(call) {
+		return nil
+	}
+	if err := c.err(); err != nil {
+		return err
+	}
+	list, err := e.node.Take(call)
+	if err == nil && len(list) == 0 {
+		e.mu.Unlock()
+		select {
+		case <-e.lanes[c.lane].wake:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		e.mu.Lock()
+		if err != nil {
+			c.giveUp(err.Error())
+			return &Error{kind: ErrGivenUp, text: err.Error(), cause: err}
+		}
+		return nil
+	}
+	if err == nil {
+		e.mu.Unlock()
+		for _, a := range list {
+			if err = op.Arrive(a.From, a.Path, a.Data); err != nil {
+				break
+			}
+		}
+		e.mu.Lock()
+	}
+	if err != nil {
+		c.giveUp(err.Error())
+		return &Error{kind: ErrMismatch, text: err.Error()}
+	}
+	e.node.Progress(call)
+	e.perform()
+	return nil
+}
+
+// Shrink returns a Comm of the ranks that are left, in their order, once all of them know the same of those that are not. All
+// that are left call it. If more ranks are lost meanwhile, some may get a Comm with them, whose operations then fail, so that
+// they call Shrink again. It returns c if nothing is wrong with it. The error wraps ErrExcluded, ErrClosed, or is ctx's.
+func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
+	e := c.e
+	for {
+		e.mu.Lock()
+		err := c.err()
+		if err == nil || errors.Is(err, ErrExcluded) || errors.Is(err, ErrClosed) {
+			e.mu.Unlock()
+			return c, err
+		}
+		g, ok := e.node.Shrink()
+		e.perform()
+		changed := e.changed
+		e.mu.Unlock()
+		if ok {
+			next := *c
+			next.group, next.rank = g, slices.Index(g.IDs, e.cfg.Rank)
+			return &next, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("shrink: the ranks that are left do not agree yet: %w", ctx.Err())
+		}
+	}
+}
+
+// Close waits until all ranks have called it, and ends the connections, of all lanes and of all Comms that came of the same Join. If the Comm has failed, it does
+// not wait for the others. Operations under way end with ErrClosed. The error is ctx's, or what could not be ended.
+func (c *Comm) Close(ctx context.Context) error {
+	e := c.e
+	e.mu.Lock()
+	first := !e.closing
+	e.closing = true
+	e.mu.Unlock()
+	if !first {
+		return nil
+	}
+	_ = c.Barrier(ctx) // some may have done so already, and leave
+	return e.close(ctx)
+}

@@ -1,0 +1,127 @@
+package collective
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/collective/core"
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+)
+
+// Defaults of a Config.
+const (
+	DefaultLanes = 2
+	DefaultSlots = 8
+	DefaultBlock = 32 << 10
+	DefaultSmall = 4 << 10
+	DefaultWait  = 30 * time.Second
+)
+
+// MaxLanes is how many operations may be under way at a time.
+const MaxLanes = mcrdma.Counters / 2
+
+const (
+	maxSlots = 128
+	maxBlock = 1 << 20
+)
+
+// A Config says who takes part. Service and Hosts are needed, and the same at all ranks, as are the numbers below them.
+type Config struct {
+	// Service is the name for which the ranks listen: see mcrdma.ListenConfig. A Client joins a service once at a time.
+	Service string
+	// Hosts are the ranks' hosts, by rank, by name or address: 1 to 17.
+	Hosts []string
+	// Rank is this one's, an index into Hosts.
+	Rank int
+
+	// Lanes are how many operations may be under way at a time, up to MaxLanes; 0: DefaultLanes.
+	Lanes int
+	// Slots are how many messages of a lane may be on their way to a rank; 0: DefaultSlots.
+	Slots int
+	// Block is how many bytes a message has at most, a multiple of 16; 0: DefaultBlock.
+	Block int
+	// Small is up to how many bytes Reduce and Allreduce go over a tree, at most Block; 0: DefaultSmall; negative: never.
+	Small int
+	// Degree is that of the tree, 1, 3, 7 or 15; 0: chosen for each size by what Join has measured.
+	Degree int
+
+	// Wait is how long Join waits for ranks that are still starting; 0: DefaultWait.
+	Wait time.Duration
+	// Mode and Tuning are those of the ranks' groups.
+	Mode   mcrdma.Mode
+	Tuning mcrdma.Tuning
+}
+
+func orDefault(v *int, d int) {
+	if *v == 0 {
+		*v = d
+	}
+}
+
+// check says what is wrong, and fills in defaults.
+func (c *Config) check() error {
+	orDefault(&c.Lanes, DefaultLanes)
+	orDefault(&c.Slots, DefaultSlots)
+	orDefault(&c.Block, DefaultBlock)
+	orDefault(&c.Small, min(DefaultSmall, c.Block))
+	if c.Wait == 0 {
+		c.Wait = DefaultWait
+	}
+	wrong := func(format string, v ...any) error {
+		return fmt.Errorf("%w: %s", mcrdma.ErrInvalid, fmt.Sprintf(format, v...))
+	}
+	for i, h := range c.Hosts {
+		if at := slices.Index(c.Hosts, h); at != i {
+			return wrong("Hosts: ranks %d and %d are both at %q; a host has one rank", at, i, h)
+		}
+	}
+	switch {
+	case c.Service == "":
+		return wrong("Service is empty: it is the name for which the ranks listen")
+	case len(c.Hosts) < 1 || len(c.Hosts) > core.MaxRanks:
+		return wrong("%d Hosts: want 1 to %d", len(c.Hosts), core.MaxRanks)
+	case c.Rank < 0 || c.Rank >= len(c.Hosts):
+		return wrong("Rank %d of %d Hosts", c.Rank, len(c.Hosts))
+	case c.Lanes < 1 || c.Lanes > MaxLanes:
+		return wrong("%d Lanes: want 1 to %d", c.Lanes, MaxLanes)
+	case c.Slots < 1 || c.Slots > maxSlots:
+		return wrong("%d Slots: want 1 to %d", c.Slots, maxSlots)
+	case c.Block < 16 || c.Block > maxBlock || c.Block%16 != 0:
+		return wrong("Block of %d bytes: want a multiple of 16 up to %d", c.Block, maxBlock)
+	case c.Small > c.Block:
+		return wrong("Small of %d bytes: a Block has %d", c.Small, c.Block)
+	case c.Degree != 0 && c.Degree != 1 && c.Degree != 3 && c.Degree != 7 && c.Degree != 15:
+		return wrong("Degree %d: it is 1, 3, 7 or 15", c.Degree)
+	case c.Wait < 0:
+		return wrong("Wait %v: it is not negative", c.Wait)
+	}
+	return nil
+}
+
+func (c *Config) layout() core.Layout {
+	return core.Layout{Lanes: c.Lanes, Slots: c.Slots, Block: c.Block}
+}
+
+// regionName is what a rank asks the others for: they must have the same Config.
+func (c *Config) regionName(rank int) string {
+	return fmt.Sprintf("rank %d of %d: %d lanes, %d slots, %d bytes", rank, len(c.Hosts), c.Lanes, c.Slots, c.Block)
+}
+
+// asks returns which rank asks for memory, or what is wrong with the request.
+func (c *Config) asks(r *mcrdma.Request) (rank int, err error) {
+	if len(r.Regions) != 1 {
+		return 0, fmt.Errorf("%d regions are asked for: this is a rank of collective operations, with one", len(r.Regions))
+	}
+	name := r.Regions[0].Name
+	if _, err := fmt.Sscanf(name, "rank %d of", &rank); err != nil || rank < 0 || rank >= len(c.Hosts) || rank == c.Rank || name != c.regionName(rank) {
+		return 0, fmt.Errorf("it asks as %.80q, and this is %q: ranks need the same Hosts, Lanes, Slots and Block", name, c.regionName(c.Rank))
+	}
+	if h := c.Hosts[rank]; h != r.Sender && h != r.Group.Source {
+		return 0, fmt.Errorf("%s (%s) is not %s, the host of rank %d", r.Sender, r.Group.Source, h, rank)
+	}
+	if want := uint64(core.Paths * c.layout().Half()); r.Regions[0].Length != want { //nolint:gosec // not negative
+		return 0, fmt.Errorf("%d bytes are asked for, and %d needed", r.Regions[0].Length, want)
+	}
+	return rank, nil
+}

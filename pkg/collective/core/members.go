@@ -1,0 +1,92 @@
+package core
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// MaxRanks is how many ranks there are at most: a group has 16 receivers.
+const MaxRanks = 17
+
+// maxGivenUp is how often operations may be given up; then it takes another Join.
+const maxGivenUp = 200
+
+// A State is what a rank knows. It only grows.
+type State struct {
+	Lost    uint32 // a bit for the id of each rank
+	GivenUp uint8  // how often operations were given up
+}
+
+// epoch numbers states.
+func (s State) epoch() uint8 { return uint8(bits.OnesCount32(s.Lost)) + s.GivenUp } //nolint:gosec // at most 17
+
+// with returns what both know.
+func (s State) with(o State) State { return State{s.Lost | o.Lost, max(s.GivenUp, o.GivenUp)} }
+
+func (s State) lost(id int) bool { return s.Lost>>id&1 == 1 }
+
+// stateImm marks immediate data that are a state. Others are of a message: its lane, and the lowest bits of its number.
+const (
+	stateImm = 1 << 31
+	seqBits  = 28
+)
+
+func messageImm(lane int, seq uint64) uint32 {
+	return uint32(lane)<<seqBits | uint32(seq)&(1<<seqBits-1) //nolint:gosec // lanes are few; the rest is meant
+}
+
+// imm is the state as immediate data.
+func (s State) imm() uint32 { return stateImm | s.Lost<<8 | uint32(s.GivenUp) }
+
+// stateOf is the inverse.
+func stateOf(imm uint32, size int) (State, error) {
+	s := State{Lost: imm &^ stateImm >> 8, GivenUp: uint8(imm)} //nolint:gosec // the lowest byte
+	if s.Lost>>size != 0 || s.GivenUp > maxGivenUp {
+		return s, fmt.Errorf("immediate data %#x: %w", imm, errMessage)
+	}
+	return s, nil
+}
+
+// members are what all ranks know, as far as is known here.
+type members struct {
+	me    int
+	state []State
+}
+
+func (m *members) own() State { return m.state[m.me] }
+
+// grow adds to what this rank knows, and says whether it is news.
+func (m *members) grow(s State) bool {
+	before := m.state[m.me]
+	m.state[m.me] = before.with(s)
+	return m.state[m.me] != before
+}
+
+// hear takes what another rank knows. What those that are lost say does not count.
+func (m *members) hear(from int, s State) (news bool) {
+	if m.own().lost(from) {
+		return false
+	}
+	m.state[from] = m.state[from].with(s)
+	return m.grow(s)
+}
+
+// alive lists the ranks that are left.
+func (m *members) alive() (ids []int) {
+	for id := range m.state {
+		if !m.own().lost(id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// agreed says whether all that are left are known to know the same.
+func (m *members) agreed() bool {
+	for _, id := range m.alive() {
+		if m.state[id] != m.own() {
+			return false
+		}
+	}
+	return true
+}

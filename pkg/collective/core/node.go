@@ -1,0 +1,371 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A Node is a rank. Ranks have ids, which stay when others are lost: Calls have ranks of those that are left. The caller
+// performs the actions that Actions returns after each call of a method.
+type Node struct {
+	layout  Layout
+	members members
+	epoch   uint8
+	lanes   []lane
+	actions []Action
+}
+
+// A lane carries one operation at a time.
+type lane struct {
+	all    tx
+	one    []tx // by id
+	from   []rx // by id and path
+	call   *Call
+	number uint64 // of operations of this epoch
+}
+
+// An ActionType says what to do.
+type ActionType uint8
+
+// What to do.
+const (
+	// Write fills the slot of the message with number Seq at To, with Imm. The message's bytes may change afterward.
+	Write ActionType = iota
+	// Rewrite writes a slot again, which has a message of Size bytes.
+	Rewrite
+	// Tell tells To that Seq messages were taken.
+	Tell
+	// Announce tells all others Imm, in the order of multicast messages.
+	Announce
+	// Wake: the lane's Call may have something to do.
+	Wake
+	// Changed: what is known of the ranks has changed, or what others know. All Calls, and who waits for Shrink, have to look.
+	Changed
+)
+
+// An Action is something to do.
+type Action struct {
+	Type    ActionType
+	To      int // an id, or All
+	Lane    int
+	Path    Path // of Tell
+	Seq     uint64
+	Message Message
+	Size    int
+	Imm     uint32
+}
+
+// NewNode makes a rank of so many.
+func NewNode(id, size int, l Layout) *Node {
+	n := &Node{layout: l, members: members{id, make([]State, size)}}
+	for range l.Lanes {
+		a := lane{one: make([]tx, size), from: make([]rx, size*int(paths))}
+		var others []int
+		for o := range size {
+			if o != id {
+				a.one[o] = newTx(l.Slots, o)
+				others = append(others, o)
+			}
+			for p := range paths {
+				a.from[o*int(paths)+int(p)] = rx{layout: l}
+			}
+		}
+		a.all = newTx(l.Slots, others...)
+		n.lanes = append(n.lanes, a)
+	}
+	return n
+}
+
+// Actions returns what is to be done since the last call, in its order.
+func (n *Node) Actions() []Action {
+	a := n.actions
+	n.actions = nil
+	return a
+}
+
+// A Failure says why the operations of an epoch have ended. It wraps nothing; the caller knows ranks by name.
+type Failure struct {
+	Lost     []int // ids of ranks that were lost since it began
+	GivenUp  bool  // an operation was given up at a rank
+	Excluded bool  // the others go on without this rank
+}
+
+// Error says what has happened.
+func (f *Failure) Error() string {
+	switch {
+	case f.Excluded:
+		return "the other ranks go on without this one"
+	case len(f.Lost) > 0:
+		return fmt.Sprintf("ranks %v were lost", f.Lost)
+	}
+	return "an operation was given up at a rank"
+}
+
+// A Group is who takes part in an epoch.
+type Group struct {
+	IDs   []int // by rank
+	state State
+}
+
+// Group returns the present one. The error is a Failure: Shrink makes another.
+func (n *Node) Group() Group { return Group{n.members.alive(), n.members.own()} }
+
+// Failed returns why operations of the group have ended; nil: they go on.
+func (n *Node) Failed(g Group) *Failure {
+	now := n.members.own()
+	if now == g.state {
+		return nil
+	}
+	f := &Failure{GivenUp: now.GivenUp > g.state.GivenUp, Excluded: now.lost(n.members.me)}
+	for _, id := range g.IDs {
+		if now.lost(id) {
+			f.Lost = append(f.Lost, id)
+		}
+	}
+	return f
+}
+
+// Lost: another rank is lost.
+func (n *Node) Lost(id int) { n.grow(State{Lost: 1 << id}) }
+
+// GiveUp ends all operations, at all ranks.
+func (n *Node) GiveUp() error {
+	s := n.members.own()
+	if s.GivenUp >= maxGivenUp {
+		return errors.New("operations were given up too often")
+	}
+	s.GivenUp++
+	n.grow(s)
+	return nil
+}
+
+func (n *Node) grow(s State) {
+	if n.members.grow(s) {
+		n.changed()
+	}
+}
+
+// changed: what is known has changed. It is told, and operations end.
+func (n *Node) changed() {
+	s := n.members.own()
+	for i := range n.lanes {
+		l := &n.lanes[i]
+		for id := range l.one {
+			l.one[id].queue = nil
+			if s.lost(id) {
+				l.all.drop(id)
+			}
+		}
+		l.all.queue = nil
+	}
+	n.actions = append(n.actions, Action{Type: Announce, To: All, Imm: s.imm()}, Action{Type: Changed})
+}
+
+func (n *Node) wake(lane int) { n.actions = append(n.actions, Action{Type: Wake, Lane: lane}) }
+
+// Shrink returns the group of those that are left, once all of them are known to know the same; ok is false until then.
+func (n *Node) Shrink() (g Group, ok bool) {
+	s := n.members.own()
+	if s.lost(n.members.me) || !n.members.agreed() {
+		return g, false
+	}
+	if e := s.epoch(); e != n.epoch {
+		n.epoch = e
+		for i := range n.lanes {
+			n.lanes[i].number = 0
+			for at := range n.lanes[i].from {
+				n.purge(i, at)
+			}
+		}
+	}
+	return n.Group(), true
+}
+
+// A Call is an operation under way.
+type Call struct {
+	Group
+	op     *Op
+	lane   int
+	hash   uint32
+	unsent int   // messages that wait for a slot
+	held   []int // messages that Take has returned and that are not free, by rank and path
+}
+
+// Begin begins an operation of the present group on a lane that has none.
+func (n *Node) Begin(g Group, lane int, op *Op) *Call {
+	l := &n.lanes[lane]
+	c := &Call{Group: g, op: op, lane: lane, hash: op.Hash(l.number), held: make([]int, len(g.IDs)*int(paths))}
+	l.number++
+	l.call = c
+	n.Progress(c)
+	return c
+}
+
+// End ends an operation, also if it is not finished. What Take has returned is free then.
+func (n *Node) End(c *Call) {
+	n.lanes[c.lane].call = nil
+	for i, held := range c.held {
+		n.free(c.lane, c.IDs[i/int(paths)]*int(paths)+i%int(paths), held)
+	}
+}
+
+// Finished says that an operation needs nothing more. Like Take and Progress, it looks into the Op.
+func (n *Node) Finished(c *Call) bool { return c.op.Done() && c.unsent == 0 }
+
+// An Arrival is a message for Op.Arrive.
+type Arrival struct {
+	From int // a rank
+	Path Path
+	Data []byte
+}
+
+// Take returns what has arrived for an operation. The error is that a rank does not do the same operation.
+func (n *Node) Take(c *Call) (list []Arrival, err error) {
+	l := &n.lanes[c.lane]
+	for r, id := range c.IDs {
+		for p := range paths {
+			q := &l.from[id*int(paths)+int(p)]
+			most := min(c.op.Want(r, p), len(q.waiting))
+			i := 0
+			for ; i < most && q.waiting[i].Epoch == n.epoch; i++ {
+				if q.waiting[i].Hash != c.hash {
+					return nil, fmt.Errorf("rank %d does another operation than this %v, or of another size: all ranks have to do the same, in the same order", r, c.op.Kind)
+				}
+				list = append(list, Arrival{r, p, q.waiting[i].Data})
+			}
+			q.waiting = q.waiting[i:]
+			c.held[r*int(paths)+int(p)] += i
+		}
+	}
+	return list, nil
+}
+
+// Progress takes what the operation has done with arrivals. Of one that has failed nothing is sent any more.
+func (n *Node) Progress(c *Call) {
+	sends, frees := c.op.Take()
+	if n.Failed(c.Group) != nil {
+		sends = nil
+	}
+	for _, s := range sends {
+		m := Message{Data: s.Data, Hash: c.hash, Epoch: n.epoch, call: c}
+		c.unsent++
+		l := &n.lanes[c.lane]
+		if s.To == All {
+			l.all.queue = append(l.all.queue, m)
+		} else {
+			one := &l.one[c.IDs[s.To]]
+			one.queue = append(one.queue, m)
+		}
+	}
+	for _, f := range frees {
+		c.held[f.From*int(paths)+int(f.Path)] -= f.N
+		n.free(c.lane, c.IDs[f.From]*int(paths)+int(f.Path), f.N)
+	}
+	if len(sends) > 0 {
+		n.pump(c.lane, All)
+		for _, id := range c.IDs {
+			n.pump(c.lane, id)
+		}
+	}
+}
+
+func (n *Node) free(lane, at, messages int) {
+	q := &n.lanes[lane].from[at]
+	if messages > 0 && q.free(messages) {
+		n.actions = append(n.actions, Action{Type: Tell, To: at / int(paths), Path: Path(at % int(paths)), Lane: lane, Seq: q.told}) //nolint:gosec // small
+	}
+}
+
+func (n *Node) ring(lane, to int) *tx {
+	if to == All {
+		return &n.lanes[lane].all
+	}
+	return &n.lanes[lane].one[to]
+}
+
+// pump sends what there are slots for.
+func (n *Node) pump(lane, to int) {
+	for t := n.ring(lane, to); ; {
+		m, seq, ok := t.next()
+		if !ok {
+			return
+		}
+		n.actions = append(n.actions, Action{Type: Write, To: to, Lane: lane, Seq: seq, Message: m, Size: len(m.Data), Imm: messageImm(lane, seq)})
+		if m.call.unsent--; m.call.unsent == 0 {
+			n.wake(lane)
+		}
+	}
+}
+
+// Landed: the device is done with the oldest message to a rank, or All, of which that was not said. If it is not ok, by unicast,
+// the connection was lost, and the message may have come; it is sent again.
+func (n *Node) Landed(lane, to int, ok bool) {
+	t := n.ring(lane, to)
+	for seq, end := t.landed(ok); seq < end; seq++ {
+		n.actions = append(n.actions, Action{Type: Rewrite, To: to, Lane: lane, Seq: seq, Size: *t.size(seq), Imm: messageImm(lane, seq)})
+	}
+	n.pump(lane, to)
+}
+
+// Acked: a rank has taken so many of the messages that came on a path, of all that were sent. The error is that it cannot
+// have.
+func (n *Node) Acked(id, lane int, p Path, messages uint64) error {
+	to := id
+	if p == Multicast {
+		to = All
+	}
+	if err := n.ring(lane, to).ack(id, messages); err != nil {
+		return err
+	}
+	n.pump(lane, to)
+	return nil
+}
+
+// Arrived: a rank has written so many bytes to this one's memory for it, with immediate data. The error is that it breaks
+// the rules.
+func (n *Node) Arrived(id int, p Path, memory []byte, written int, imm uint32) error {
+	if imm&stateImm != 0 {
+		s, err := stateOf(imm, len(n.members.state))
+		if err == nil && n.members.hear(id, s) {
+			n.changed()
+		}
+		n.actions = append(n.actions, Action{Type: Changed})
+		return err
+	}
+	lane := int(imm >> seqBits)
+	if lane >= len(n.lanes) {
+		return fmt.Errorf("lane %d: %w", lane, errMessage)
+	}
+	at := id*int(paths) + int(p)
+	q := &n.lanes[lane].from[at]
+	switch {
+	case imm == messageImm(lane, q.arrived):
+	case p == Unicast:
+		return nil // it came before, or comes again behind what was lost
+	default:
+		return fmt.Errorf("a message is missing before %#x: %w", imm, errMessage)
+	}
+	from := n.layout.At(p, lane, q.arrived)
+	m, err := n.layout.parse(memory[from:from+n.layout.Slot()], written, q.arrived)
+	if err != nil {
+		return err
+	}
+	q.arrived++
+	q.waiting = append(q.waiting, m)
+	n.purge(lane, at)
+	if c := n.lanes[lane].call; c != nil && len(q.waiting) == 1 {
+		n.wake(lane)
+	}
+	return nil
+}
+
+// purge frees messages of epochs that have ended.
+func (n *Node) purge(lane, at int) {
+	q := &n.lanes[lane].from[at]
+	old := 0
+	for old < len(q.waiting) && q.waiting[old].Epoch < n.epoch {
+		old++
+	}
+	q.waiting = q.waiting[old:]
+	n.free(lane, at, old)
+}

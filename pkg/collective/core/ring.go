@@ -1,0 +1,169 @@
+package core
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Trailer is how many bytes follow a message's bytes in its slot: of which operation it is, its epoch, how many bytes were
+// added to align it, and, last, the round of the ring.
+const Trailer = 8
+
+// A Layout says where slots lie in the memory that a rank has for the messages of another one, or, by multicast, where it has its own.
+type Layout struct {
+	Lanes, Slots int
+	Block        int // bytes of a message at most; a multiple of 8
+}
+
+// Slot returns the size of a slot.
+func (l Layout) Slot() int { return l.Block + Trailer }
+
+// Half returns the size of the slots of one path.
+func (l Layout) Half() int { return l.Lanes * l.Slots * l.Slot() }
+
+// At returns where the slot of a message begins.
+func (l Layout) At(p Path, lane int, seq uint64) int {
+	return int(p)*l.Half() + (lane*l.Slots+int(seq%uint64(l.Slots)))*l.Slot() //nolint:gosec // slots are few
+}
+
+// round is what the last byte of a slot is in a round of the ring; never 0, which memory begins with.
+func (l Layout) round(seq uint64) byte { return byte(1 + seq/uint64(l.Slots)%255) } //nolint:gosec // not negative
+
+// From returns where in its slot a message of so many bytes begins.
+func (l Layout) From(n int) int { return l.Block - (n+7)&^7 }
+
+// Fill puts a message at the end of its slot.
+func (l Layout) Fill(slot []byte, m Message, seq uint64) {
+	n := len(m.Data)
+	pad, end, from := -n&7, l.Block, l.From(n)
+	copy(slot[from:], m.Data)
+	clear(slot[from+n : end])
+	binary.LittleEndian.PutUint32(slot[end:], m.Hash)
+	slot[end+4], slot[end+5], slot[end+6], slot[end+7] = m.Epoch, byte(pad), 0, l.round(seq) //nolint:gosec // pad is at most 7
+}
+
+var errMessage = errors.New("it is no message of a collective operation")
+
+// parse returns the message that was written to the end of a slot.
+func (l Layout) parse(slot []byte, n int, seq uint64) (m Message, err error) {
+	if n < Trailer || n > len(slot) || n%8 != 0 {
+		return m, fmt.Errorf("%d bytes: %w", n, errMessage)
+	}
+	b := slot[len(slot)-n:]
+	t := b[n-Trailer:]
+	pad := int(t[5])
+	if pad > 7 || pad > n-Trailer {
+		return m, fmt.Errorf("%d bytes of which %d align it: %w", n, pad, errMessage)
+	}
+	if t[7] != l.round(seq) {
+		return m, fmt.Errorf("the slot was filled in round %d of the ring, and this is %d: %w", t[7], l.round(seq), errMessage)
+	}
+	return Message{Data: b[:n-Trailer-pad], Hash: binary.LittleEndian.Uint32(t), Epoch: t[4]}, nil
+}
+
+// A Message is on its way.
+type Message struct {
+	Data  []byte
+	Hash  uint32
+	Epoch uint8
+	call  *Call // of a message that is sent
+}
+
+// A tx is a ring that this rank fills, at one other rank or at all.
+type tx struct {
+	to     []int // ids of ranks
+	acked  []uint64
+	sizes  []int // of the messages in the slots
+	sent   uint64
+	done   uint64 // of which, from the first on, the device is done with the bytes
+	flying int    // messages that the device has
+	failed bool   // one of them has failed, and none is sent until the device has none: then all are sent again from that one on
+	queue  []Message
+}
+
+func newTx(slots int, to ...int) tx {
+	return tx{to: to, acked: make([]uint64, len(to)), sizes: make([]int, slots)}
+}
+
+// next returns the next message for which there is a slot.
+func (t *tx) next() (m Message, seq uint64, ok bool) {
+	free := t.done
+	for _, a := range t.acked {
+		free = min(free, a)
+	}
+	if len(t.queue) == 0 || t.failed || t.sent-free >= uint64(len(t.sizes)) {
+		return m, 0, false
+	}
+	m, t.queue[0] = t.queue[0], Message{}
+	t.queue = t.queue[1:]
+	seq = t.sent
+	*t.size(seq) = len(m.Data)
+	t.sent++
+	t.flying++
+	return m, seq, true
+}
+
+func (t *tx) size(seq uint64) *int { return &t.sizes[seq%uint64(len(t.sizes))] }
+
+// landed: the device is done with the oldest message that it has. It returns from which on up to which to send again.
+func (t *tx) landed(ok bool) (from, to uint64) {
+	t.flying--
+	t.failed = t.failed || !ok
+	if !t.failed {
+		t.done++
+	} else if t.flying == 0 {
+		if len(t.acked) == 1 {
+			t.done = max(t.done, t.acked[0])
+		}
+		t.failed = false
+		t.flying = int(t.sent - t.done) //nolint:gosec // at most the slots
+		return t.done, t.sent
+	}
+	return 0, 0
+}
+
+// ack: a rank has taken so many messages, of all that were sent.
+func (t *tx) ack(id int, n uint64) error {
+	for i, to := range t.to {
+		if to != id {
+			continue
+		}
+		if n > t.sent {
+			return fmt.Errorf("it has taken %d messages of %d", n, t.sent)
+		}
+		t.acked[i] = max(t.acked[i], n)
+	}
+	return nil
+}
+
+// drop: a rank is lost.
+func (t *tx) drop(id int) {
+	for i, to := range t.to {
+		if to == id {
+			t.to = append(t.to[:i], t.to[i+1:]...)
+			t.acked = append(t.acked[:i], t.acked[i+1:]...)
+			return
+		}
+	}
+}
+
+// An rx is a ring that another rank fills.
+type rx struct {
+	layout  Layout
+	waiting []Message // that have arrived, and were not given to an operation
+	arrived uint64
+	freed   uint64
+	told    uint64
+}
+
+// free: so many further messages are not needed any more. tell says that the rank has to learn of it now: it needs to often
+// enough never to wait for slots that are free, and no more.
+func (r *rx) free(n int) (tell bool) {
+	r.freed += uint64(n) //nolint:gosec // not negative
+	if 2*(r.freed-r.told) < uint64(r.layout.Slots) {
+		return false
+	}
+	r.told = r.freed
+	return true
+}

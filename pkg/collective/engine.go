@@ -1,0 +1,278 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/mcrdma/mcrdma/pkg/collective/core"
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+)
+
+// An engine is a rank's connections, which all its Comms share.
+type engine struct {
+	cfg    Config
+	layout core.Layout
+	ctx    context.Context // of goroutines
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	group  *mcrdma.Group // to all others; nil: there are none
+	all    *mcrdma.Memory
+	peers  []*peer // by id; nil: this rank
+	lanes  []lane
+
+	mu         sync.Mutex
+	node       *core.Node
+	changed    chan struct{} // closed when what is known of ranks has changed
+	announcing bool
+	announce   *uint32 // what waits until an announcement is done
+	givenUp    string  // why this rank has given up
+	closing    bool    // Close was called
+	closed     error   // why there is nothing to be done any more
+}
+
+// A lane does one operation at a time.
+type lane struct {
+	busy chan struct{} // has a token while it does
+	wake chan struct{} // has a token if its operation may have something to do
+}
+
+// A peer is another rank.
+type peer struct {
+	memory  *mcrdma.Memory // that it writes to
+	staging *mcrdma.Memory // what is written to it alone
+	member  *mcrdma.Member // in its group
+	unicast *mcrdma.Unicast
+	why     string // it was lost
+}
+
+// counter is by which a rank tells how many messages of a lane it has taken.
+func counter(lane int, p core.Path) int { return lane*core.Paths + int(p) }
+
+// locked does something with the node, and then what that wants done.
+func (e *engine) locked(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f()
+	e.perform()
+}
+
+// perform does what the node wants. e.mu is held.
+func (e *engine) perform() {
+	for list := e.node.Actions(); len(list) > 0; list = e.node.Actions() {
+		for _, a := range list {
+			switch a.Type {
+			case core.Write, core.Rewrite:
+				e.write(a)
+			case core.Tell:
+				_ = e.peers[a.To].member.SetCounter(counter(a.Lane, a.Path), a.Seq) // an error: Recv says it too
+			case core.Announce:
+				e.announce = &a.Imm
+				e.tellState()
+			case core.Wake:
+				e.lanes[a.Lane].signal()
+			case core.Changed:
+				close(e.changed)
+				e.changed = make(chan struct{})
+				for i := range e.lanes {
+					e.lanes[i].signal()
+				}
+			}
+		}
+	}
+}
+
+func (l *lane) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// write sends a message. There is room: a ring has no more slots than a group has operations.
+func (e *engine) write(a core.Action) {
+	path, staging := core.Unicast, e.all
+	submit := e.submitAll
+	if a.To == core.All {
+		path = core.Multicast
+	} else {
+		staging = e.peers[a.To].staging
+		submit = e.peers[a.To].unicast.Submit
+	}
+	at, size, from := e.layout.At(core.Multicast, a.Lane, a.Seq), e.layout.Slot(), e.layout.From(a.Size)
+	if a.Type == core.Write {
+		e.layout.Fill(staging.Bytes()[at:at+size], a.Message, a.Seq)
+	}
+	op := &mcrdma.Op{Kind: mcrdma.OpWriteImm, At: mcrdma.At{Offset: uint64(e.layout.At(path, a.Lane, a.Seq) + from)}, //nolint:gosec // not negative
+		Imm: a.Imm, Pieces: []mcrdma.Piece{staging.Slice(at+from, size-from)}}
+	op.Done = func(*mcrdma.Op) {
+		e.locked(func() {
+			if op.Err != nil && (a.To == core.All || e.peers[a.To].unicast.Err() != nil) {
+				e.broken(a.To, op.Err)
+			} else {
+				e.node.Landed(a.Lane, a.To, op.Err == nil)
+			}
+		})
+	}
+	if err := submit(e.ctx, op); err != nil {
+		e.broken(a.To, err)
+	}
+}
+
+func (e *engine) submitAll(ctx context.Context, op *mcrdma.Op) error {
+	if e.group == nil {
+		return errors.New("the group is not formed")
+	}
+	return e.group.Submit(ctx, op)
+}
+
+// tellState tells the others what is known of ranks, if that is to be done.
+func (e *engine) tellState() {
+	if e.announce == nil || e.announcing || e.group == nil {
+		return
+	}
+	op := &mcrdma.Op{Kind: mcrdma.OpWriteImm, Imm: *e.announce}
+	op.Done = func(*mcrdma.Op) {
+		e.locked(func() {
+			e.announcing = false
+			e.tellState()
+		})
+	}
+	e.announce, e.announcing = nil, true
+	if e.group.Submit(e.ctx, op) != nil {
+		e.announcing = false // the group has ended, as its events say
+	}
+}
+
+// broken: a connection with one rank or all has failed.
+func (e *engine) broken(to int, err error) {
+	if to != core.All {
+		e.lose(to, err.Error())
+		return
+	}
+	e.departures()
+	for id := range e.peers {
+		e.lose(id, fmt.Sprintf("this rank's group has ended: %v", err))
+	}
+}
+
+// lose: a rank is lost. The first reason is the one that is told.
+func (e *engine) lose(id int, why string) {
+	p := e.peers[id]
+	if p == nil || e.closed != nil {
+		return
+	}
+	if p.why == "" {
+		p.why = why
+	}
+	e.node.Lost(id)
+}
+
+// departures: the group may have lost members.
+func (e *engine) departures() {
+	if e.group == nil {
+		return
+	}
+	for _, d := range e.group.Departures() {
+		for id, h := range e.cfg.Hosts {
+			if h == d.Host || h == d.Address {
+				e.lose(id, d.Why)
+			}
+		}
+	}
+}
+
+// watch follows this rank's group until it ends.
+func (e *engine) watch() {
+	for range e.group.Events() {
+		e.locked(e.departures)
+	}
+	e.locked(func() {
+		if err := e.group.Err(); err != nil {
+			e.broken(core.All, err)
+		}
+	})
+}
+
+// follow follows what a rank has taken.
+func (e *engine) follow(id, lane int, p core.Path) {
+	u, i := e.peers[id].unicast, counter(lane, p)
+	for n := uint64(0); u.WaitCounter(e.ctx, i, n+1) == nil; {
+		n = u.Counter(i)
+		e.locked(func() {
+			if err := e.node.Acked(id, lane, p, n); err != nil {
+				e.lose(id, err.Error())
+			}
+		})
+	}
+}
+
+// receive takes what a rank sends until it ends.
+func (e *engine) receive(id int) {
+	m := e.peers[id].member
+	for {
+		r, err := m.Recv(e.ctx)
+		if err == nil && r.Kind != mcrdma.OpWriteImm {
+			err = fmt.Errorf("it has sent %v, which no rank does", r.Kind)
+		}
+		if err != nil {
+			e.locked(func() {
+				if e.ctx.Err() == nil {
+					e.lose(id, err.Error())
+				}
+			})
+			return
+		}
+		path := core.Multicast
+		if r.Unicast {
+			path = core.Unicast
+		}
+		memory := m.Region(0)
+		e.locked(func() {
+			if err := e.node.Arrived(id, path, memory, r.N, r.Imm); err != nil {
+				e.lose(id, err.Error())
+			}
+		})
+	}
+}
+
+// close ends all connections. Operations under way end.
+func (e *engine) close(ctx context.Context) (err error) {
+	e.mu.Lock()
+	if e.closed == nil {
+		e.closed = &Error{kind: ErrClosed}
+	}
+	for i := range e.lanes {
+		e.lanes[i].signal()
+	}
+	group := e.group
+	e.mu.Unlock()
+	if group != nil {
+		if e := group.Close(ctx); ctx.Err() != nil {
+			err = e // otherwise it says why the group had ended before, as operations have
+		}
+	}
+	e.cancel()
+	var members sync.WaitGroup
+	for _, p := range e.peers {
+		if p != nil && p.member != nil {
+			members.Go(func() { _ = p.member.Close() }) // an error: its memory stays registered, as below
+		}
+	}
+	members.Wait()
+	e.wg.Wait()
+	if e.all != nil {
+		err = errors.Join(err, e.all.Close())
+	}
+	for _, p := range e.peers {
+		if p != nil {
+			for _, m := range []*mcrdma.Memory{p.memory, p.staging} {
+				if m != nil {
+					err = errors.Join(err, m.Close())
+				}
+			}
+		}
+	}
+	return err
+}

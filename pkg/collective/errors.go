@@ -1,0 +1,66 @@
+package collective
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Kinds of errors; test with errors.Is.
+var (
+	// ErrLost: ranks were lost; errors.As finds an *Error that names them. Shrink makes a Comm of the others.
+	ErrLost = errors.New("ranks were lost")
+	// ErrGivenUp: an operation was given up, here or at another rank, because its context has ended, it panicked, or it was another
+	// operation at another rank. Shrink makes a Comm that goes on.
+	ErrGivenUp = errors.New("an operation was given up")
+	// ErrExcluded: the others go on without this rank, as they could not reach it.
+	ErrExcluded = errors.New("the other ranks go on without this one")
+	// ErrMismatch: the ranks' calls differ.
+	ErrMismatch = errors.New("the ranks' calls differ")
+	// ErrClosed: the Comm is closed.
+	ErrClosed = errors.New("the Comm is closed")
+)
+
+// A Lost is a rank that was lost.
+type Lost struct {
+	Rank int    // of the Comm
+	Host string // as in Config.Hosts
+	Why  string // for people; empty: another rank has said so
+}
+
+// An Error says why operations of a Comm have ended. It is of one of the kinds.
+type Error struct {
+	Lost  []Lost // ErrLost and ErrExcluded: may be several
+	kind  error
+	text  string // more, for people
+	cause error  // nil: there is none
+}
+
+// Error names the ranks.
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.kind != ErrLost { //nolint:errorlint // it is one of the kinds itself
+		b.WriteString(e.kind.Error())
+	}
+	if e.text != "" {
+		fmt.Fprintf(&b, ": %s", e.text)
+	}
+	for i, l := range e.Lost {
+		if i > 0 || b.Len() > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "rank %d (%s) was lost", l.Rank, l.Host)
+		if l.Why != "" {
+			fmt.Fprintf(&b, ": %s", l.Why)
+		}
+	}
+	return b.String()
+}
+
+// Unwrap returns the kind, and a context's error if that was the cause.
+func (e *Error) Unwrap() []error {
+	if e.cause != nil {
+		return []error{e.kind, e.cause}
+	}
+	return []error{e.kind}
+}

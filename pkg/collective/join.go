@@ -1,0 +1,232 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/collective/core"
+	"github.com/mcrdma/mcrdma/pkg/collective/model"
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+)
+
+// spare is how many operations and receives there are besides those of rings, for what is told of ranks.
+const spare = 8
+
+// Join makes the connections with the other ranks, and returns when all of them have: each rank makes a group to the
+// others, and is a member of theirs. It measures what the model needs. The client stays the caller's. The error wraps
+// one of package mcrdma's, for example ErrUnreachable if a rank has not started within Config.Wait, or is ctx's.
+func Join(ctx context.Context, client *mcrdma.Client, cfg Config) (*Comm, error) {
+	cfg.Hosts = slices.Clone(cfg.Hosts)
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	l := cfg.layout()
+	e := &engine{cfg: cfg, layout: l, peers: make([]*peer, len(cfg.Hosts)), changed: make(chan struct{}), node: core.NewNode(cfg.Rank, len(cfg.Hosts), l)}
+	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	for range cfg.Lanes {
+		e.lanes = append(e.lanes, lane{make(chan struct{}, 1), make(chan struct{}, 1)})
+	}
+	c := &Comm{e: e, group: e.node.Group(), rank: cfg.Rank}
+	err := e.alloc(client)
+	if err == nil && len(cfg.Hosts) > 1 {
+		err = e.connect(ctx, client)
+	}
+	if err == nil {
+		err = c.measure(ctx)
+	}
+	if err != nil {
+		now, cancel := context.WithCancel(ctx)
+		cancel()
+		_ = e.close(now) // what has begun of it is not waited for
+		return nil, fmt.Errorf("join %q as rank %d: %w", cfg.Service, cfg.Rank, err)
+	}
+	return c, nil
+}
+
+func (e *engine) alloc(client *mcrdma.Client) (err error) {
+	if e.all, err = client.Alloc(e.layout.Half()); err != nil {
+		return err
+	}
+	for id := range e.peers {
+		if id == e.cfg.Rank {
+			continue
+		}
+		p := &peer{}
+		e.peers[id] = p
+		if p.memory, err = client.Alloc(core.Paths * e.layout.Half()); err == nil {
+			p.staging, err = client.Alloc(e.layout.Half())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connect makes this rank's group, and becomes a member of the others'.
+func (e *engine) connect(ctx context.Context, client *mcrdma.Client) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var mu sync.Mutex
+	ranks := map[mcrdma.GroupID]int{} // of groups that this rank takes part in
+	listener, err := client.Listen(ctx, mcrdma.ListenConfig{Service: e.cfg.Service, Accept: func(r *mcrdma.Request) (*mcrdma.Grant, error) {
+		id, err := e.cfg.asks(r)
+		if err != nil {
+			return nil, err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		ranks[r.Group] = id
+		return &mcrdma.Grant{Regions: []mcrdma.Piece{e.peers[id].memory.All()}, Receives: make([]mcrdma.Piece, e.layout.Lanes*e.layout.Slots+spare), Replenish: true}, nil
+	}})
+	if err != nil {
+		return err
+	}
+	var accepting sync.WaitGroup
+	var failed error
+	accepting.Go(func() {
+		for range len(e.peers) - 1 {
+			m, err := listener.Accept(ctx)
+			if err != nil {
+				failed = err
+				return
+			}
+			mu.Lock()
+			id := ranks[m.Info().ID]
+			mu.Unlock()
+			if e.peers[id].member != nil {
+				_ = m.Close()
+				failed = fmt.Errorf("rank %d (%s) has joined twice", id, e.cfg.Hosts[id])
+				cancel()
+				return
+			}
+			e.peers[id].member = m
+		}
+	})
+	group, err := e.create(ctx, client)
+	if err != nil {
+		cancel()
+	}
+	accepting.Wait()
+	_ = listener.Close() // that the daemon does not answer in time hinders nothing: further groups are refused here
+	if err == nil {
+		err = failed
+	}
+	e.mu.Lock()
+	e.group = group
+	e.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return e.begin()
+}
+
+func (e *engine) create(ctx context.Context, client *mcrdma.Client) (*mcrdma.Group, error) {
+	cfg := mcrdma.GroupConfig{Service: e.cfg.Service, Mode: e.cfg.Mode, Tuning: e.cfg.Tuning, MinSize: 1, Wait: e.cfg.Wait, Depth: e.layout.Lanes*e.layout.Slots + spare,
+		Regions: []mcrdma.Region{{Name: e.cfg.regionName(e.cfg.Rank), Length: uint64(core.Paths * e.layout.Half())}}} //nolint:gosec // not negative
+	for id, h := range e.cfg.Hosts {
+		if id != e.cfg.Rank {
+			cfg.Receivers = append(cfg.Receivers, h)
+		}
+	}
+	return client.Create(ctx, cfg)
+}
+
+// begin begins to receive, and to follow the other ranks.
+func (e *engine) begin() (err error) {
+	for id, p := range e.peers {
+		if p != nil {
+			if p.unicast, err = e.group.Unicast(e.cfg.Hosts[id]); err != nil {
+				return err
+			}
+		}
+	}
+	e.wg.Go(e.watch)
+	for id, p := range e.peers {
+		if p == nil {
+			continue
+		}
+		e.wg.Go(func() { e.receive(id) })
+		for lane := range e.lanes {
+			for _, path := range []core.Path{core.Multicast, core.Unicast} {
+				e.wg.Go(func() { e.follow(id, lane, path) })
+			}
+		}
+	}
+	return nil
+}
+
+const probes = 16 // of each kind
+
+// measure has the first rank measure the path to the second, and tells all. It is the first operation, so that it returns when all ranks have joined.
+func (c *Comm) measure(ctx context.Context) error {
+	costs := make([]float64, 4)
+	if err := c.Barrier(ctx); err != nil {
+		return err
+	}
+	if c.rank == 0 && c.Size() > 1 {
+		if err := c.probe(ctx, costs); err != nil {
+			return err
+		}
+	}
+	if err := Broadcast(ctx, c, 0, costs); err != nil {
+		return err
+	}
+	c.costs = model.Measured(time.Duration(costs[0]), time.Duration(costs[1]), costs[2], costs[3])
+	return nil
+}
+
+// probe measures how many nanoseconds an empty WRITE takes one way and each further one, and how many microseconds a byte takes to be sent
+// and to be combined.
+func (c *Comm) probe(ctx context.Context, costs []float64) error {
+	e := c.e
+	u := e.peers[1].unicast
+	at := mcrdma.At{Offset: uint64(e.layout.At(core.Unicast, e.layout.Lanes-1, 0))} //nolint:gosec // a slot in which no message is, as none is under way
+	burst := func(piece mcrdma.Piece) (float64, error) {
+		begun := time.Now()
+		var last *mcrdma.Pending
+		for range probes {
+			p, err := u.Post(ctx, mcrdma.Op{At: at, Pieces: []mcrdma.Piece{piece}})
+			if err != nil {
+				return 0, err
+			}
+			last = p
+		}
+		err := last.Wait(ctx) // the others are done before
+		return float64(time.Since(begun)), err
+	}
+	staging := e.peers[1].staging
+	var trips []float64
+	for range probes {
+		begun := time.Now()
+		if err := u.Write(ctx, at, staging.Slice(0, 0)); err != nil {
+			return err
+		}
+		trips = append(trips, float64(time.Since(begun)))
+	}
+	slices.Sort(trips)
+	trip := trips[len(trips)/2]
+	small, err := burst(staging.Slice(0, 0))
+	if err != nil {
+		return err
+	}
+	large, err := burst(staging.Slice(0, e.layout.Block))
+	if err != nil {
+		return err
+	}
+	n := e.layout.Block / 4
+	a, b := make([]float32, n), make([]float32, n)
+	begun := time.Now()
+	for range probes {
+		Sum(a, b)
+	}
+	combine := float64(time.Since(begun))
+	const perUS = float64(time.Microsecond)
+	costs[0], costs[1] = trip/2, max(0, small-trip)/(probes-1)
+	costs[2] = max(0, large-small) / perUS / float64(probes*e.layout.Block)
+	costs[3] = combine / perUS / float64(probes*e.layout.Block)
+	return nil
+}

@@ -1,0 +1,271 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/collective"
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+)
+
+// ranks are the applications of hosts, which do collective operations.
+type ranks struct {
+	l     *lab
+	apps  []*app
+	comms []*collective.Comm
+}
+
+// join joins ranks at the first hosts.
+func (l *lab) join(n int, change func(*collective.Config)) *ranks {
+	l.t.Helper()
+	r := &ranks{l: l}
+	var hosts []string
+	for _, h := range l.hosts[:n] {
+		r.apps = append(r.apps, h.run())
+		hosts = append(hosts, h.name)
+	}
+	r.comms = make([]*collective.Comm, len(hosts))
+	r.each(func(ctx context.Context, i int, _ *collective.Comm) (err error) {
+		cfg := collective.Config{Service: "c", Hosts: hosts, Rank: i}
+		change(&cfg)
+		r.comms[i], err = collective.Join(ctx, r.apps[i].client, cfg)
+		return err
+	})
+	return r
+}
+
+// each does something at all ranks that are left at a time.
+func (r *ranks) each(f func(ctx context.Context, i int, c *collective.Comm) error) {
+	r.l.t.Helper()
+	ctx, cancel := context.WithTimeout(r.l.t.Context(), time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i, a := range r.apps {
+		if a != nil {
+			wg.Go(func() {
+				if err := f(ctx, i, r.comms[i]); err != nil {
+					r.l.t.Errorf("%s: %v", a.h.name, err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if r.l.t.Failed() {
+		r.l.t.FailNow()
+	}
+}
+
+// sums does an allreduce of so many elements, and checks it. combining is called with each combination.
+func sums(ctx context.Context, c *collective.Comm, n int, combining func()) error {
+	buf := make([]float64, n)
+	for i := range buf {
+		buf[i] = float64(1+c.Rank()) + float64(i)/1024
+	}
+	err := collective.Allreduce(ctx, c, buf, func(dst, src []float64) {
+		combining()
+		collective.Sum(dst, src)
+	})
+	if err != nil {
+		return err
+	}
+	size := float64(c.Size())
+	for i, v := range buf {
+		if want := size*(size+1)/2 + size*float64(i)/1024; v != want {
+			return fmt.Errorf("element %d of %d is %v, and not %v", i, n, v, want)
+		}
+	}
+	return nil
+}
+
+func nothing() {}
+
+// close closes all ranks.
+func (r *ranks) close() {
+	r.l.t.Helper()
+	r.each(func(ctx context.Context, _ int, c *collective.Comm) error { return c.Close(ctx) })
+}
+
+// TestCollectiveDeath: a rank dies at each step of an allreduce. All others are told its name, go on without it, and leave nothing.
+func TestCollectiveDeath(t *testing.T) {
+	var stories []story
+	for _, c := range []struct{ elements, step int }{{8, 1}, {2000, 1}, {2000, 2}, {2000, 4}} {
+		stories = append(stories, story{fmt.Sprintf("a rank dies in step %d with %d elements", c.step, c.elements), func(l *lab, cfg mcrdma.GroupConfig) {
+			l.rankDies(cfg, c.elements, c.step)
+		}})
+	}
+	everywhere(t, stories)
+}
+
+func (l *lab) rankDies(cfg mcrdma.GroupConfig, elements, step int) {
+	r := l.join(4, func(c *collective.Config) { c.Mode, c.Block, c.Degree = cfg.Mode, 1024, 1 })
+	const victim = 2
+	var died time.Time
+	lost, dead := r.apps[victim], make(chan struct{})
+	r.each(func(ctx context.Context, i int, c *collective.Comm) error {
+		count := 0
+		for n := 0; ; n++ {
+			err := sums(ctx, c, elements, func() {
+				if count++; i == victim && count == step {
+					died = time.Now()
+					lost.kill()
+					close(dead)
+				}
+			})
+			switch e, ok := errors.AsType[*collective.Error](err); {
+			case err == nil && n < 100:
+				continue
+			case i == victim && err != nil:
+				return nil
+			case !ok || !errors.Is(err, collective.ErrLost) || len(e.Lost) != 1 || e.Lost[0].Rank != victim || e.Lost[0].Host != lost.h.name:
+				return fmt.Errorf("after %d operations: %v", n, err)
+			}
+			if <-dead; time.Since(died) > time.Second { // as docs/failures.md has it
+				return fmt.Errorf("told after %v", time.Since(died))
+			}
+			next, err := c.Shrink(ctx)
+			if err != nil {
+				return err
+			}
+			r.comms[i] = next
+			if !slices.Equal(next.Hosts(), []string{"h1", "h2", "h4"}) {
+				return fmt.Errorf("these go on: %v", next.Hosts())
+			}
+			return sums(ctx, next, elements, nothing)
+		}
+	})
+	<-dead
+	_ = r.comms[victim].Close(l.t.Context())
+	r.apps[victim] = nil
+	r.close()
+}
+
+// TestCollectiveFails: what else ends operations.
+func TestCollectiveFails(t *testing.T) {
+	everywhere(t, []story{
+		{"a rank's host goes silent", rankSilent},
+		{"a rank gives an operation up", rankGivesUp},
+		{"ranks do different things", ranksDiffer},
+		{"two ranks die, and a rank of the others' Comm after that", ranksDie},
+		{"a rank never joins", rankMissing},
+	})
+}
+
+// goOn has all ranks that are left fail with an operation, and go on together.
+func (r *ranks) goOn(fails func(i int, err error) error) {
+	r.l.t.Helper()
+	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
+		for n := 0; err == nil && n < 1000; n++ {
+			err = sums(ctx, c, 100, func() { time.Sleep(time.Millisecond) })
+		}
+		if err := fails(i, err); err != nil {
+			return err
+		}
+		if r.comms[i], err = c.Shrink(ctx); err == nil {
+			err = sums(ctx, r.comms[i], 100, nothing)
+		}
+		return err
+	})
+}
+
+func usually(cfg mcrdma.GroupConfig) func(*collective.Config) {
+	return func(c *collective.Config) { c.Mode = cfg.Mode }
+}
+
+// lostRank says whether an error is the loss of a rank.
+func lostRank(err error, rank int) error {
+	if e, ok := errors.AsType[*collective.Error](err); !ok || !errors.Is(err, collective.ErrLost) || e.Lost[0].Rank != rank {
+		return fmt.Errorf("rank %d is not named: %w", rank, err)
+	}
+	return nil
+}
+
+func rankSilent(l *lab, cfg mcrdma.GroupConfig) {
+	l.wait = leases
+	r := l.join(4, usually(cfg))
+	silent, begun := r.apps[3], time.Now()
+	silent.h.silence(true)
+	silent.h.cable.Cut(true)
+	r.apps[3] = nil
+	r.goOn(func(_ int, err error) error {
+		if took := time.Since(begun); took > 3*time.Second {
+			return fmt.Errorf("told after %v", took)
+		}
+		return lostRank(err, 3)
+	})
+	silent.h.silence(false)
+	silent.h.cable.Cut(false)
+	time.Sleep(10 * time.Second)
+	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
+	defer cancel()
+	if err := r.comms[3].Barrier(ctx); err == nil || ctx.Err() != nil {
+		l.t.Errorf("the rank that was silent: %v", err)
+	}
+	_ = r.comms[3].Close(ctx)
+	r.close()
+}
+
+func rankGivesUp(l *lab, cfg mcrdma.GroupConfig) {
+	r := l.join(4, usually(cfg))
+	r.each(func(ctx context.Context, i int, c *collective.Comm) error {
+		if i == 1 {
+			short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			defer cancel()
+			if err := c.Lane(1).Barrier(short); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, collective.ErrGivenUp) {
+				return fmt.Errorf("the one that gives up: %w", err)
+			}
+		}
+		return nil
+	})
+	r.goOn(func(_ int, err error) error {
+		if !errors.Is(err, collective.ErrGivenUp) {
+			return fmt.Errorf("it was not given up: %w", err)
+		}
+		return nil
+	})
+	r.close()
+}
+
+func ranksDiffer(l *lab, cfg mcrdma.GroupConfig) {
+	r := l.join(4, usually(cfg))
+	r.each(func(ctx context.Context, i int, c *collective.Comm) error {
+		buf := make([]int32, 100+i/3)
+		err := collective.Broadcast(ctx, c, 0, buf)
+		if want := map[bool]error{false: nil, true: collective.ErrMismatch}[i == 3]; !errors.Is(err, want) && !errors.Is(err, collective.ErrGivenUp) {
+			return fmt.Errorf("%w, and not %w", err, want)
+		}
+		return nil
+	})
+	r.goOn(func(i int, err error) error {
+		if !errors.Is(err, collective.ErrGivenUp) {
+			return fmt.Errorf("rank %d: %w", i, err)
+		}
+		return nil
+	})
+	r.close()
+}
+
+func ranksDie(l *lab, cfg mcrdma.GroupConfig) {
+	r := l.join(4, usually(cfg))
+	die := func(i, rank int) {
+		victim := r.comms[i]
+		r.apps[i].kill()
+		r.apps[i] = nil
+		_ = victim.Close(l.t.Context())
+		r.goOn(func(_ int, err error) error { return lostRank(err, rank) })
+	}
+	die(1, 1)
+	die(0, 0)
+	die(3, 1) // of those that were left, h3 and h4
+	r.close()
+}
+
+func rankMissing(l *lab, cfg mcrdma.GroupConfig) {
+	a := l.hosts[0].run()
+	_, err := collective.Join(l.t.Context(), a.client, collective.Config{Service: "c", Hosts: []string{"h1", "h2"}, Mode: cfg.Mode, Wait: 2 * time.Second})
+	l.fails(err, mcrdma.ErrUnreachable, "h2")
+}
