@@ -329,7 +329,7 @@ func TestClimbs(t *testing.T) {
 		"TTL":               {frame: write(func(p *dataplane.Packet) { p.IP.TTL = 1 })},
 		"recompute":         {"settings", uint32(0), bpf.Settings{}, write(func(*dataplane.Packet) {})},
 		"check off":         {"settings", uint32(0), bpf.Settings{ICRCMode: bpf.CheckOff}, write(func(*dataplane.Packet) {})},
-		"RoCE climbs":       {"settings", uint32(0), bpf.Settings{ICRCMode: bpf.Neutral, RoCEClimbs: 1}, write(func(*dataplane.Packet) {})},
+		"everything climbs": {"settings", uint32(0), bpf.Settings{ICRCMode: bpf.Neutral, Climbs: 1}, write(func(*dataplane.Packet) {})},
 		"group climbs":      {"groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 77, PREGroups: 1, Climbs: 1}, write(func(*dataplane.Packet) {})},
 		"half an update":    {"generation", uint32(0), uint64(3), write(func(*dataplane.Packet) {})},
 		"no PRE group":      {"groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 78, PREGroups: 1, Regions: 1}, write(func(*dataplane.Packet) {})},

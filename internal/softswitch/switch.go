@@ -105,6 +105,7 @@ type Switch struct {
 	packetIn func([]byte)
 	digests  func([]pipeline.Digest)
 	idle     func([]pipeline.Expired)
+	fast     FastPath // nil: all packets come here
 	noPort   uint64
 	ins      uint64
 
@@ -277,6 +278,9 @@ func (s *Switch) process() {
 		s.lock.take()
 		if b != nil {
 			for _, f := range b.frames[:b.n] {
+				if s.fast != nil && s.fast.Mine(f) {
+					continue
+				}
 				s.manager.Arrive(s.cfg.Clock(), b.from.number, f)
 			}
 		}

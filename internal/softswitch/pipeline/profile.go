@@ -87,6 +87,7 @@ func (p *Profile) ModifyMember(id uint32, c Call) error {
 		return fmt.Errorf("%s: member %d: %w", p.info.Name, id, err)
 	}
 	m.Call, *m.act = c, *b // in place: groups have the pointer
+	p.changed()
 	return nil
 }
 
@@ -220,6 +221,7 @@ func (p *Profile) fill(g *Group, members []Weighted, limit int) error {
 	}
 	p.release(g)
 	g.Members, g.Max, g.sel = slices.Clone(members), limit, sel
+	p.changed()
 	return nil
 }
 

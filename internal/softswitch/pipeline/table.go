@@ -172,6 +172,7 @@ func (t *Table) insert(e *Entry) error {
 	t.hold(e, 1)
 	e.reported, e.heapAt = never, 0
 	t.s.idle.schedule(e)
+	t.changed(e, false)
 	return nil
 }
 
@@ -198,6 +199,7 @@ func (t *Table) Modify(e *Entry) error {
 	old.Cookie, old.IdleTimeout = n.Cookie, n.IdleTimeout
 	old.LastHit = max(old.LastHit, n.LastHit)
 	t.s.idle.schedule(old)
+	t.changed(old, false)
 	return nil
 }
 
@@ -213,6 +215,7 @@ func (t *Table) Delete(key match.Key, prio int32) error {
 	}
 	t.hold(e, -1)
 	t.s.idle.drop(e)
+	t.changed(e, true)
 	return nil
 }
 
@@ -239,6 +242,9 @@ func (t *Table) setDefault(c Call) error {
 		t.def = &Entry{table: t}
 	}
 	t.def.Call, t.def.act = c, b
+	if o := t.s.offload; o != nil {
+		o.SettingChanged(t)
+	}
 	return nil
 }
 
