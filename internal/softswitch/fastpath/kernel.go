@@ -136,7 +136,7 @@ func (k *kernel) putSet(number uint32, interfaces []uint32) error {
 }
 
 // probes are how many frames are tried: more than leave for other reasons meanwhile.
-const probes = 64
+const probes = 16
 
 // takes finds out whether a veth sends what is redirected to it. Other drivers say what they cannot do.
 func (k *kernel) takes(index int) error {
