@@ -65,6 +65,7 @@ const (
 	injectQueue = 1024                   // frames from the control plane that wait
 	idlePeriod  = 100 * time.Millisecond // between looks for idle entries
 	upPeriod    = 100 * time.Millisecond // between looks at the ports' states
+	fastPeriods = 10                     // of these are between looks of the fast path
 )
 
 // A Config describes a Switch. The zero value works.
@@ -361,11 +362,14 @@ func (a *attachment) send() {
 func (s *Switch) watch() {
 	tick := time.NewTicker(upPeriod)
 	defer tick.Stop()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case <-tick.C:
 		case <-s.stop.Done():
 			return
+		}
+		if n%fastPeriods == 0 {
+			s.lookAtFastPath()
 		}
 		for _, a := range s.attached() {
 			up := a.up()

@@ -31,6 +31,8 @@ type FastPath interface {
 	Changed()
 	// Mine says that a frame must not be processed here, and counts it.
 	Mine(frame []byte) bool
+	// Look is called each second.
+	Look()
 	// Status says in a few words where packets are processed, and why.
 	Status() string
 }
@@ -47,6 +49,9 @@ func (NoFastPath) Changed() {}
 // Mine implements FastPath.
 func (NoFastPath) Mine([]byte) bool { return false }
 
+// Look implements FastPath.
+func (NoFastPath) Look() {}
+
 // Status implements FastPath.
 func (why NoFastPath) Status() string { return "off: " + string(why) }
 
@@ -57,6 +62,14 @@ func (s *Switch) Accelerate(f FastPath) {
 	s.fast = f
 	if p := s.manager.Pipeline(); p != nil {
 		f.Loaded(p, s.pre)
+	}
+}
+
+func (s *Switch) lookAtFastPath() {
+	s.lock.take()
+	defer s.lock.give()
+	if s.fast != nil {
+		s.fast.Look()
 	}
 }
 

@@ -60,7 +60,8 @@ type Fast struct {
 	k     *kernel
 	log   *slog.Logger
 	ports map[uint16]uint32 // interfaces
-	skew  time.Duration     // what the kernel's time is ahead of the pipeline's
+	all   []Port
+	skew  time.Duration // what the kernel's time is ahead of the pipeline's
 
 	plan       *plan // nil: the switch has no pipeline with the program that the kernel has
 	pipe       *pipeline.Pipeline
@@ -72,6 +73,8 @@ type Fast struct {
 	active     bool   // the kernel owns the state
 	why        string // it does not
 	broken     error  // from when on it never will
+	unproven   []Port // that may not send what is redirected to them
+	refusal    string // of one that is up and does not
 	strays     uint64 // answers that came to the switch although they are the kernel's
 }
 
@@ -117,12 +120,47 @@ func New(c Config) (f *Fast, err error) {
 		}
 		f.ports[p.Number] = uint32(p.Index) //nolint:gosec // an interface's number
 	}
-	for _, p := range c.Ports {
-		if err := k.takes(p.Index); err != nil {
-			return nil, fmt.Errorf("fast path: port %d, interface %s: %w", p.Number, p.Name, err)
-		}
+	f.unproven = c.Ports
+	f.all = c.Ports
+	if err := f.prove(); err != nil {
+		return nil, fmt.Errorf("fast path: %w", err)
 	}
 	return f, nil
+}
+
+// Look sees whether all ports send what is redirected to them. It is to be called each second or so.
+func (f *Fast) Look() {
+	if err := f.prove(); err != nil {
+		f.fail(err)
+	}
+	f.Changed()
+}
+
+// prove tries ports that have come up.
+func (f *Fast) prove() error {
+	states, err := lookAt()
+	if err != nil {
+		return err
+	}
+	var still []Port
+	f.refusal = ""
+	for _, p := range f.all {
+		s := states[p.Index]
+		switch {
+		case !s.veth: // other drivers say at once what they cannot do
+		case !s.up:
+			still = append(still, p)
+		case slices.Contains(f.unproven, p):
+			if err := f.k.takes(p.Index, s); errors.Is(err, errRefuses) {
+				still = append(still, p)
+				f.refusal = fmt.Sprintf("port %d, interface %s: %v", p.Number, p.Name, err)
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+	f.unproven = still
+	return nil
 }
 
 // Close takes the programs off the ports.

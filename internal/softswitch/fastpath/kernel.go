@@ -138,12 +138,12 @@ func (k *kernel) putSet(number uint32, interfaces []uint32) error {
 // probes are how many frames are tried: more than leave for other reasons meanwhile.
 const probes = 16
 
-// takes finds out whether a veth sends what is redirected to it. Other drivers say what they cannot do.
-func (k *kernel) takes(index int) error {
-	veth, before, err := lookAt(index)
-	if err != nil || !veth {
-		return err
-	}
+// errRefuses is what is wrong with a veth whose other end is not ready for frames of XDP.
+var errRefuses = errors.New("the veth drops what the kernel sends to it until its other end has GRO or an XDP program: " +
+	"in that end's namespace \"ethtool -K PEER gro on tx off\"")
+
+// takes finds out whether a veth that is up sends what is redirected to it.
+func (k *kernel) takes(index int, before state) error {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0", Instructions: asm.Instructions{
 		asm.Mov.Imm(asm.R1, int32(index)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return()}}) //nolint:gosec // an interface's number
 	if err != nil {
@@ -156,12 +156,9 @@ func (k *kernel) takes(index int) error {
 	if _, err := p.Run(&ebpf.RunOptions{Data: frame, Repeat: probes, Flags: liveFrames}); err != nil {
 		return fmt.Errorf("a frame to try it with: %w", err)
 	}
-	_, after, err := lookAt(index)
-	if err == nil && after-before < probes {
+	all, err := lookAt()
+	if err == nil && all[index].left-before.left < probes {
 		err = errRefuses
 	}
 	return err
 }
-
-var errRefuses = errors.New("it drops what is redirected to it; a veth does unless its other end is up and has GRO or an XDP program: " +
-	"in that end's namespace \"ethtool -K PEER gro on tx off\"")

@@ -1,6 +1,7 @@
 package fastpath
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 
@@ -14,7 +15,7 @@ func (f *Fast) Changed() {
 		return
 	}
 	c := f.plan.changes()
-	why := f.plan.why()
+	why := cmp.Or(f.refusal, f.plan.why())
 	if f.broken == nil {
 		if err := f.makeSets(c); err != nil {
 			f.fail(err)
@@ -30,6 +31,10 @@ func (f *Fast) Changed() {
 	if why != "" {
 		next.Climbs = 1
 	}
+	if f.why != why {
+		f.why = why
+		defer func() { f.log.Info("fast path", "is", f.Status()) }()
+	}
 	turns := f.active != (why == "")
 	if !turns && len(c.put) == 0 && len(c.remove) == 0 && len(f.slots.sets) == 0 && len(f.slots.fresh) == 0 && next == f.settings {
 		f.sweep()
@@ -42,11 +47,8 @@ func (f *Fast) Changed() {
 		}
 		return errors.Join(append(errs, f.k.put("settings", uint32(0), next))...)
 	})
-	f.settings, f.why = next, why
+	f.settings = next
 	f.sweep()
-	if turns && f.broken == nil {
-		f.log.Info("fast path", "is", f.Status())
-	}
 	if f.broken != nil && f.active {
 		f.Changed() // what could not be written: back to the pipeline
 	}
