@@ -158,19 +158,22 @@ type value struct {
 
 // changes computes what is dirty anew.
 func (l *plan) changes() change {
-	c := change{map[place]value{}, map[place]struct{}{}}
+	now := map[unit]items{}
 	for len(l.dirty) > 0 { // computing a group may make another one dirty
 		for u := range l.dirty {
 			delete(l.dirty, u)
 			next, why := l.compute(u)
 			delete(l.cannot, u)
-			if why != "" {
+			if now[u] = next; why != "" {
 				l.cannot[u] = why
 			}
-			c.step(u, l.have[u], next)
-			if l.have[u] = next; len(next) == 0 {
-				delete(l.have, u)
-			}
+		}
+	}
+	c := change{map[place]value{}, map[place]struct{}{}}
+	for u, next := range now {
+		c.step(u, l.have[u], next)
+		if l.have[u] = next; len(next) == 0 {
+			delete(l.have, u)
 		}
 	}
 	return c
