@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"reflect"
 	"strings"
 	"syscall"
 	"time"
@@ -273,16 +272,4 @@ func logCounters(log *slog.Logger, st softswitch.Stats, p4rt p4rtserver.Stats) {
 	}
 	log.Info("counters", "frames", st.Traffic.Arrived, "without_program", st.Traffic.NoPipeline, "without_class", st.Traffic.NoClass, "to_no_port", st.NoPort,
 		"packet_ins", st.PacketIns, "packet_outs", st.PacketOuts, "pipeline", nonZero(st.Pipeline), "p4runtime", nonZero(p4rt))
-}
-
-// nonZero returns the members of a struct of counters that are not 0.
-func nonZero(counters any) map[string]uint64 {
-	m := map[string]uint64{}
-	v := reflect.ValueOf(counters)
-	for i := range v.NumField() {
-		if n := v.Field(i).Uint(); n != 0 {
-			m[v.Type().Field(i).Name] = n
-		}
-	}
-	return m
 }

@@ -386,6 +386,15 @@ func (s *Switch) watch() {
 	}
 }
 
+// lookAtFastPath has the fast path see what has changed at ports.
+func (s *Switch) lookAtFastPath() {
+	s.lock.take()
+	defer s.lock.give()
+	if s.fast != nil {
+		s.fast.Look()
+	}
+}
+
 // setUp notes that a port went up or down.
 func (s *Switch) setUp(port uint16, up bool) {
 	s.lock.take()

@@ -65,14 +65,6 @@ func (s *Switch) Accelerate(f FastPath) {
 	}
 }
 
-func (s *Switch) lookAtFastPath() {
-	s.lock.take()
-	defer s.lock.give()
-	if s.fast != nil {
-		s.fast.Look()
-	}
-}
-
 // FastPath says where packets are processed, and why; "": there is no fast path.
 func (s *Switch) FastPath() string {
 	s.lock.take()

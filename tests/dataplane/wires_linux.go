@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -22,7 +23,8 @@ import (
 type Wires struct {
 	Ports map[int]uint32 // interfaces of the switch
 	Peers map[int]int    // those of hosts
-	hosts map[int]int
+	hosts map[int]int    // packet sockets
+	climb map[int]int    // those of the switch
 	ns    int
 }
 
@@ -38,7 +40,7 @@ func NewWires(t testing.TB, n int, says int32) *Wires {
 		testenv.Skip(t, "it takes root to make a network namespace: %v", err)
 	}
 	_ = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0) // where there is IPv6, it would be heard
-	w := &Wires{Ports: map[int]uint32{}, Peers: map[int]int{}, hosts: map[int]int{}}
+	w := &Wires{Ports: map[int]uint32{}, Peers: map[int]int{}, hosts: map[int]int{}, climb: map[int]int{}}
 	var err error
 	if w.ns, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		t.Fatal(err)
@@ -57,7 +59,7 @@ func NewWires(t testing.TB, n int, says int32) *Wires {
 		}
 		w.Ports[i], w.Peers[i] = uint32(up(t, pair.Name)), up(t, pair.PeerName) //nolint:gosec // interfaces' numbers
 		Attach(t, w.Peers[i], peers)                                            // a veth takes what is redirected to it only if its peer has a program, too
-		w.hosts[i] = listen(t, w.Peers[i])
+		w.hosts[i], w.climb[i] = listen(t, w.Peers[i]), listen(t, int(w.Ports[i]))
 	}
 	return w
 }
@@ -110,6 +112,9 @@ func listen(t testing.TB, ifindex int) int {
 	if err == nil {
 		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10})
 	}
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,14 +133,39 @@ func (w *Wires) Send(t testing.TB, host int, frame []byte) {
 // Next is the next IPv4 frame that a host receives, or nil if none comes for 10 s, or, with the flag MSG_DONTWAIT, if
 // none is there.
 func (w *Wires) Next(host, flags int) []byte {
-	b := make([]byte, 4096)
 	for {
-		n, from, err := unix.Recvfrom(w.hosts[host], b, flags)
+		if b := receive(w.hosts[host], flags); b == nil || len(b) > 14 && b[12] == 8 && b[13] == 0 {
+			return b
+		}
+	}
+}
+
+// Climbs is the next frame that no program at the switch's port has taken, or nil if none is there.
+func (w *Wires) Climbs(port int) []byte { return receive(w.climb[port], unix.MSG_DONTWAIT) }
+
+// receive is the next frame that has come in, with its tag.
+func receive(fd, flags int) []byte {
+	b, control := make([]byte, 4096), make([]byte, 128)
+	for {
+		n, oobn, _, from, err := unix.Recvmsg(fd, b, control, flags)
 		if err != nil {
 			return nil
 		}
-		if l, ok := from.(*unix.SockaddrLinklayer); ok && l.Pkttype != unix.PACKET_OUTGOING && n > 14 && b[12] == 8 && b[13] == 0 {
-			return b[:n]
+		if l, ok := from.(*unix.SockaddrLinklayer); !ok || l.Pkttype == unix.PACKET_OUTGOING {
+			continue
 		}
+		messages, err := unix.ParseSocketControlMessage(control[:oobn])
+		if err != nil {
+			panic(err)
+		}
+		for _, m := range messages {
+			const tci, tpid = 16, 18 // of struct tpacket_auxdata
+			if len(m.Data) >= tpid+2 && binary.NativeEndian.Uint32(m.Data)&unix.TP_STATUS_VLAN_VALID != 0 {
+				tag := binary.BigEndian.AppendUint16(nil, binary.NativeEndian.Uint16(m.Data[tpid:]))
+				tag = binary.BigEndian.AppendUint16(tag, binary.NativeEndian.Uint16(m.Data[tci:]))
+				return slices.Insert(b[:n], 12, tag...)
+			}
+		}
+		return b[:n]
 	}
 }

@@ -69,10 +69,10 @@ func TestNamespaceFastPath(t *testing.T) {
 	sent := total(flows, to)
 	now := kernelOf(t, torA)
 	t.Logf("h1 sent %d frames; torA before %v, now %v", sent.Frames, before, now)
-	if got := now["Requests"] - before["Requests"]; got != uint64(sent.Frames) || now["Updates"] != before["Updates"] {
+	if got := now["Requests"] - before["Requests"]; got != sent.Frames || now["Updates"] != before["Updates"] {
 		t.Errorf("the kernel copied %d packets of %d", got, sent.Frames)
 	}
-	if now["Copies"]-before["Copies"] != 2*uint64(sent.Frames) || now["Answers"] == before["Answers"] {
+	if now["Copies"]-before["Copies"] != 2*sent.Frames || now["Answers"] == before["Answers"] {
 		t.Errorf("copies and answers: before %v, now %v", before, now)
 	}
 

@@ -22,7 +22,7 @@ type cell struct {
 }
 
 func newCells(read func(table string, number uint32) bpf.Count) *cells {
-	return &cells{read: read, of: map[*pipeline.Entry]*cell{}, gone: map[*pipeline.Entry]struct{}{}, next: 1} // 0 is nobody's
+	return &cells{read: read, of: map[*pipeline.Entry]*cell{}, gone: map[*pipeline.Entry]struct{}{}, next: 1} // 0 is of no entry
 }
 
 // number returns an entry's cell of map counters; false: there is none free.

@@ -1,7 +1,6 @@
 package fastpath
 
 import (
-	"encoding/binary"
 	"math"
 	"slices"
 
@@ -11,111 +10,11 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 )
 
-// An index finds what concerns a group, by the program's numbers of groups, which PRE groups do not have.
-type index struct {
-	of     map[*pipeline.Entry]uint16 // of matches
-	parts  map[uint16]*parts
-	byPRE  map[uint16]map[uint16]struct{}
-	byHop  map[uint16]map[uint16]struct{}
-	preOf  map[uint16][]uint16 // by group, as it was computed last
-	hopsOf map[uint16][]uint16
-}
-
-// parts are a group's entries.
-type parts struct {
-	matches  map[*pipeline.Entry]struct{}
-	replicas map[uint16]*pipeline.Entry
-	regions  map[uint16]map[*pipeline.Entry]struct{}
-}
-
-func newIndex() index {
-	return index{map[*pipeline.Entry]uint16{}, map[uint16]*parts{}, map[uint16]map[uint16]struct{}{}, map[uint16]map[uint16]struct{}{},
-		map[uint16][]uint16{}, map[uint16][]uint16{}}
-}
-
-func (x *index) at(g uint16) *parts {
-	p := x.parts[g]
-	if p == nil {
-		p = &parts{map[*pipeline.Entry]struct{}{}, map[uint16]*pipeline.Entry{}, map[uint16]map[*pipeline.Entry]struct{}{}}
-		x.parts[g] = p
-	}
-	return p
-}
-
-// changed notes an entry of the tables of groups, and returns which groups it concerns.
-func (x *index) changed(l *plan, t *pipeline.Table, e *pipeline.Entry, gone bool) map[uint16]struct{} {
-	concerns := map[uint16]struct{}{}
-	if t == l.matches {
-		if was, there := x.of[e]; there {
-			delete(x.at(was).matches, e)
-			delete(x.of, e)
-			concerns[was] = struct{}{}
-		}
-		if g := uint16(arg(e, 0)); !gone { //nolint:gosec // 16 bits
-			x.of[e], x.at(g).matches[e] = g, struct{}{}
-			concerns[g] = struct{}{}
-		}
-		return concerns
-	}
-	g, rid := uint16(key32(e, 0)), uint16(key32(e, 1)) //nolint:gosec // 16 bits each
-	p := x.at(g)
-	concerns[g] = struct{}{}
-	switch {
-	case t == l.replicas && gone:
-		delete(p.replicas, rid)
-	case t == l.replicas:
-		p.replicas[rid] = e
-	case gone:
-		delete(p.regions[rid], e)
-		if len(p.regions[rid]) == 0 {
-			delete(p.regions, rid)
-		}
-	default:
-		if p.regions[rid] == nil {
-			p.regions[rid] = map[*pipeline.Entry]struct{}{}
-		}
-		p.regions[rid][e] = struct{}{}
-	}
-	return concerns
-}
-
-// uses notes what PRE groups and next hops a group uses, and returns the groups that share a PRE group
-// with it, or did.
-func (x *index) uses(g uint16, pres, hops []uint16) map[uint16]struct{} {
-	shared := map[uint16]struct{}{}
-	for _, n := range slices.Concat(x.preOf[g], pres) {
-		for other := range x.byPRE[n] {
-			if other != g {
-				shared[other] = struct{}{}
-			}
-		}
-	}
-	note(x.byPRE, x.preOf, g, pres)
-	note(x.byHop, x.hopsOf, g, hops)
-	return shared
-}
-
-func note(users map[uint16]map[uint16]struct{}, of map[uint16][]uint16, g uint16, now []uint16) {
-	for _, n := range of[g] {
-		delete(users[n], g)
-		if len(users[n]) == 0 {
-			delete(users, n)
-		}
-	}
-	for _, n := range now {
-		if users[n] == nil {
-			users[n] = map[uint16]struct{}{}
-		}
-		users[n][g] = struct{}{}
-	}
-	if of[g] = now; len(now) == 0 {
-		delete(of, g)
-	}
-}
-
 // multicast is a group: what matches it, its copies and their regions. Where something must be done
 // for some copy that the kernel cannot do, its packets climb.
-func (l *plan) multicast(g uint16) items {
+//
+// touched are the groups that are to be computed anew.
+func (l *plan) multicast(g uint16) (out items, touched map[uint16]struct{}) {
 	p := l.groups.at(g)
 	var pres, hops []uint16
 	for m := range p.matches {
@@ -131,13 +30,13 @@ func (l *plan) multicast(g uint16) items {
 	slices.Sort(pres)
 	same := slices.Equal(l.groups.preOf[g], pres)
 	if shared := l.groups.uses(g, pres, hops); !same {
-		l.touchAll(shared) // no packet may be copied as another group's are
+		touched = shared // no packet may be copied as another group's are
 	}
 	if len(p.matches) == 0 {
 		if len(p.replicas)+len(p.regions) == 0 {
 			delete(l.groups.parts, g)
 		}
-		return nil
+		return nil, touched
 	}
 	b := builder{plan: l, parts: p, group: uint32(g), out: items{}}
 	can := true
@@ -161,15 +60,7 @@ func (l *plan) multicast(g uint16) items {
 		}
 		b.out[place{"groups", bpf.GroupKey{Src: wire(m.Key[0].Value.Uint()), Dst: wire(m.Key[2].Value.Uint()), MCID: wire(m.Key[1].Value.Uint())}}] = v
 	}
-	return b.out
-}
-
-// hopAt is which argument of a replica's action is the next hop.
-func (l *plan) hopAt(r *pipeline.Entry) int {
-	if l.actions(r) == "egress.rewrite.to_receiver" {
-		return 2
-	}
-	return 1
+	return b.out, touched
 }
 
 // A builder computes the copies of a group.
@@ -207,24 +98,6 @@ func (b *builder) preGroup(id uint16) bool {
 	return true
 }
 
-// A setOf is a set of interfaces in ascending order, as text. What the map holds is its number.
-func setOf(interfaces []uint32) portSet {
-	var s []byte
-	for _, i := range interfaces {
-		s = binary.NativeEndian.AppendUint32(s, i)
-	}
-	return portSet(s)
-}
-
-type portSet string
-
-func (s portSet) interfaces() (list []uint32) {
-	for b := []byte(s); len(b) > 0; b = b[4:] {
-		list = append(list, binary.NativeEndian.Uint32(b))
-	}
-	return list
-}
-
 // copy is what becomes of one copy; false: the kernel cannot make it.
 func (b *builder) copy(r pre.Replica) (c bpf.Copy, ok bool) {
 	e := b.replicas[r.Instance]
@@ -248,7 +121,7 @@ func (b *builder) copy(r pre.Replica) (c bpf.Copy, ok bool) {
 		return c, false
 	}
 	var known bool
-	if c.EthDst, c.EthSrc, known = b.neighbour(uint32(hop)); known { //nolint:gosec // 16 bits
+	if c.EthDst, c.EthSrc, known = b.neighbor(uint32(hop)); known { //nolint:gosec // 16 bits
 		c.Known = 1
 	}
 	c.Counter, ok = b.cells.number(e)

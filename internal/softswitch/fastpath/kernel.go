@@ -151,7 +151,7 @@ func (k *kernel) takes(index int, before state) error {
 	}
 	defer p.Close()
 	frame := make([]byte, 60)
-	copy(frame, []byte{1, 0x80, 0xc2, 0, 0, 0x0e, 2, 0, 0, 0, 0, 1, 0x90, 0}) // no bridge forwards it; RFC 826's loopback, which nobody answers
+	copy(frame, []byte{1, 0x80, 0xc2, 0, 0, 0x0e, 2, 0, 0, 0, 0, 1, 0x90, 0}) // no bridge forwards it; RFC 826's loopback, which no host answers
 	const liveFrames = 1 << 1                                                 // BPF_F_TEST_XDP_LIVE_FRAMES
 	if _, err := p.Run(&ebpf.RunOptions{Data: frame, Repeat: probes, Flags: liveFrames}); err != nil {
 		return fmt.Errorf("a frame to try it with: %w", err)

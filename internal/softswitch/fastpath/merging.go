@@ -32,24 +32,6 @@ type registerSet struct {
 
 func newSlots() slots { return slots{entries: map[uint32]*slot{}, sets: map[uint32][]registerSet{}} }
 
-// merging is an entry of merge_groups.
-func (l *plan) merging(e *pipeline.Entry) (items, string) {
-	n := key32(e, 0)
-	if n >= bpf.Slots {
-		return nil, "a group merges in a slot that there is not"
-	}
-	g := bpf.Group{Members: uint16(arg(e, 0)), Epoch: uint16(arg(e, 1)), InitialPSN: uint32(arg(e, 2)), Learn: uint8(arg(e, 3)), //nolint:gosec // the widths of the program
-		Source: wire(arg(e, 4)), SenderQPN: wire(arg(e, 5)), CNPGap: arg(e, 6) * uint64(time.Microsecond)}
-	return items{{"merge_groups", n}: g}, ""
-}
-
-func (l *plan) member(e *pipeline.Entry) bpf.Member {
-	if l.actions(e) == "egress.ack_merge.bypass" {
-		return bpf.Member{Bypass: 1}
-	}
-	return bpf.Member{Slot: uint32(arg(e, 0)), Index: uint16(arg(e, 1))} //nolint:gosec // the widths of the program
-}
-
 // merges notes that a group merges in a slot.
 func (f *Fast) merges(e *pipeline.Entry) {
 	n := key32(e, 0)

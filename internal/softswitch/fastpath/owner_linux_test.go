@@ -141,7 +141,7 @@ func TestVethOwner(t *testing.T) {
 		t.Error(w.Status())
 	}
 	if w.Mine(w.ack(2, 6)) {
-		t.Error("an answer is nobody's")
+		t.Error("no side merges an answer")
 	}
 	if got := w.get("acked", at+1); got != word(7) {
 		t.Errorf("member 1 has %#x at the pipeline", got)
@@ -200,7 +200,7 @@ func TestVethOwner(t *testing.T) {
 	}
 }
 
-// TestVethCounts: counters of entries are exact whoever counts, also when a group goes and comes.
+// TestVethCounts: counters of entries are exact, be it the kernel that counts or the pipeline, also when a group goes and comes.
 func TestVethCounts(t *testing.T) {
 	w := newWired(t)
 	data := w.group.Data(rocev2.WriteOnly, 1, make([]byte, 100)).Frame()

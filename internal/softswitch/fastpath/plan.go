@@ -26,7 +26,7 @@ type plan struct {
 type tables struct {
 	settings, faultIn, faultOut            *pipeline.Table
 	routerMACs, routes, bridge, ecmpGroups *pipeline.Table
-	nextHops, neighbours, guarded, hosts   *pipeline.Table
+	nextHops, neighbors, guarded, hosts    *pipeline.Table
 	ecn, matches, replicas, regions        *pipeline.Table
 	members, mergeGroups                   *pipeline.Table
 	selector                               *pipeline.Profile
@@ -41,7 +41,7 @@ func tablesOf(p *pipeline.Pipeline) tables {
 	return tables{
 		settings: p.Table("ingress.settings"), faultIn: p.Table("ingress.fault_in.rules"), faultOut: p.Table("egress.fault_out.rules"),
 		routerMACs: p.Table("ingress.unicast.router_macs"), routes: p.Table("ingress.unicast.routes"), bridge: p.Table("ingress.unicast.bridge"),
-		ecmpGroups: p.Table("ingress.unicast.ecmp_groups"), nextHops: p.Table("ingress.unicast.next_hops"), neighbours: p.Table("egress.neighbour.neighbours"),
+		ecmpGroups: p.Table("ingress.unicast.ecmp_groups"), nextHops: p.Table("ingress.unicast.next_hops"), neighbors: p.Table("egress.neighbour.neighbours"),
 		guarded: p.Table("ingress.guard.guarded_ports"), hosts: p.Table("ingress.guard.port_hosts"), ecn: p.Table("egress.ecn.ports"),
 		matches: p.Table("ingress.replication.groups"), replicas: p.Table("egress.rewrite.replicas"), regions: p.Table("egress.rewrite.regions"),
 		members: p.Table("egress.ack_merge.merge_members"), mergeGroups: p.Table("egress.ack_merge.merge_groups"),
@@ -91,7 +91,7 @@ func newPlan(p *pipeline.Pipeline, e *pre.Engine, ports map[uint16]uint32, read 
 	for n := range ports {
 		l.touch(unit{kind: port, n: uint32(n)})
 	}
-	for _, t := range []*pipeline.Table{l.routerMACs, l.routes, l.bridge, l.ecmpGroups, l.nextHops, l.neighbours, l.guarded, l.hosts, l.ecn,
+	for _, t := range []*pipeline.Table{l.routerMACs, l.routes, l.bridge, l.ecmpGroups, l.nextHops, l.neighbors, l.guarded, l.hosts, l.ecn,
 		l.matches, l.replicas, l.regions, l.members, l.mergeGroups} {
 		for x := range t.All() {
 			l.changed(t, x, false)
@@ -125,7 +125,7 @@ func (l *plan) changed(t *pipeline.Table, e *pipeline.Entry, gone bool) {
 		u.kind = merging
 	case l.nextHops:
 		u = unit{kind: nextHop, n: key32(e, 0)}
-	case l.neighbours:
+	case l.neighbors:
 		u = unit{kind: nextHop, n: key32(e, 0)}
 		l.touchAll(l.groups.byHop[uint16(u.n)])
 	case l.guarded:
@@ -207,7 +207,9 @@ func (l *plan) compute(u unit) (items, string) {
 	case port:
 		return l.port(uint16(u.n)), "" //nolint:gosec // ports are small
 	case multicast:
-		return l.multicast(uint16(u.n)), "" //nolint:gosec // the program's groups have 16 bits
+		out, others := l.multicast(uint16(u.n)) //nolint:gosec // the program's groups have 16 bits
+		l.touchAll(others)
+		return out, ""
 	}
 	if _, gone := l.cells.gone[u.e]; gone {
 		return nil, ""

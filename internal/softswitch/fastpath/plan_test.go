@@ -122,7 +122,7 @@ func (r *rig) climbs(t *testing.T) (n int) {
 }
 
 // TestGroupsThatClimb: a group whose copies the kernel cannot all make climbs as a whole, and leaves nothing in
-// the maps besides; when that is over, it is copied.
+// the maps besides; when that has gone, it is copied.
 func TestGroupsThatClimb(t *testing.T) {
 	g := still(7)
 	index := []any{g.Index, 2}

@@ -1,30 +1,12 @@
 package fastpath
 
 import (
-	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/mcrdma/mcrdma/bpf"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
-
-// key32 and arg are a field of an entry's key and an argument of its action.
-func key32(e *pipeline.Entry, i int) uint32 { return uint32(e.Key[i].Value.Uint()) } //nolint:gosec // 32 bits at most
-
-func arg(e *pipeline.Entry, i int) uint64 { return e.Call.Args[i].Uint() }
-
-// wire is a number as a word of the wire.
-func wire(v uint64) (b [4]byte) {
-	binary.BigEndian.PutUint32(b[:], uint32(v)) //nolint:gosec // 32 bits at most
-	return b
-}
-
-func macOf(v uint64) (m bpf.MAC) {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], v)
-	copy(m.At[:], b[2:])
-	return m
-}
 
 // entry is what an entry by itself is in the maps.
 func (l *plan) entry(u unit) (items, string) {
@@ -110,15 +92,15 @@ func (l *plan) nextHop(n uint32) items {
 	if e == nil {
 		return nil
 	}
-	h := bpf.NextHop{Port: uint32(arg(e, 0))}                                     //nolint:gosec // 9 bits
-	if dst, src, known := l.neighbour(n); known && l.ports[uint16(h.Port)] != 0 { //nolint:gosec // 9 bits
+	h := bpf.NextHop{Port: uint32(arg(e, 0))}                                    //nolint:gosec // 9 bits
+	if dst, src, known := l.neighbor(n); known && l.ports[uint16(h.Port)] != 0 { //nolint:gosec // 9 bits
 		h.Known, h.Dst, h.Src = 1, dst, src
 	}
 	return items{{"next_hops", n}: h}
 }
 
-func (l *plan) neighbour(n uint32) (dst, src [6]byte, known bool) {
-	e := l.neighbours.Exactly(uint64(n))
+func (l *plan) neighbor(n uint32) (dst, src [6]byte, known bool) {
+	e := l.neighbors.Exactly(uint64(n))
 	if e == nil {
 		return dst, src, false
 	}
@@ -136,4 +118,22 @@ func (l *plan) port(n uint16) items {
 		p.Guarded = 1
 	}
 	return items{{"ports_in", index}: p, {"ports_out", uint32(n)}: index}
+}
+
+// merging is an entry of merge_groups.
+func (l *plan) merging(e *pipeline.Entry) (items, string) {
+	n := key32(e, 0)
+	if n >= bpf.Slots {
+		return nil, "a group merges in a slot that there is not"
+	}
+	g := bpf.Group{Members: uint16(arg(e, 0)), Epoch: uint16(arg(e, 1)), InitialPSN: uint32(arg(e, 2)), Learn: uint8(arg(e, 3)), //nolint:gosec // the widths of the program
+		Source: wire(arg(e, 4)), SenderQPN: wire(arg(e, 5)), CNPGap: arg(e, 6) * uint64(time.Microsecond)}
+	return items{{"merge_groups", n}: g}, ""
+}
+
+func (l *plan) member(e *pipeline.Entry) bpf.Member {
+	if l.actions(e) == "egress.ack_merge.bypass" {
+		return bpf.Member{Bypass: 1}
+	}
+	return bpf.Member{Slot: uint32(arg(e, 0)), Index: uint16(arg(e, 1))} //nolint:gosec // the widths of the program
 }

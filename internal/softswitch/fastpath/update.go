@@ -140,20 +140,6 @@ func (f *Fast) Mine(frame []byte) bool {
 	return true
 }
 
-// maxSets is how many sets of ports the kernel holds.
-const maxSets = 4096
-
-// sets are the sets of ports, which PRE groups share.
-type sets struct {
-	numbers map[portSet]uint32
-	next    uint32
-}
-
-func newSets() sets { return sets{numbers: map[portSet]uint32{}} }
-
-// unused forgets all sets: their numbers are given anew.
-func (s *sets) unused() { s.numbers, s.next = map[portSet]uint32{}, 0 }
-
 // makeSets makes the sets that a change needs, before it begins.
 func (f *Fast) makeSets(c change) error {
 	for _, v := range c.put {
@@ -176,25 +162,4 @@ func (f *Fast) makeSets(c change) error {
 		f.sets.numbers[s] = n
 	}
 	return nil
-}
-
-// takeUnused gives up a set that no PRE group has any more.
-func (s *sets) takeUnused(l *plan) (uint32, bool) {
-	used := map[portSet]bool{}
-	for _, has := range l.have {
-		for _, v := range has {
-			if x, ok := v.(portSet); ok {
-				used[x] = true
-			}
-		}
-	}
-	found, n := false, uint32(0)
-	for x, number := range s.numbers {
-		if !used[x] {
-			found, n = true, number
-			delete(s.numbers, x)
-			break
-		}
-	}
-	return n, found
 }

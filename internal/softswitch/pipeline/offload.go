@@ -1,7 +1,5 @@
 package pipeline
 
-import "github.com/mcrdma/mcrdma/internal/softswitch/match"
-
 // An Offload processes packets of a pipeline somewhere else, by what the control plane
 // writes here. It is told what changes, and asked before what packets change is seen. It
 // owns the registers that it refreshes.
@@ -59,18 +57,3 @@ func (r *Register) Refresh(i int, v uint64) { r.write(uint64(i), v) }
 
 // Cell returns cell i, of up to 64 bits, as it is here. There must be such a cell.
 func (r *Register) Cell(i int) uint64 { return r.cells[i] }
-
-// Group returns the group with an id, or nil. It stays the profile's.
-func (p *Profile) Group(id uint32) *Group { return p.groups[id] }
-
-// Member returns the member with an id, or nil. It stays the profile's.
-func (p *Profile) Member(id uint32) *Member { return p.members[id] }
-
-// Exactly returns the entry whose exact fields, of up to 64 bits each, have these values, or nil.
-func (t *Table) Exactly(values ...uint64) *Entry {
-	k := make(match.Key, len(values))
-	for i, v := range values {
-		k[i].Value = match.Value{v}
-	}
-	return t.Find(k, 0)
-}

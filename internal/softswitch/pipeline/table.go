@@ -135,6 +135,15 @@ func (t *Table) Find(key match.Key, prio int32) *Entry {
 	return e
 }
 
+// Exactly returns the entry whose exact fields, of up to 64 bits each, have these values, or nil.
+func (t *Table) Exactly(values ...uint64) *Entry {
+	k := make(match.Key, len(values))
+	for i, v := range values {
+		k[i].Value = match.Value{v}
+	}
+	return t.Find(k, 0)
+}
+
 // Insert adds an entry. Errors: ErrExists, ErrFull, ErrConst, ErrNotFound for a
 // reference to a member or group that is not there, and ErrInvalid.
 func (t *Table) Insert(e *Entry) error {
