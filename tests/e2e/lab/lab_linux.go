@@ -304,7 +304,7 @@ func (l *Lab) switchCommand(n *SwitchNode) (args []string, ready string) {
 		spec := l.Spec.Switches[n.Name]
 		args = []string{l.programs.Switchctl, "softswitch", "--no-p4", "--cpu-port", "510", "--log-level", "info"}
 		if l.Spec.FastPath {
-			args = append(args, "--fastpath", "xdp")
+			args = append(args, "--fastpath", "auto")
 		}
 		if spec.Rate != "" {
 			args = append(args, "--queue-rate", spec.Rate, "--queue-unit", "64")
