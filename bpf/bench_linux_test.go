@@ -50,8 +50,8 @@ func BenchmarkVethRouted(b *testing.B) {
 func BenchmarkVethCopies(b *testing.B) { // to three ports
 	w := newWired(b, 5, xdpDrop)
 	g := still()
-	w.portSet(&g, w.interfaces)
-	w.replicate(&g, w.interfaces)
+	w.portSet(&g, w.Ports)
+	w.replicate(&g, w.Ports)
 	w.measure(b, "counters", 3, g.Data(rocev2.SendOnly, 1, make([]byte, 1040)).Frame())
 }
 
@@ -60,7 +60,7 @@ func (w *wired) measure(b *testing.B, table string, number uint32, frame []byte)
 	p := source(b, frame)
 	b.ResetTimer()
 	start, used := time.Now(), processor()
-	w.live(p, uint32(w.peers[1]), frame, uint32(b.N), 64) //nolint:gosec // small enough
+	w.live(p, uint32(w.Peers[1]), frame, uint32(b.N), 64) //nolint:gosec // small enough
 	took, used := time.Since(start), processor()-used
 	n := w.count(table, number)
 	if n == 0 {

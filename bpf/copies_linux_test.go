@@ -4,15 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"net"
-	"runtime"
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/link"
 	"github.com/google/go-cmp/cmp"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/mcrdma/mcrdma/bpf"
@@ -21,96 +16,28 @@ import (
 	"github.com/mcrdma/mcrdma/tests/dataplane"
 )
 
-// A wired kernel has ports: veth pairs in a namespace of the test's thread.
+// A wired kernel has ports.
 type wired struct {
 	*kernel
-	interfaces map[int]uint32 // of the switch, by port
-	peers      map[int]int    // the other ends
-	hosts      map[int]int    // packet sockets there
+	*dataplane.Wires
 }
 
 // newWired makes ports 1 to n, at whose other ends a program says what becomes of packets.
 func newWired(t testing.TB, n int, says int32) *wired {
 	t.Helper()
-	runtime.LockOSThread() // and never unlocked: the thread ends with the test, and its namespace with it
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		testenv.Skip(t, "it takes root to make a network namespace: %v", err)
-	}
-	w := &wired{kernel: load(t), interfaces: map[int]uint32{}, peers: map[int]int{}, hosts: map[int]int{}}
-	peers, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, says), asm.Return()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer peers.Close()
-	for i := 1; i <= n; i++ {
-		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", i), MTU: 3000}, PeerName: fmt.Sprintf("h%d", i)}
-		if err := netlink.LinkAdd(pair); err != nil {
-			testenv.Skip(t, "no veth: %v", err)
-		}
-		w.interfaces[i] = uint32(w.up(pair.Name, w.Programs["ingress"]))
-		// A veth takes what is redirected to it only if its peer has a program, too.
-		w.peers[i] = w.up(pair.PeerName, peers)
-		w.hosts[i] = w.socket(w.peers[i])
-		w.put("ports_in", w.interfaces[i], bpf.Port{Number: uint32(i)})
-		w.put("ports_out", uint32(i), w.interfaces[i])
+	w := &wired{Wires: dataplane.NewWires(t, n, says), kernel: load(t)}
+	for i, index := range w.Ports {
+		dataplane.Attach(t, int(index), w.Programs["ingress"])
+		w.put("ports_in", index, bpf.Port{Number: uint32(i)})
+		w.put("ports_out", uint32(i), index)
 	}
 	return w
-}
-
-func (w *wired) up(name string, program *ebpf.Program) int {
-	w.Helper()
-	i, err := net.InterfaceByName(name)
-	if err != nil {
-		w.Fatal(err)
-	}
-	l, err := netlink.LinkByName(name)
-	if err == nil {
-		err = netlink.LinkSetMTU(l, 3000)
-	}
-	if err == nil {
-		err = netlink.LinkSetUp(l)
-	}
-	if err != nil {
-		w.Fatal(err)
-	}
-	x, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: i.Index, Flags: link.XDPDriverMode})
-	if err != nil {
-		testenv.Skip(w, "no XDP at a veth: %v", err)
-	}
-	w.Cleanup(func() { x.Close() })
-	return i.Index
-}
-
-func (w *wired) socket(ifindex int) int {
-	w.Helper()
-	all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(all))
-	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifindex})
-	}
-	if err == nil {
-		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10})
-	}
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(func() { unix.Close(fd) })
-	return fd
-}
-
-// send has a host send a frame.
-func (w *wired) send(host int, frame []byte) {
-	w.Helper()
-	if _, err := unix.Write(w.hosts[host], frame); err != nil {
-		w.Fatal(err)
-	}
 }
 
 // burst has n frames come in at a port, all of which the program sees before the first of their copies leaves.
 func (w *wired) burst(port int, frame []byte, n uint32) {
 	w.Helper()
-	w.live(w.Programs["ingress"], w.interfaces[port], frame, n, n)
+	w.live(w.Programs["ingress"], w.Ports[port], frame, n, n)
 }
 
 // live runs a program n times at an interface, with frames that go where it says.
@@ -126,25 +53,11 @@ func (w *wired) live(p *ebpf.Program, at uint32, frame []byte, n, batch uint32) 
 // receive is the next IPv4 frame that a host receives.
 func (w *wired) receive(host int) []byte {
 	w.Helper()
-	f := w.next(host, 0)
+	f := w.Next(host, 0)
 	if f == nil {
 		w.Fatalf("host %d receives nothing; dropped %v", host, w.dropped())
 	}
 	return f
-}
-
-// next is the next IPv4 frame, or nil.
-func (w *wired) next(host, flags int) []byte {
-	b := make([]byte, 4096)
-	for {
-		n, from, err := unix.Recvfrom(w.hosts[host], b, flags)
-		if err != nil {
-			return nil
-		}
-		if l, ok := from.(*unix.SockaddrLinklayer); ok && l.Pkttype != unix.PACKET_OUTGOING && n > 14 && b[12] == 8 && b[13] == 0 {
-			return b[:n]
-		}
-	}
 }
 
 // TestVethCopies: copies of each opcode and length are right for their receivers, with the ICRC that came.
@@ -152,8 +65,8 @@ func (w *wired) next(host, flags int) []byte {
 func TestVethCopies(t *testing.T) {
 	w := newWired(t, 4, xdpPass)
 	g := still()
-	w.portSet(&g, w.interfaces)
-	w.replicate(&g, w.interfaces)
+	w.portSet(&g, w.Ports)
+	w.replicate(&g, w.Ports)
 	sent := uint64(0)
 	for op := rocev2.SendFirst; op <= rocev2.WriteOnlyImm; op++ {
 		for n := 0; n <= 2048; n += 1 + n/2 {
@@ -163,7 +76,7 @@ func TestVethCopies(t *testing.T) {
 			if n%2 == 1 {
 				binary.BigEndian.PutUint16(frame[40:], udpSum(frame))
 			}
-			w.send(1, frame)
+			w.Wires.Send(w, 1, frame)
 			sent++
 			for i, host := range g.Receivers {
 				got := w.receive(host)
@@ -218,7 +131,7 @@ func TestVethAnswers(t *testing.T) {
 	g := still()
 	w.merge(&g)
 	for i, host := range g.Receivers {
-		w.send(host, g.Answer(i, rocev2.AckNoLimit, 5, 2).Frame())
+		w.Wires.Send(w, host, g.Answer(i, rocev2.AckNoLimit, 5, 2).Frame())
 	}
 	p, err := dataplane.Frame{Data: w.receive(1)}.Parse()
 	if err != nil || p.H.PSN != 5 || p.H.DestQP != g.SenderQPN || p.IP.Src != dataplane.HostIP(2) {
@@ -244,8 +157,8 @@ func TestVethUpdates(t *testing.T) {
 	key := func(g *dataplane.Group) bpf.GroupKey {
 		return bpf.GroupKey{Src: dataplane.HostIP(g.Sender), Dst: dataplane.HostIP(g.Receivers[0]), MCID: wire(g.MCID)}
 	}
-	w.portSet(&groups[0], w.interfaces)
-	w.portSet(&groups[0], w.interfaces)
+	w.portSet(&groups[0], w.Ports)
+	w.portSet(&groups[0], w.Ports)
 	change, changed := make(chan int), make(chan struct{})
 	go func() { // on another processor, while a burst comes in
 		defer close(changed)
@@ -253,7 +166,7 @@ func TestVethUpdates(t *testing.T) {
 		for i := range change {
 			w.put("generation", uint32(0), number+1)
 			_ = w.Maps["groups"].Delete(key(&groups[1-i]))
-			w.replicate(&groups[i], w.interfaces)
+			w.replicate(&groups[i], w.Ports)
 			number += 2
 			w.put("generation", uint32(0), number)
 		}
@@ -265,7 +178,7 @@ func TestVethUpdates(t *testing.T) {
 		change <- n / 2 % 2
 		w.burst(1, p.Frame(), burst)
 		for i, host := range groups[0].Receivers {
-			for got := w.next(host, unix.MSG_DONTWAIT); got != nil; got = w.next(host, unix.MSG_DONTWAIT) {
+			for got := w.Next(host, unix.MSG_DONTWAIT); got != nil; got = w.Next(host, unix.MSG_DONTWAIT) {
 				if diff := w.ofOneGroup(groups[:], i, got, &copies); diff != "" {
 					t.Fatalf("host %d: %s", host, diff)
 				}
@@ -329,7 +242,7 @@ func TestClimbs(t *testing.T) {
 		"TTL":               {frame: write(func(p *dataplane.Packet) { p.IP.TTL = 1 })},
 		"recompute":         {"settings", uint32(0), bpf.Settings{}, write(func(*dataplane.Packet) {})},
 		"check off":         {"settings", uint32(0), bpf.Settings{ICRCMode: bpf.CheckOff}, write(func(*dataplane.Packet) {})},
-		"RoCE climbs":       {"settings", uint32(0), bpf.Settings{ICRCMode: bpf.Neutral, RoCEClimbs: 1}, write(func(*dataplane.Packet) {})},
+		"everything climbs": {"settings", uint32(0), bpf.Settings{ICRCMode: bpf.Neutral, Climbs: 1}, write(func(*dataplane.Packet) {})},
 		"group climbs":      {"groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 77, PREGroups: 1, Climbs: 1}, write(func(*dataplane.Packet) {})},
 		"half an update":    {"generation", uint32(0), uint64(3), write(func(*dataplane.Packet) {})},
 		"no PRE group":      {"groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 78, PREGroups: 1, Regions: 1}, write(func(*dataplane.Packet) {})},

@@ -68,14 +68,23 @@ const (
 
 // Settings is the value of map settings, which has one.
 type Settings struct {
-	ICRCMode   uint32
-	HashSeed   uint32
-	RoCEClimbs uint32 // 1: requests do not stay in the kernel
-	Told       uint32 // 1: Now is the time, for tests
-	Now        uint64 // ns
+	ICRCMode uint32
+	HashSeed uint32
+	Climbs   uint32 // 1: everything: user space owns all state
+	Told     uint32 // 1: Now is the time, for tests
+	Now      uint64 // ns
 }
 
-// Count is the value of map drops, by reason, of counters, by the numbers that entries have, and of ecn_seen, by port;
+// What map handled counts: packets that were neither dropped nor left to user space.
+const (
+	Routed = iota
+	Requests
+	Copies
+	PassedOn // answers
+	Handled
+)
+
+// Count is the value of map handled, of map drops, by reason, of counters, by the numbers that entries have, and of ecn_seen, by port;
 // on each processor.
 type Count struct{ Packets, Bytes uint64 }
 

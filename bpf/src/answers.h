@@ -174,5 +174,6 @@ INLINE int answered(struct xdp_md *ctx, struct roce *p, void *end, const struct 
         *trailer = icrc;
     }
     p->ip.checksum = checksum(&p->ip);
+    count(ctx, &handled, PASSED_ON);
     return leave(ctx, &p->eth, &p->ip, w);
 }

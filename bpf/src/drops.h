@@ -33,6 +33,11 @@ MAP(BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct count, DROP_REASONS, 0) drops SECTION
 // The direct counters of tables, by the numbers that entries have. 0 counts for none.
 MAP(BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct count, 16384, 0) counters SECTION(".maps");
 
+// What was not dropped and did not climb.
+enum { ROUTED, REQUESTS, COPIES, PASSED_ON, HANDLED };
+
+MAP(BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct count, HANDLED, 0) handled SECTION(".maps");
+
 INLINE void count(struct xdp_md *ctx, const void *map, u32 number) {
     struct count *c = lookup(map, &number);
     if (c) {

@@ -31,6 +31,15 @@ struct PACKED udp {
     u16 checksum;
 };
 
+struct PACKED tcp {
+    u16 src;
+    u16 dst;
+    u32 numbers[2];
+    u16 flags;
+    u16 window;
+    u16 checksum;
+};
+
 struct PACKED bth {
     u8 opcode;
     u8 flags;
@@ -60,6 +69,7 @@ struct PACKED roce {
 #define ETHERTYPE_IPV4 swap16(0x0800)
 #define PROTO_TCP 6
 #define PROTO_UDP 17
+#define PROTO_SCTP 132
 #define UDP_ROCE swap16(4791)
 #define NOT_FRAGMENT(frag) (((frag) & swap16(0x3fff)) == 0)
 
@@ -82,4 +92,25 @@ INLINE u16 checksum(const struct ipv4 *ip) {
     sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);
     return ~sum;
+}
+
+// unfinished says that the checksum of layer 4 is still to be computed. A virtual interface hands on packets
+// so that were to be finished by hardware; what is redirected would leave as it is. Such a checksum is the sum
+// over the pseudo-header. One in 65,536 others looks the same.
+INLINE bool unfinished(const struct ipv4 *ip, void *end) {
+    struct udp *udp = (struct udp *)(ip + 1);
+    struct tcp *tcp = (struct tcp *)(ip + 1);
+    u16 is;
+    if (ip->proto == PROTO_UDP && (void *)(udp + 1) <= end) {
+        is = udp->checksum;
+    } else if (ip->proto == PROTO_TCP && (void *)(tcp + 1) <= end) {
+        is = tcp->checksum;
+    } else {
+        return ip->proto == PROTO_UDP || ip->proto == PROTO_TCP || ip->proto == PROTO_SCTP;
+    }
+    u32 sum = (ip->src & 0xffff) + (ip->src >> 16) + (ip->dst & 0xffff) + (ip->dst >> 16);
+    sum += swap16(ip->proto) + (u32)swap16(swap16(ip->total_len) - sizeof(struct ipv4));
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    return is == sum;
 }

@@ -39,7 +39,7 @@ SECTION("xdp") int ingress(struct xdp_md *ctx) {
     struct reading r;
     struct settings *set = lookup(&settings, &zero);
     struct port *port = lookup(&ports_in, &in);
-    if (!set || !port || !begin(&r)) {
+    if (!set || !port || !begin(&r) || set->climbs) {
         return XDP_PASS;
     }
     bool spoofed = false;
@@ -62,7 +62,7 @@ SECTION("xdp") int ingress(struct xdp_md *ctx) {
             return XDP_PASS;
         }
     } else if (roce) {
-        if (spoofed || set->roce_climbs || set->icrc_mode == ICRC_RECOMPUTE) {
+        if (spoofed || set->icrc_mode == ICRC_RECOMPUTE || unfinished(ip, end)) {
             return XDP_PASS;
         }
         struct group_key key = {ip->src, ip->dst, p->bth.dest_qp & swap32(0xffffff)};
@@ -79,9 +79,10 @@ SECTION("xdp") int ingress(struct xdp_md *ctx) {
     if (m) {
         return answered(ctx, p, end, set, m, &w, spoofed, wrong, &r);
     }
-    if (spoofed || w.climbs || (w.routed && !w.hop.known) || !whole(&r)) {
+    if (spoofed || w.climbs || (w.routed && !w.hop.known) || unfinished(ip, end) || !whole(&r)) {
         return XDP_PASS;
     }
+    count(ctx, &handled, ROUTED);
     return leave(ctx, eth, ip, &w);
 }
 

@@ -134,6 +134,7 @@ INLINE int replicate(struct xdp_md *ctx, struct roce *p, void *end, const struct
     c->pre_group = pre_group;
     c->pad = 0;
     count(ctx, &counters, counter);
+    count(ctx, &handled, REQUESTS);
     return redirect(to, 0, BPF_F_BROADCAST);
 }
 
@@ -209,5 +210,6 @@ INLINE int copied(struct xdp_md *ctx) {
     p->ip.ttl--;
     p->ip.checksum = checksum(&p->ip);
     seen(ctx, &p->ip, to.port);
+    count(ctx, &handled, COPIES);
     return adjust_meta(ctx, sizeof(struct carried)) ? drop(ctx, DROP_NO_REPLICA) : XDP_PASS; // here, PASS sends it
 }

@@ -9,9 +9,9 @@ enum { ICRC_RECOMPUTE, ICRC_OFF, ICRC_NEUTRAL };
 struct settings {
     u32 icrc_mode;
     u32 hash_seed;
-    u32 roce_climbs; // requests do not stay in the kernel
-    u32 told;        // the time is what follows, not the kernel's: for tests
-    u64 now;         // ns
+    u32 climbs;    // everything: user space owns all state
+    u32 told;      // the time is what follows, not the kernel's: for tests
+    u64 now;       // ns
 };
 
 MAP(BPF_MAP_TYPE_ARRAY, u32, struct settings, 1, 0) settings SECTION(".maps");

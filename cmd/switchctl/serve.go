@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"reflect"
 	"strings"
 	"syscall"
 	"time"
@@ -32,6 +31,7 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/softswitch"
+	"github.com/mcrdma/mcrdma/internal/softswitch/fastpath"
 	"github.com/mcrdma/mcrdma/internal/softswitch/p4rtserver"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
@@ -60,7 +60,7 @@ func (o *softswitchOptions) serve(ctx context.Context, stdout, stderr io.Writer)
 		return err
 	}
 	defer func() { err = errors.Join(err, sw.Close()) }()
-	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: o.deviceID})
+	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: o.deviceID, FastPath: sw.FastPath})
 	defer server.Close()
 	if err := o.load(sw, server); err != nil {
 		return err
@@ -74,9 +74,15 @@ func (o *softswitchOptions) serve(ctx context.Context, stdout, stderr io.Writer)
 		return err
 	}
 	defer listener.Close()
-	if err := o.attach(sw, log); err != nil {
+	fastPorts, err := o.attach(sw, log)
+	if err != nil {
 		return err
 	}
+	fast, err := o.accelerate(sw, fastPorts, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, fast.close()) }()
 	g := grpc.NewServer(append(p4rtserver.ServerOptions(), creds...)...)
 	server.Register(g)
 	up := health.NewServer()
@@ -105,12 +111,14 @@ func (o *softswitchOptions) serve(ctx context.Context, stdout, stderr io.Writer)
 		select {
 		case <-counters:
 			logCounters(log, sw.Stats(), server.Stats())
+			fast.log(sw, log)
 		case err := <-served:
 			return fmt.Errorf("P4Runtime server: %w", err)
 		case <-ctx.Done():
 			stop() // another signal ends it at once
 			cli.NotifySystemd("STOPPING=1")
 			logCounters(log, sw.Stats(), server.Stats())
+			fast.log(sw, log)
 			return nil
 		}
 	}
@@ -161,25 +169,28 @@ func (o *softswitchOptions) load(sw *softswitch.Switch, server *p4rtserver.Serve
 	return nil
 }
 
-// attach opens the ports.
-func (o *softswitchOptions) attach(sw *softswitch.Switch, log *slog.Logger) error {
+// attach opens the ports, and returns those that are network interfaces.
+func (o *softswitchOptions) attach(sw *softswitch.Switch, log *slog.Logger) (interfaces []fastpath.Port, err error) {
 	for _, spec := range o.ports {
 		p, err := spec.open(ports.Options{Hint: func(text string) { log.Warn("frames are dropped", "port", spec.number, "why", text) }})
 		if err != nil {
-			return fmt.Errorf("port %d: %w", spec.number, err)
+			return nil, fmt.Errorf("port %d: %w", spec.number, err)
+		}
+		if i, ok := p.(*ports.Interface); ok {
+			interfaces = append(interfaces, fastpath.Port{Number: spec.number, Name: spec.name, Index: i.Index()})
 		}
 		if o.pcap != "" {
 			c, err := ports.Capture(p, o.pcap)
 			if err != nil {
-				return errors.Join(fmt.Errorf("--pcap: %w", err), p.Close())
+				return nil, errors.Join(fmt.Errorf("--pcap: %w", err), p.Close())
 			}
 			p = c
 		}
 		if err := sw.Attach(spec.number, p); err != nil {
-			return errors.Join(err, p.Close())
+			return nil, errors.Join(err, p.Close())
 		}
 	}
-	return nil
+	return interfaces, nil
 }
 
 // listen listens on HOST:PORT or unix:PATH.
@@ -261,16 +272,4 @@ func logCounters(log *slog.Logger, st softswitch.Stats, p4rt p4rtserver.Stats) {
 	}
 	log.Info("counters", "frames", st.Traffic.Arrived, "without_program", st.Traffic.NoPipeline, "without_class", st.Traffic.NoClass, "to_no_port", st.NoPort,
 		"packet_ins", st.PacketIns, "packet_outs", st.PacketOuts, "pipeline", nonZero(st.Pipeline), "p4runtime", nonZero(p4rt))
-}
-
-// nonZero returns the members of a struct of counters that are not 0.
-func nonZero(counters any) map[string]uint64 {
-	m := map[string]uint64{}
-	v := reflect.ValueOf(counters)
-	for i := range v.NumField() {
-		if n := v.Field(i).Uint(); n != 0 {
-			m[v.Type().Field(i).Name] = n
-		}
-	}
-	return m
 }

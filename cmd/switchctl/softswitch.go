@@ -37,6 +37,7 @@ type softswitchOptions struct {
 	rate                   traffic.Rate
 	groups, nodes1, nodes2 int
 	pcap                   string
+	fastPath               string
 
 	logConsole bool
 	logFile    string
@@ -147,6 +148,7 @@ func (f *softswitchFlags) add(cmd *cobra.Command) {
 	fs.IntVar(&f.nodes2, "max-l2-entries", 0, "likewise `replicas`; the larger one counts")
 	fs.StringVar(&f.pcap, "pcap", "", "write each port's packets to NAME_in.pcap and NAME_out.pcap in a `directory`, by default the present one")
 	fs.Lookup("pcap").NoOptDefVal = "."
+	fs.StringVar(&f.fastPath, "fastpath", fastOff, "`where` packets are processed: off: all here; xdp: what is hot in the kernel, or not at all; auto: likewise if the kernel and all ports can, else here")
 	fs.BoolVar(&f.logConsole, "log-console", false, "log in detail, the program's log_msg() included")
 	fs.StringVar(&f.logFile, "log-file", "", "likewise, but to a `file`")
 	fs.StringVarP(&f.logLevel, "log-level", "L", "", "lowest `level` that is logged: trace, debug, info, warn, error or off; default info, or debug with one of the two flags before")
@@ -196,6 +198,9 @@ func (f *softswitchFlags) options(args []string, stderr io.Writer) (o softswitch
 		return o, cli.Usagef("--max-mc-groups %d: want 1 to %d, or 0 for the default", o.groups, pre.MaxGroup)
 	case o.nodes1 < 0 || o.nodes2 < 0:
 		return o, cli.Usagef("--max-l1-entries and --max-l2-entries cannot be negative")
+	}
+	if err := o.checkFastPath(stderr); err != nil {
+		return o, err
 	}
 	for _, p := range o.ports {
 		if p.number == o.dropPort || p.number == o.cpuPort && o.cpuPort != 0 {

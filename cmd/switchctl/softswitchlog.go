@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"reflect"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
@@ -43,4 +44,16 @@ func (o *softswitchOptions) logger(stderr io.Writer) (*slog.Logger, func() error
 		w, done = f, f.Close
 	}
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: levels[o.logLevel]})), done, nil
+}
+
+// nonZero returns the members of a struct of counters that are not 0.
+func nonZero(counters any) map[string]uint64 {
+	m := map[string]uint64{}
+	v := reflect.ValueOf(counters)
+	for i := range v.NumField() {
+		if n := v.Field(i).Uint(); n != 0 {
+			m[v.Type().Field(i).Name] = n
+		}
+	}
+	return m
 }

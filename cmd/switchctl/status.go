@@ -84,6 +84,9 @@ func statusText(w io.Writer, out *cli.Output, address string, s *mcrdmav1.GetSta
 	default:
 		line("P4Runtime", "%s, not connected: %s", p.GetTarget(), p.GetError())
 	}
+	if f := p.GetFastPath(); f != "" {
+		line("fast path", "%s", f)
+	}
 	line("pipeline", "pushed %s, reconnected %s", times(p.GetPushes()), times(p.GetReconnects()))
 	if why := p.GetCleared(); why != "" {
 		line("cleared", "%s", why)

@@ -5,11 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -19,6 +22,19 @@ import (
 
 // The methods here only read, and need no session: a reader takes no part in
 // arbitration, and does not disturb other clients.
+
+// FastPath says where the switch processes packets, and why, in its words; "": it does not say. The
+// embedded switch does, by a header.
+func (s *Session) FastPath(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.c.cfg.Timeout)
+	defer cancel()
+	var header metadata.MD
+	_, err := s.c.rpc.Capabilities(ctx, &p4.CapabilitiesRequest{DeviceId: s.c.cfg.DeviceID}, grpc.Header(&header))
+	if err != nil && status.Code(err) != codes.Unimplemented {
+		return "", fmt.Errorf("p4rt: asking where packets are processed: %w", err)
+	}
+	return strings.Join(header.Get("mcrdma-fast-path"), "; "), nil
+}
 
 // A Program is what a switch runs.
 type Program struct {

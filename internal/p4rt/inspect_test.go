@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/mcrdma/mcrdma/internal/softswitch"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
@@ -84,4 +85,19 @@ func TestDifferences(t *testing.T) {
 	if size["egress.rewrite.regions"] != 65536 {
 		t.Errorf("%v", size)
 	}
+}
+
+// TestFastPath: the switch says where it processes packets, if it has anything to say.
+func TestFastPath(t *testing.T) {
+	r := embedded(t)
+	s := open(t, client(t, Config{Target: r.target}))
+	says := func(want string) {
+		t.Helper()
+		if got, err := s.FastPath(within(t)); err != nil || got != want {
+			t.Errorf("%q, %v; expected %q", got, err, want)
+		}
+	}
+	says("")
+	r.sw.Accelerate(softswitch.NoFastPath("it is a test"))
+	says("off: it is a test")
 }

@@ -31,6 +31,7 @@ const device = 3
 
 // A rig is an embedded switch on loopback, with one port.
 type rig struct {
+	sw     *softswitch.Switch
 	target string
 	port   ports.Port // the other end of port 1
 	close  func()
@@ -51,7 +52,7 @@ func embeddedAt(t testing.TB, addr string, o ...grpc.ServerOption) *rig {
 	if err := sw.Attach(1, near); err != nil {
 		t.Fatal(err)
 	}
-	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: device})
+	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: device, FastPath: sw.FastPath})
 	g := grpc.NewServer(append(p4rtserver.ServerOptions(), o...)...)
 	server.Register(g)
 	l, err := net.Listen("tcp", addr)
@@ -61,7 +62,7 @@ func embeddedAt(t testing.TB, addr string, o ...grpc.ServerOption) *rig {
 	served := make(chan struct{})
 	go func() { defer close(served); _ = g.Serve(l) }()
 	closed := false
-	r := &rig{target: l.Addr().String(), port: far}
+	r := &rig{sw: sw, target: l.Addr().String(), port: far}
 	r.close = func() {
 		if closed {
 			return

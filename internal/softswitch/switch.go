@@ -65,6 +65,7 @@ const (
 	injectQueue = 1024                   // frames from the control plane that wait
 	idlePeriod  = 100 * time.Millisecond // between looks for idle entries
 	upPeriod    = 100 * time.Millisecond // between looks at the ports' states
+	fastPeriods = 10                     // of these are between looks of the fast path
 )
 
 // A Config describes a Switch. The zero value works.
@@ -105,6 +106,7 @@ type Switch struct {
 	packetIn func([]byte)
 	digests  func([]pipeline.Digest)
 	idle     func([]pipeline.Expired)
+	fast     FastPath // nil: all packets come here
 	noPort   uint64
 	ins      uint64
 
@@ -277,6 +279,9 @@ func (s *Switch) process() {
 		s.lock.take()
 		if b != nil {
 			for _, f := range b.frames[:b.n] {
+				if s.fast != nil && s.fast.Mine(f) {
+					continue
+				}
 				s.manager.Arrive(s.cfg.Clock(), b.from.number, f)
 			}
 		}
@@ -357,11 +362,14 @@ func (a *attachment) send() {
 func (s *Switch) watch() {
 	tick := time.NewTicker(upPeriod)
 	defer tick.Stop()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case <-tick.C:
 		case <-s.stop.Done():
 			return
+		}
+		if n%fastPeriods == 0 {
+			s.lookAtFastPath()
 		}
 		for _, a := range s.attached() {
 			up := a.up()
@@ -375,6 +383,15 @@ func (s *Switch) watch() {
 			}
 			s.log.Warn("a port is "+state, "port", a.number, "name", a.port.Name())
 		}
+	}
+}
+
+// lookAtFastPath has the fast path see what has changed at ports.
+func (s *Switch) lookAtFastPath() {
+	s.lock.take()
+	defer s.lock.give()
+	if s.fast != nil {
+		s.fast.Look()
 	}
 }
 

@@ -17,6 +17,62 @@ func (s *Switch) Do(f func(*pipeline.Pipeline, *pre.Engine)) {
 	s.lock.take()
 	defer s.lock.give()
 	f(s.manager.Pipeline(), s.pre)
+	if s.fast != nil {
+		s.fast.Changed()
+	}
+}
+
+// A FastPath processes packets of the switch's ports before they come to the switch, by the same
+// tables. Its methods are called while no packet is processed here.
+type FastPath interface {
+	// Loaded is called with a pipeline that packets meet from now on.
+	Loaded(p *pipeline.Pipeline, e *pre.Engine)
+	// Changed is called when the control plane has had access to the pipeline.
+	Changed()
+	// Mine says that a frame must not be processed here, and counts it.
+	Mine(frame []byte) bool
+	// Look is called each second.
+	Look()
+	// Status says in a few words where packets are processed, and why.
+	Status() string
+}
+
+// NoFastPath is a FastPath that processes nothing, for that reason.
+type NoFastPath string
+
+// Loaded implements FastPath.
+func (NoFastPath) Loaded(*pipeline.Pipeline, *pre.Engine) {}
+
+// Changed implements FastPath.
+func (NoFastPath) Changed() {}
+
+// Mine implements FastPath.
+func (NoFastPath) Mine([]byte) bool { return false }
+
+// Look implements FastPath.
+func (NoFastPath) Look() {}
+
+// Status implements FastPath.
+func (why NoFastPath) Status() string { return "off: " + string(why) }
+
+// Accelerate gives the switch a fast path, once, when all ports are attached.
+func (s *Switch) Accelerate(f FastPath) {
+	s.lock.take()
+	defer s.lock.give()
+	s.fast = f
+	if p := s.manager.Pipeline(); p != nil {
+		f.Loaded(p, s.pre)
+	}
+}
+
+// FastPath says where packets are processed, and why; "": there is no fast path.
+func (s *Switch) FastPath() string {
+	s.lock.take()
+	defer s.lock.give()
+	if s.fast == nil {
+		return ""
+	}
+	return s.fast.Status()
 }
 
 // Load makes p and e the pipeline and the packet replication engine of packets
@@ -31,6 +87,9 @@ func (s *Switch) Load(p *pipeline.Pipeline, e *pre.Engine) {
 	}
 	s.manager.Load(p)
 	s.pre = e
+	if s.fast != nil {
+		s.fast.Loaded(p, e)
+	}
 	s.loaded.Store(true)
 }
 

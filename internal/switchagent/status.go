@@ -165,6 +165,11 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	if err := a.store.Failed(); err != nil {
 		out.Problems = append(out.Problems, err.Error())
 	}
+	if d.connected && d.primary {
+		if s, err := a.driver.there(ctx); err == nil {
+			out.P4Runtime.FastPath, _ = s.FastPath(ctx) // a switch that is lost meanwhile is seen elsewhere
+		}
+	}
 	out.Ports = a.portStatus()
 	if out.Bgp, err = a.bgpStatus(ctx); err != nil {
 		out.Problems = append(out.Problems, err.Error())

@@ -23,6 +23,8 @@ type Switch struct {
 	*pipeline.Pipeline
 	PRE *pre.Engine
 	Now time.Duration
+	// Through, if it is not nil, takes frames in instead of the pipeline by itself.
+	Through func(port uint16, frame []byte) []Frame
 }
 
 var loaded = sync.OnceValues(func() (*program.Program, error) { return program.Load(bmv2.JSON) })
@@ -126,6 +128,14 @@ func (s *Switch) call(t *pipeline.Table, action string, args []uint64) pipeline.
 
 // Send lets a frame in and returns what comes out, by copy.
 func (s *Switch) Send(port uint16, frame []byte) []Frame {
+	if s.Through != nil {
+		return s.Through(port, frame)
+	}
+	return s.Alone(port, frame)
+}
+
+// Alone is Send by the pipeline.
+func (s *Switch) Alone(port uint16, frame []byte) []Frame {
 	var out []Frame
 	s.Process(s.Now, port, frame, func(port uint16, frame []byte) {
 		out = append(out, Frame{port, append([]byte(nil), frame...)})

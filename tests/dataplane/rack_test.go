@@ -17,6 +17,9 @@ func rack(t testing.TB) *Switch {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if beneath != nil {
+		beneath(t, s)
+	}
 	return s
 }
 

@@ -1644,7 +1644,8 @@ type P4RuntimeStatus struct {
 	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`    // the last one, if not connected
 	Pushes        uint64                 `protobuf:"varint,5,opt,name=pushes,proto3" json:"pushes,omitempty"` // of the pipeline, since the agent started
 	Reconnects    uint64                 `protobuf:"varint,6,opt,name=reconnects,proto3" json:"reconnects,omitempty"`
-	Cleared       string                 `protobuf:"bytes,7,opt,name=cleared,proto3" json:"cleared,omitempty"` // why the switch was cleared the last time, though it had the program
+	Cleared       string                 `protobuf:"bytes,7,opt,name=cleared,proto3" json:"cleared,omitempty"`                   // why the switch was cleared the last time, though it had the program
+	FastPath      string                 `protobuf:"bytes,8,opt,name=fast_path,json=fastPath,proto3" json:"fast_path,omitempty"` // where packets are processed, and why, in the switch's words; empty: it says nothing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1724,6 +1725,13 @@ func (x *P4RuntimeStatus) GetReconnects() uint64 {
 func (x *P4RuntimeStatus) GetCleared() string {
 	if x != nil {
 		return x.Cleared
+	}
+	return ""
+}
+
+func (x *P4RuntimeStatus) GetFastPath() string {
+	if x != nil {
+		return x.FastPath
 	}
 	return ""
 }
@@ -2790,7 +2798,7 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\n" +
 	"advertised\x18\b \x01(\x04R\n" +
 	"advertised\x12\x19\n" +
-	"\bnext_hop\x18\t \x01(\tR\anextHop\"\xc9\x01\n" +
+	"\bnext_hop\x18\t \x01(\tR\anextHop\"\xe6\x01\n" +
 	"\x0fP4RuntimeStatus\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x1c\n" +
 	"\tconnected\x18\x02 \x01(\bR\tconnected\x12\x18\n" +
@@ -2800,7 +2808,8 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\n" +
 	"reconnects\x18\x06 \x01(\x04R\n" +
 	"reconnects\x12\x18\n" +
-	"\acleared\x18\a \x01(\tR\acleared\"\xae\x01\n" +
+	"\acleared\x18\a \x01(\tR\acleared\x12\x1b\n" +
+	"\tfast_path\x18\b \x01(\tR\bfastPath\"\xae\x01\n" +
 	"\n" +
 	"PortStatus\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\rR\x04port\x12\x1a\n" +

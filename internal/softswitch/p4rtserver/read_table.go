@@ -171,7 +171,7 @@ func (t *table) identity(e *pipeline.Entry) *p4.TableEntry {
 
 func (t *table) writeResources(out *p4.TableEntry, e *pipeline.Entry, asked *p4.TableEntry) {
 	if asked.GetCounterData() != nil && t.counter != nil {
-		out.CounterData = counterData(e.Counts)
+		out.CounterData = counterData(e.Counted())
 	}
 	if asked.GetMeterConfig() != nil && t.meter != nil {
 		out.MeterConfig = writeMeter(e.Meter)
@@ -223,7 +223,7 @@ func (r *reader) defaultEntry(t *table, asked *p4.TableEntry) {
 func (r *reader) directCounters(d *p4.DirectCounterEntry) error {
 	return r.direct(d.GetTableEntry(), "counter", func(t *table) bool { return t.counter != nil }, func(t *table, te *p4.TableEntry, e *pipeline.Entry) {
 		r.add(&p4.Entity{Entity: &p4.Entity_DirectCounterEntry{DirectCounterEntry: &p4.DirectCounterEntry{
-			TableEntry: te, Data: counterData(e.Counts),
+			TableEntry: te, Data: counterData(e.Counted()),
 		}}})
 	})
 }

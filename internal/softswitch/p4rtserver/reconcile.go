@@ -70,7 +70,7 @@ func copyResources(t *table, to, from *pipeline.Entry) error {
 	if to == nil {
 		return nil
 	}
-	to.Counts = from.Counts
+	to.Counts = from.Counted()
 	if t.meter == nil {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/mcrdma/mcrdma/internal/grpcwindow"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
@@ -19,6 +20,7 @@ type Options struct {
 	MaxStreams int              // streams of one role; 0: 16, as bmv2
 	Queue      int              // packets and other messages that wait for a slow controller, per stream; 0: 1024
 	Clock      func() time.Time // for timestamps in messages; nil: time.Now
+	FastPath   func() string    // where packets are processed, and why, in words; nil: nothing is said
 }
 
 // Limits that bound what clients can make the server keep.
@@ -30,6 +32,9 @@ const (
 	// ("gRPC Server Maximum Receive Message Size").
 	maxMessage = 128 << 20
 )
+
+// FastPathHeader is the header of Capabilities' answer that says where packets are processed.
+const FastPathHeader = "mcrdma-fast-path"
 
 // apiVersion is what Capabilities reports.
 const apiVersion = "1.5.0"
@@ -140,10 +145,17 @@ func (s *Server) Stats() Stats {
 }
 
 // Capabilities implements p4.v1.P4Runtime.
-func (s *Server) Capabilities(_ context.Context, req *p4.CapabilitiesRequest) (*p4.CapabilitiesResponse, error) {
+//
+// A header tells what [Options] says of a fast path, which P4Runtime has no word for.
+func (s *Server) Capabilities(ctx context.Context, req *p4.CapabilitiesRequest) (*p4.CapabilitiesResponse, error) {
 	if id := req.GetDeviceId(); id != 0 {
 		if err := s.checkDevice(id); err != nil {
 			return nil, err
+		}
+	}
+	if f := s.opt.FastPath; f != nil {
+		if text := f(); text != "" {
+			_ = grpc.SetHeader(ctx, metadata.Pairs(FastPathHeader, text)) // it fails if this is no call from outside
 		}
 	}
 	return &p4.CapabilitiesResponse{P4RuntimeApiVersion: apiVersion}, nil

@@ -235,8 +235,9 @@ func (x *txn) setResources(t *table, e *pipeline.Entry, te *p4.TableEntry, confi
 }
 
 func (x *txn) setCounts(e *pipeline.Entry, c *p4.CounterData) {
-	before := e.Counts
+	before := e.Counted()
 	x.done(func() error {
+		e.Counted() // what has been counted since goes with what was set
 		e.Counts = before
 		return nil
 	})

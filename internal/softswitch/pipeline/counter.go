@@ -68,6 +68,9 @@ func (c *Counter) Get(i int) (Counts, error) {
 	if err := c.check(i); err != nil {
 		return Counts{}, err
 	}
+	if o := c.s.offload; o != nil {
+		o.CounterUsed(c, i)
+	}
 	return c.cells[i], nil
 }
 
@@ -75,6 +78,9 @@ func (c *Counter) Get(i int) (Counts, error) {
 func (c *Counter) Set(i int, v Counts) error {
 	if err := c.check(i); err != nil {
 		return err
+	}
+	if o := c.s.offload; o != nil {
+		o.CounterUsed(c, i)
 	}
 	c.cells[i] = v
 	return nil

@@ -59,6 +59,12 @@ func (p *Profile) Info() *program.Profile { return p.info }
 // within Info().Size, if that is not 0.
 func (p *Profile) Len() int { return len(p.members) + p.oneShot }
 
+// Group returns the group with an id, or nil. It stays the profile's.
+func (p *Profile) Group(id uint32) *Group { return p.groups[id] }
+
+// Member returns the member with an id, or nil. It stays the profile's.
+func (p *Profile) Member(id uint32) *Member { return p.members[id] }
+
 // InsertMember adds a member. Errors: ErrExists, ErrFull, ErrInvalid.
 func (p *Profile) InsertMember(id uint32, c Call) error {
 	if p.members[id] != nil {
@@ -87,6 +93,7 @@ func (p *Profile) ModifyMember(id uint32, c Call) error {
 		return fmt.Errorf("%s: member %d: %w", p.info.Name, id, err)
 	}
 	m.Call, *m.act = c, *b // in place: groups have the pointer
+	p.changed()
 	return nil
 }
 
@@ -220,6 +227,7 @@ func (p *Profile) fill(g *Group, members []Weighted, limit int) error {
 	}
 	p.release(g)
 	g.Members, g.Max, g.sel = slices.Clone(members), limit, sel
+	p.changed()
 	return nil
 }
 

@@ -25,6 +25,9 @@ func (r *Register) Get(i int) (match.Value, error) {
 	if err := r.check(i); err != nil {
 		return nil, err
 	}
+	if o := r.s.offload; o != nil {
+		o.RegisterUsed(r, i)
+	}
 	return match.Value(slices.Clone(r.cells[i*r.words : (i+1)*r.words])), nil
 }
 
@@ -37,7 +40,14 @@ func (r *Register) Set(i int, v match.Value) error {
 	if !v.Fits(r.info.Bits) {
 		return fmt.Errorf("%s: index %d: %w: %v is not %d bits wide", r.what, i, ErrInvalid, v, r.info.Bits)
 	}
+	o := r.s.offload
+	if o != nil {
+		o.RegisterUsed(r, i)
+	}
 	copy(r.cells[i*r.words:], v)
+	if o != nil {
+		o.RegisterSet(r, i)
+	}
 	return nil
 }
 

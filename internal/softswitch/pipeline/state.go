@@ -24,7 +24,8 @@ type state struct {
 	digests   digests
 	idle      idleQueue
 	ports     ports
-	badIndex  uint64 // accesses to counters, meters and registers out of range
+	offload   Offload // nil: none
+	badIndex  uint64  // accesses to counters, meters and registers out of range
 
 	tableNames    map[string]*Table
 	profileNames  map[string]*Profile

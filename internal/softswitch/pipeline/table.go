@@ -135,6 +135,15 @@ func (t *Table) Find(key match.Key, prio int32) *Entry {
 	return e
 }
 
+// Exactly returns the entry whose exact fields, of up to 64 bits each, have these values, or nil.
+func (t *Table) Exactly(values ...uint64) *Entry {
+	k := make(match.Key, len(values))
+	for i, v := range values {
+		k[i].Value = match.Value{v}
+	}
+	return t.Find(k, 0)
+}
+
 // Insert adds an entry. Errors: ErrExists, ErrFull, ErrConst, ErrNotFound for a
 // reference to a member or group that is not there, and ErrInvalid.
 func (t *Table) Insert(e *Entry) error {
@@ -172,6 +181,7 @@ func (t *Table) insert(e *Entry) error {
 	t.hold(e, 1)
 	e.reported, e.heapAt = never, 0
 	t.s.idle.schedule(e)
+	t.changed(e, false)
 	return nil
 }
 
@@ -198,6 +208,7 @@ func (t *Table) Modify(e *Entry) error {
 	old.Cookie, old.IdleTimeout = n.Cookie, n.IdleTimeout
 	old.LastHit = max(old.LastHit, n.LastHit)
 	t.s.idle.schedule(old)
+	t.changed(old, false)
 	return nil
 }
 
@@ -213,6 +224,7 @@ func (t *Table) Delete(key match.Key, prio int32) error {
 	}
 	t.hold(e, -1)
 	t.s.idle.drop(e)
+	t.changed(e, true)
 	return nil
 }
 
@@ -239,6 +251,9 @@ func (t *Table) setDefault(c Call) error {
 		t.def = &Entry{table: t}
 	}
 	t.def.Call, t.def.act = c, b
+	if o := t.s.offload; o != nil {
+		o.SettingChanged(t)
+	}
 	return nil
 }
 

@@ -157,6 +157,9 @@ const downCheck = 200 * time.Millisecond
 // Name returns the interface's name.
 func (p *Interface) Name() string { return p.name }
 
+// Index returns the interface's number.
+func (p *Interface) Index() int { return p.index }
+
 // Recv implements Port.
 func (p *Interface) Recv(bufs [][]byte) (int, error) {
 	if len(bufs) == 0 {

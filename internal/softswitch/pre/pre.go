@@ -70,7 +70,12 @@ type Limits struct {
 
 // An Engine holds groups and sessions. What it hands out is immutable: a change
 // puts something new in its place.
-type Engine struct{ groups, sessions table }
+type Engine struct {
+	groups, sessions table
+
+	// Changed, if it is not nil, is called after a multicast group has changed.
+	Changed func(group uint16)
+}
 
 // A table has groups or sessions. Of a session, a group has the replicas only.
 type table struct {
@@ -115,18 +120,25 @@ func (e *Engine) Group(id uint16) []Replica {
 // InsertGroup creates a multicast group. The error wraps ErrInvalid, ErrExists
 // or ErrFull.
 func (e *Engine) InsertGroup(id uint32, replicas []Replica) error {
-	return e.groups.insert(id, Session{Replicas: replicas})
+	return e.told(id, e.groups.insert(id, Session{Replicas: replicas}))
 }
 
 // ModifyGroup replaces a multicast group's replicas. The error wraps
 // ErrInvalid, ErrNotFound or ErrFull, and then the group is as before.
 func (e *Engine) ModifyGroup(id uint32, replicas []Replica) error {
-	return e.groups.modify(id, Session{Replicas: replicas})
+	return e.told(id, e.groups.modify(id, Session{Replicas: replicas}))
 }
 
 // DeleteGroup removes a multicast group. The error wraps ErrInvalid or
 // ErrNotFound.
-func (e *Engine) DeleteGroup(id uint32) error { return e.groups.remove(id) }
+func (e *Engine) DeleteGroup(id uint32) error { return e.told(id, e.groups.remove(id)) }
+
+func (e *Engine) told(id uint32, err error) error {
+	if err == nil && e.Changed != nil {
+		e.Changed(uint16(id))
+	}
+	return err
+}
 
 // Session returns a clone session, or nil if there is none.
 func (e *Engine) Session(id uint16) *Session {

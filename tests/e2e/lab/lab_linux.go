@@ -198,6 +198,11 @@ func (l *Lab) makeLinks() error {
 			h.Space.up("eth0", netip.PrefixFrom(at.addr, 24)), h.Space.gateway("eth0", gatewayOf(at.rack))); err != nil {
 			return fmt.Errorf("%s: %w", h.Name, err)
 		}
+		if l.Spec.FastPath {
+			if err := h.Space.groOn("eth0"); err != nil {
+				return err
+			}
+		}
 		if l.Spec.BMv2 {
 			if err := h.Space.limit("eth0", bmv2Rate, bmv2Burst); err != nil {
 				return fmt.Errorf("%s: rate of eth0: %w", h.Name, err)
@@ -298,6 +303,9 @@ func (l *Lab) switchCommand(n *SwitchNode) (args []string, ready string) {
 	} else {
 		spec := l.Spec.Switches[n.Name]
 		args = []string{l.programs.Switchctl, "softswitch", "--no-p4", "--cpu-port", "510", "--log-level", "info"}
+		if l.Spec.FastPath {
+			args = append(args, "--fastpath", "auto")
+		}
 		if spec.Rate != "" {
 			args = append(args, "--queue-rate", spec.Rate, "--queue-unit", "64")
 		}

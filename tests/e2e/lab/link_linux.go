@@ -25,14 +25,21 @@ func join(a *Space, aName string, b *Space, bName string, mtu int) error {
 
 // offloadsOff is "ethtool -K NAME tx off sg off tso off gso off gro off".
 func (s *Space) offloadsOff(name string) error {
+	return s.offloads(name, 0, unix.ETHTOOL_STSO, unix.ETHTOOL_SGSO, unix.ETHTOOL_SGRO, unix.ETHTOOL_STXCSUM, unix.ETHTOOL_SSG)
+}
+
+// groOn is "ethtool -K NAME gro on", without which a veth takes no frames of XDP.
+func (s *Space) groOn(name string) error { return s.offloads(name, 1, unix.ETHTOOL_SGRO) }
+
+func (s *Space) offloads(name string, value uint32, commands ...uint32) error {
 	err := s.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return os.NewSyscallError("socket", err)
 		}
 		defer unix.Close(fd)
-		for _, command := range []uint32{unix.ETHTOOL_STSO, unix.ETHTOOL_SGSO, unix.ETHTOOL_SGRO, unix.ETHTOOL_STXCSUM, unix.ETHTOOL_SSG} {
-			value := struct{ command, data uint32 }{command, 0}
+		for _, command := range commands {
+			value := struct{ command, data uint32 }{command, value}
 			req := struct {
 				name [unix.IFNAMSIZ]byte
 				data unsafe.Pointer
@@ -49,6 +56,16 @@ func (s *Space) offloadsOff(name string) error {
 		return fmt.Errorf("offloads of %s in %s: %w", name, s.Name, err)
 	}
 	return nil
+}
+
+// HasXDP says whether an XDP program is at an interface.
+func (s *Space) HasXDP(name string) (bool, error) {
+	l, err := s.nl.LinkByName(name)
+	if err != nil {
+		return false, fmt.Errorf("%s in %s: %w", name, s.Name, err)
+	}
+	x := l.Attrs().Xdp
+	return x != nil && x.Attached, nil
 }
 
 // up sets an interface up, with an address unless that is zero.

@@ -92,6 +92,16 @@ func (d *diagnosis) pipeline(a *Agent) {
 	d.Add(findings.Warning, a.name(), fmt.Sprintf("the pipeline was pushed %d times since the agent started", p.GetPushes()), why, do)
 }
 
+// fastPath: a switch that is to have packets processed in the kernel, and does not.
+func (d *diagnosis) fastPath(a *Agent) {
+	why, off := strings.CutPrefix(a.Status.GetP4Runtime().GetFastPath(), "off: ")
+	if !off {
+		return
+	}
+	d.Add(findings.Warning, a.name(), "the switch processes all packets itself, though it is to have the kernel do it", why,
+		"take away what is in the way, or start the switch with --fastpath=off; at hosts' ends of veth pairs it takes \"ethtool -K INTERFACE gro on tx off\", and an MTU of at most 3400")
+}
+
 func (d *diagnosis) ports(a *Agent) {
 	up := map[string]bool{}
 	for _, p := range a.Status.GetPorts() {

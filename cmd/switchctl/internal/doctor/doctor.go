@@ -49,7 +49,7 @@ func Diagnose(f Facts) []findings.Finding {
 			continue
 		}
 		for _, rule := range []func(*Agent){
-			d.failed, d.whose, d.p4runtime, d.pipeline, d.ports, d.bgp, d.peers, d.usage, d.routing, d.reported, d.groups, d.drops,
+			d.failed, d.whose, d.p4runtime, d.pipeline, d.fastPath, d.ports, d.bgp, d.peers, d.usage, d.routing, d.reported, d.groups, d.drops,
 		} {
 			rule(a)
 		}

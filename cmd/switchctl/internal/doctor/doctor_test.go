@@ -50,6 +50,8 @@ func TestAgentRules(t *testing.T) {
 			"error: a|no connection to the switch by P4Runtime, at here|no route to host|start the switch"},
 		{"not primary", func(a *Agent) { a.Status.P4Runtime.Primary = false }, "error: a|not the primary|higher election ID|election_id"},
 		{"no P4Runtime status", func(a *Agent) { a.Status.P4Runtime = nil }, "error: a|no connection|"},
+		{"fast path", func(a *Agent) { a.Status.P4Runtime.FastPath = "xdp at 4 ports" }, ""},
+		{"no fast path", func(a *Agent) { a.Status.P4Runtime.FastPath = "off: 2 rules" }, "warning: a|processes all packets itself|2 rules|ethtool"},
 		{"pushed twice", func(a *Agent) { a.Status.P4Runtime.Pushes = 2 }, ""},
 		{"pushed by turns", func(a *Agent) { a.Status.P4Runtime.Pushes = 3 }, "warning: a|pushed 3 times|another pipeline|one version"},
 		{"restarted often", func(a *Agent) { a.Status.P4Runtime.Pushes, a.Status.P4Runtime.Reconnects = 4, 3 },

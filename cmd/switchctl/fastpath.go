@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/softswitch"
+	"github.com/mcrdma/mcrdma/internal/softswitch/fastpath"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
+	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
+)
+
+// Where packets are processed. That a packet which the kernel processes is seen by no packet socket, and so in no
+// capture, is why off is the default.
+const (
+	fastOff  = "off"
+	fastXDP  = "xdp"
+	fastAuto = "auto"
+)
+
+// checkFastPath refuses what the kernel cannot do for sure. Errors are usage errors.
+func (o *softswitchOptions) checkFastPath(stderr io.Writer) error {
+	switch o.fastPath {
+	case fastOff:
+		return nil
+	case fastXDP, fastAuto:
+	case "tc":
+		return cli.Usagef("--fastpath tc: there is no such fast path; xdp needs a driver that takes XDP programs, as veth and most others do, and auto does without where one does not")
+	default:
+		return cli.Usagef("--fastpath %q: it is auto, xdp or off", o.fastPath)
+	}
+	why := o.slowOnly()
+	if why == "" {
+		return nil
+	}
+	if o.fastPath == fastXDP {
+		return cli.Usagef("--fastpath xdp: %s", why)
+	}
+	fmt.Fprintf(stderr, "switchctl softswitch: note: there is no fast path: %s\n", why)
+	o.fastPath = fastOff
+	return nil
+}
+
+// slowOnly says what among the flags only the switch itself can do; "": nothing.
+func (o *softswitchOptions) slowOnly() string {
+	if o.rate != (traffic.Rate{}) {
+		return "--queue-rate: the kernel has no queues of that rate"
+	}
+	if o.pcap != "" {
+		return "--pcap: packets that the kernel processes would be missing"
+	}
+	for _, p := range o.ports {
+		if p.name == "" {
+			return fmt.Sprintf("port %d is a UDP tunnel; the kernel processes packets of network interfaces, and all ports must be", p.number)
+		}
+	}
+	return ""
+}
+
+// A fastPath is one that may not be there.
+type fastPath struct{ *fastpath.Fast }
+
+// accelerate gives the switch a fast path if it is to have one.
+func (o *softswitchOptions) accelerate(sw *softswitch.Switch, ports []fastpath.Port, log *slog.Logger) (fastPath, error) {
+	if o.fastPath == fastOff {
+		return fastPath{}, nil
+	}
+	f, err := fastpath.New(fastpath.Config{Ports: ports, Now: sw.Now, Log: log})
+	switch {
+	case err != nil && o.fastPath == fastXDP:
+		return fastPath{}, fmt.Errorf("--fastpath xdp: %w", err)
+	case err != nil:
+		sw.Accelerate(softswitch.NoFastPath(err.Error()))
+		log.Warn("there is no fast path; the switch processes all packets itself", "why", err)
+		return fastPath{}, nil
+	}
+	sw.Accelerate(f)
+	return fastPath{f}, nil
+}
+
+func (f fastPath) close() error {
+	if f.Fast == nil {
+		return nil
+	}
+	return f.Close()
+}
+
+// log logs what the kernel has counted.
+func (f fastPath) log(sw *softswitch.Switch, log *slog.Logger) {
+	if f.Fast == nil {
+		return
+	}
+	var st fastpath.Stats
+	sw.Do(func(*pipeline.Pipeline, *pre.Engine) { st = f.Stats() })
+	log.Info("counters", "fast_path", sw.FastPath(), "kernel", nonZero(st))
+}

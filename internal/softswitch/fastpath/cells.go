@@ -1,0 +1,83 @@
+package fastpath
+
+import (
+	"github.com/mcrdma/mcrdma/bpf"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
+)
+
+// cells are where the kernel counts for entries that have a counter.
+type cells struct {
+	read func(table string, number uint32) bpf.Count
+	of   map[*pipeline.Entry]*cell
+	gone map[*pipeline.Entry]struct{} // deleted since the maps were changed last
+	free []uint32                     // the one that was freed first is used first: packets on their way still count there
+	next uint32                       // the first that was never used
+}
+
+// A cell is a cell of a map, and what of it is in the entry already.
+type cell struct {
+	table  string
+	number uint32
+	seen   bpf.Count
+}
+
+func newCells(read func(table string, number uint32) bpf.Count) *cells {
+	return &cells{read: read, of: map[*pipeline.Entry]*cell{}, gone: map[*pipeline.Entry]struct{}{}, next: 1} // 0 is of no entry
+}
+
+// number returns an entry's cell of map counters; false: there is none free.
+func (c *cells) number(e *pipeline.Entry) (uint32, bool) {
+	if at := c.of[e]; at != nil {
+		return at.number, true
+	}
+	n := c.next
+	switch {
+	case c.next < counterCells:
+		c.next++
+	case len(c.free) > 0:
+		n, c.free = c.free[0], c.free[1:]
+	default:
+		return 0, false
+	}
+	c.take(e, "counters", n)
+	return n, true
+}
+
+// take has an entry counted in a cell from now on.
+func (c *cells) take(e *pipeline.Entry, table string, number uint32) {
+	if c.of[e] == nil {
+		c.of[e] = &cell{table, number, c.read(table, number)}
+	}
+}
+
+// count has an entry's counter hold what the kernel has counted.
+func (c *cells) count(e *pipeline.Entry) {
+	at := c.of[e]
+	if at == nil {
+		return
+	}
+	now := c.read(at.table, at.number)
+	e.Add(pipeline.Counts{Packets: now.Packets - at.seen.Packets, Bytes: now.Bytes - at.seen.Bytes})
+	at.seen = now
+}
+
+// changed notes whether an entry is there.
+func (c *cells) changed(e *pipeline.Entry, gone bool) {
+	if gone {
+		c.gone[e] = struct{}{}
+	} else {
+		delete(c.gone, e)
+	}
+}
+
+// sweep gives up the cells of deleted entries, which no packet counts in any more.
+func (c *cells) sweep() {
+	for e := range c.gone {
+		c.count(e)
+		if at := c.of[e]; at != nil && at.table == "counters" {
+			c.free = append(c.free, at.number)
+		}
+		delete(c.of, e)
+	}
+	clear(c.gone)
+}

@@ -1,0 +1,206 @@
+package fastpath
+
+import (
+	"math"
+	"slices"
+
+	"github.com/mcrdma/mcrdma/bpf"
+	"github.com/mcrdma/mcrdma/internal/softswitch/match"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
+)
+
+// multicast is a group: what matches it, its copies and their regions. Where something must be done
+// for some copy that the kernel cannot do, its packets climb.
+//
+// touched are the groups that are to be computed anew.
+func (l *plan) multicast(g uint16) (out items, touched map[uint16]struct{}) {
+	p := l.groups.at(g)
+	var pres, hops []uint16
+	for m := range p.matches {
+		for n := range max(uint16(arg(m, 2)), 1) { //nolint:gosec // 16 bits each
+			if id := uint16(arg(m, 1)) + n; !slices.Contains(pres, id) { //nolint:gosec // as above
+				pres = append(pres, id)
+			}
+		}
+	}
+	for _, r := range p.replicas {
+		hops = append(hops, uint16(arg(r, l.hopAt(r)))) //nolint:gosec // 16 bits
+	}
+	slices.Sort(pres)
+	same := slices.Equal(l.groups.preOf[g], pres)
+	if shared := l.groups.uses(g, pres, hops); !same {
+		touched = shared // no packet may be copied as another group's are
+	}
+	if len(p.matches) == 0 {
+		if len(p.replicas)+len(p.regions) == 0 {
+			delete(l.groups.parts, g)
+		}
+		return nil, touched
+	}
+	b := builder{plan: l, parts: p, group: uint32(g), out: items{}}
+	can := true
+	for _, id := range pres {
+		can = can && len(l.groups.byPRE[id]) == 1 && b.preGroup(id)
+	}
+	if can = can && b.regions(); !can {
+		b.out = items{}
+	}
+	for m := range p.matches {
+		v := bpf.Multicast{Group: uint32(g), FirstPREGroup: uint32(arg(m, 1)), PREGroups: uint32(arg(m, 2))} //nolint:gosec // 16 bits each
+		n, there := l.cells.number(m)
+		switch {
+		case can && there:
+			v.Counter = n
+			if len(b.last) > 0 {
+				v.Regions = 1
+			}
+		default:
+			v.Climbs = 1
+		}
+		b.out[place{"groups", bpf.GroupKey{Src: wire(m.Key[0].Value.Uint()), Dst: wire(m.Key[2].Value.Uint()), MCID: wire(m.Key[1].Value.Uint())}}] = v
+	}
+	return b.out, touched
+}
+
+// A builder computes the copies of a group.
+type builder struct {
+	*plan
+	*parts
+	group uint32
+	out   items
+	last  []uint16 // instances that are their receivers' copies
+}
+
+// number is what regions refer to a copy by.
+func (b *builder) number(rid uint16) uint32 { return b.group<<16 | uint32(rid) }
+
+// preGroup adds the copies of a PRE group; false: the kernel cannot make them.
+func (b *builder) preGroup(id uint16) bool {
+	var interfaces []uint32
+	for _, r := range b.engine.Group(id) {
+		to, there := b.ports[r.Port]
+		if !there || slices.Contains(interfaces, to) {
+			return false
+		}
+		c, ok := b.copy(r)
+		if !ok {
+			return false
+		}
+		interfaces = append(interfaces, to)
+		b.out[place{"copies", bpf.CopyKey{PREGroup: uint32(id), Interface: to}}] = c
+	}
+	if len(interfaces) == 0 {
+		return true // its packets climb, to be dropped
+	}
+	slices.Sort(interfaces)
+	b.out[place{"pre_groups", uint32(id)}] = setOf(interfaces)
+	return true
+}
+
+// copy is what becomes of one copy; false: the kernel cannot make it.
+func (b *builder) copy(r pre.Replica) (c bpf.Copy, ok bool) {
+	e := b.replicas[r.Instance]
+	if e == nil {
+		return c, false
+	}
+	c.Dst, c.Number, c.Port = wire(arg(e, 0)), b.number(r.Instance), uint32(r.Port)
+	last := b.actions(e) == "egress.rewrite.to_receiver"
+	hop, neutral := arg(e, b.hopAt(e)), arg(e, b.hopAt(e)+1)
+	if last {
+		c.Last, c.QPN = 1, wire(arg(e, 1))
+		if !slices.Contains(b.last, r.Instance) {
+			b.last = append(b.last, r.Instance)
+		}
+	}
+	if neutral == 0 && (last || !b.always(c.Dst)) {
+		return c, false // its ICRC is to be computed anew
+	}
+	c.ID, c.SrcPort = halves(neutral)
+	if hop == 0 {
+		return c, false
+	}
+	var known bool
+	if c.EthDst, c.EthSrc, known = b.neighbor(uint32(hop)); known { //nolint:gosec // 16 bits
+		c.Known = 1
+	}
+	c.Counter, ok = b.cells.number(e)
+	return c, ok
+}
+
+// always says whether all packets of the group have that address already.
+func (b *builder) always(dst [4]byte) bool {
+	for m := range b.matches {
+		if wire(m.Key[2].Value.Uint()) != dst {
+			return false
+		}
+	}
+	return true
+}
+
+// halves is what is XORed into identification and source port.
+func halves(neutral uint64) (id, srcPort [2]byte) {
+	w := wire(neutral)
+	return [2]byte(w[:2]), [2]byte(w[2:])
+}
+
+// regions adds those regions in which all receivers' copies can be rewritten: WRITEs to others climb.
+func (b *builder) regions() bool {
+	spans := map[[4]byte]bpf.Span{}
+	for i, rid := range b.last {
+		here := map[[4]byte]*pipeline.Entry{} // nil: several, or one that cannot be
+		for e := range b.parts.regions[rid] {
+			key := wire(e.Key[2].Value.Uint())
+			_, twice := here[key]
+			if here[key] = e; twice || !b.constant(e, rid) {
+				here[key] = nil
+			}
+		}
+		for key, e := range here {
+			if e == nil {
+				continue
+			}
+			n, ok := b.cells.number(e)
+			if !ok {
+				return false
+			}
+			r := bpf.Region{RKey: wire(arg(e, 1)), Counter: n}
+			r.ID, r.SrcPort = halves(arg(e, 2))
+			b.out[place{"regions", bpf.RegionKey{Copy: b.number(rid), RKey: key}}] = r
+			s := spanOf(&e.Key[3])
+			if all, there := spans[key]; i > 0 && there {
+				s.First, s.Last = max(s.First, all.First), min(s.Last, all.Last)
+			} else if i > 0 {
+				continue // not of all before
+			}
+			spans[key] = s
+		}
+		for key := range spans {
+			if here[key] == nil {
+				delete(spans, key)
+			}
+		}
+	}
+	for key, s := range spans {
+		if s.First <= s.Last {
+			b.out[place{"group_regions", bpf.GroupRegion{Group: b.group, RKey: key}}] = s
+		}
+	}
+	return true
+}
+
+func spanOf(f *match.Field) bpf.Span {
+	if f.Value == nil && f.High == nil {
+		return bpf.Span{Last: math.MaxUint64} // not asked for
+	}
+	return bpf.Span{First: f.Value.Uint(), Last: f.High.Uint()}
+}
+
+// constant says whether a region changes the ICRC by a constant that is cancelled.
+func (b *builder) constant(e *pipeline.Entry, rid uint16) bool {
+	if b.actions(e) != "egress.rewrite.translate" || arg(e, 0) != 0 || arg(e, 2) == 0 {
+		return false
+	}
+	r := b.replicas[rid]
+	return arg(e, 2) != arg(r, b.hopAt(r)+1) // together they would be 0, which means none
+}

@@ -1,0 +1,164 @@
+package fastpath
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/mcrdma/mcrdma/bpf"
+)
+
+// counterCells is how many entries are counted: 16 bytes for each on each processor.
+const counterCells = 1 << 16
+
+// kernel is the programs and their maps. It holds them by file descriptors alone: when this process
+// ends, however it does, the kernel takes them off the ports.
+type kernel struct {
+	*ebpf.Collection
+	inner *ebpf.MapSpec // of a set of ports
+	links []link.Link
+}
+
+// load loads programs and maps, at no port yet.
+func load() (*kernel, error) {
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(bpf.Object))
+	if err != nil {
+		return nil, err
+	}
+	spec.Maps["counters"].MaxEntries = counterCells
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("memory for maps: %w", err)
+	}
+	c, err := ebpf.NewCollection(spec)
+	if err != nil {
+		var refused *ebpf.VerifierError
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			err = fmt.Errorf("%w (run as root or with CAP_BPF and CAP_NET_ADMIN)", err)
+		case errors.As(err, &refused):
+			err = fmt.Errorf("the kernel's verifier refuses the program, which is tested with Linux 6.1 and 6.18: %w", err)
+		default:
+			err = fmt.Errorf("%w (it takes Linux 6.1)", err)
+		}
+		return nil, err
+	}
+	return &kernel{Collection: c, inner: spec.Maps["port_sets"].InnerMap}, nil
+}
+
+// attach puts the program at an interface, in its driver.
+func (k *kernel) attach(ifindex int) error {
+	l, err := link.AttachXDP(link.XDPOptions{Program: k.Programs["ingress"], Interface: ifindex, Flags: link.XDPDriverMode})
+	switch {
+	case errors.Is(err, os.ErrExist), errors.Is(err, errBusy):
+		return fmt.Errorf("another XDP program is there already; \"ip link\" shows it: %w", err)
+	case errors.Is(err, errRange):
+		return fmt.Errorf("its MTU, or that of a veth's other end, is too large for XDP, whose frames fit in a page: 3,400 B are not: %w", err)
+	case err != nil:
+		return fmt.Errorf("its driver takes no XDP program: %w", err)
+	}
+	k.links = append(k.links, l)
+	return nil
+}
+
+// close takes the programs off the ports.
+func (k *kernel) close() error {
+	var errs []error
+	for _, l := range k.links {
+		errs = append(errs, l.Close())
+	}
+	k.links = nil
+	k.Collection.Close()
+	return errors.Join(errs...)
+}
+
+func (k *kernel) put(table string, key, value any) error {
+	if err := k.Maps[table].Put(key, value); err != nil {
+		return fmt.Errorf("map %s: %w", table, err)
+	}
+	return nil
+}
+
+func (k *kernel) remove(table string, key any) error {
+	if err := k.Maps[table].Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("map %s: %w", table, err)
+	}
+	return nil
+}
+
+// count is what a cell of a map of counters has counted on all processors.
+func (k *kernel) count(table string, number uint32) (sum bpf.Count, err error) {
+	var all []bpf.Count
+	if err := k.Maps[table].Lookup(number, &all); err != nil {
+		return sum, fmt.Errorf("map %s: %w", table, err)
+	}
+	for _, c := range all {
+		sum.Packets, sum.Bytes = sum.Packets+c.Packets, sum.Bytes+c.Bytes
+	}
+	return sum, nil
+}
+
+// slot is the state of a group. All answers that began to be merged before are in it.
+func (k *kernel) slot(n uint32) (s bpf.Slot, err error) {
+	if err := k.Maps["merge_slots"].LookupWithFlags(n, &s, ebpf.LookupLock); err != nil {
+		return s, fmt.Errorf("map merge_slots: %w", err)
+	}
+	return s, nil
+}
+
+func (k *kernel) putSlot(n uint32, s *bpf.Slot) error {
+	if err := k.Maps["merge_slots"].Update(n, s, ebpf.UpdateExist|ebpf.UpdateLock); err != nil {
+		return fmt.Errorf("map merge_slots: %w", err)
+	}
+	return nil
+}
+
+// putSet makes a set of ports. The kernel takes milliseconds to replace one.
+func (k *kernel) putSet(number uint32, interfaces []uint32) error {
+	set, err := ebpf.NewMap(k.inner)
+	if err != nil {
+		return fmt.Errorf("a set of ports: %w", err)
+	}
+	defer set.Close()
+	for i, index := range interfaces {
+		to := struct{ Interface, Program uint32 }{index, uint32(k.Programs["copy_out"].FD())} //nolint:gosec // descriptors are small
+		if err := set.Put(uint32(i), to); err != nil {                                        //nolint:gosec // there are 512 ports
+			return fmt.Errorf("a set of ports: interface %d: %w", index, err)
+		}
+	}
+	return k.put("port_sets", number, uint32(set.FD())) //nolint:gosec // as above
+}
+
+// probes are how many frames are tried: more than leave for other reasons meanwhile.
+const probes = 16
+
+// errRefuses is what is wrong with a veth whose other end is not ready for frames of XDP.
+var errRefuses = errors.New("the veth drops what the kernel sends to it until its other end has GRO or an XDP program: " +
+	"in that end's namespace \"ethtool -K PEER gro on tx off\"")
+
+// takes finds out whether a veth that is up sends what is redirected to it.
+func (k *kernel) takes(index int, before state) error {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0", Instructions: asm.Instructions{
+		asm.Mov.Imm(asm.R1, int32(index)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return()}}) //nolint:gosec // an interface's number
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	frame := make([]byte, 60)
+	copy(frame, []byte{1, 0x80, 0xc2, 0, 0, 0x0e, 2, 0, 0, 0, 0, 1, 0x90, 0}) // no bridge forwards it; RFC 826's loopback, which no host answers
+	const liveFrames = 1 << 1                                                 // BPF_F_TEST_XDP_LIVE_FRAMES
+	if _, err := p.Run(&ebpf.RunOptions{Data: frame, Repeat: probes, Flags: liveFrames}); err != nil {
+		return fmt.Errorf("a frame to try it with: %w", err)
+	}
+	all, err := lookAt()
+	if err == nil && all[index].left-before.left < probes {
+		err = errRefuses
+	}
+	return err
+}

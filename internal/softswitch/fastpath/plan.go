@@ -1,0 +1,229 @@
+package fastpath
+
+import (
+	"fmt"
+
+	"github.com/mcrdma/mcrdma/bpf"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
+)
+
+// A plan is what the kernel's maps are to hold, for a pipeline's tables. It is computed unit by unit: what the
+// control plane changes makes units dirty.
+type plan struct {
+	tables
+	engine *pre.Engine
+	ports  map[uint16]uint32 // interfaces, by port
+	cells  *cells
+	groups index
+
+	dirty  map[unit]struct{}
+	have   map[unit]items
+	cannot map[unit]string // what no map can hold, and why
+}
+
+// tables are those of p4src.
+type tables struct {
+	settings, faultIn, faultOut            *pipeline.Table
+	routerMACs, routes, bridge, ecmpGroups *pipeline.Table
+	nextHops, neighbors, guarded, hosts    *pipeline.Table
+	ecn, matches, replicas, regions        *pipeline.Table
+	members, mergeGroups                   *pipeline.Table
+	selector                               *pipeline.Profile
+	acked, passed, cnpAt                   *pipeline.Register
+	dropsIn, dropsOut                      *pipeline.Counter
+	kinds                                  [bpf.Kinds]*pipeline.Counter
+	actions                                func(*pipeline.Entry) string
+}
+
+// tablesOf finds them in a pipeline with the program of p4src.
+func tablesOf(p *pipeline.Pipeline) tables {
+	return tables{
+		settings: p.Table("ingress.settings"), faultIn: p.Table("ingress.fault_in.rules"), faultOut: p.Table("egress.fault_out.rules"),
+		routerMACs: p.Table("ingress.unicast.router_macs"), routes: p.Table("ingress.unicast.routes"), bridge: p.Table("ingress.unicast.bridge"),
+		ecmpGroups: p.Table("ingress.unicast.ecmp_groups"), nextHops: p.Table("ingress.unicast.next_hops"), neighbors: p.Table("egress.neighbour.neighbours"),
+		guarded: p.Table("ingress.guard.guarded_ports"), hosts: p.Table("ingress.guard.port_hosts"), ecn: p.Table("egress.ecn.ports"),
+		matches: p.Table("ingress.replication.groups"), replicas: p.Table("egress.rewrite.replicas"), regions: p.Table("egress.rewrite.regions"),
+		members: p.Table("egress.ack_merge.merge_members"), mergeGroups: p.Table("egress.ack_merge.merge_groups"),
+		selector: p.Profile("ingress.unicast.ecmp_selector"),
+		acked:    p.Register("egress.ack_merge.acked"), passed: p.Register("egress.ack_merge.passed"), cnpAt: p.Register("egress.ack_merge.cnp_at"),
+		dropsIn: p.Counter("ingress.drops"), dropsOut: p.Counter("egress.drops"),
+		kinds: [...]*pipeline.Counter{bpf.Acks: p.Counter("egress.ack_merge.acks"), bpf.SequenceNAKs: p.Counter("egress.ack_merge.sequence_naks"),
+			bpf.RNRNAKs: p.Counter("egress.ack_merge.rnr_naks"), bpf.FatalNAKs: p.Counter("egress.ack_merge.fatal_naks"), bpf.CNPs: p.Counter("egress.ack_merge.cnps")},
+		actions: func(e *pipeline.Entry) string { return p.Program().Actions[e.Call.Action].Name },
+	}
+}
+
+// A unit is what is computed at once: an entry, a number of entries that belong together.
+type unit struct {
+	kind kind
+	n    uint32          // of a port, next hop or group
+	e    *pipeline.Entry // of the others
+}
+
+type kind uint8
+
+const (
+	routerMAC kind = iota
+	route
+	bridged
+	ecmp
+	host
+	marking
+	member
+	merging
+	nextHop
+	port
+	multicast
+)
+
+// items are what a unit has in the maps.
+type items map[place]any
+
+type place struct {
+	table string
+	key   any
+}
+
+func newPlan(p *pipeline.Pipeline, e *pre.Engine, ports map[uint16]uint32, read func(string, uint32) bpf.Count) *plan {
+	l := &plan{tables: tablesOf(p), engine: e, ports: ports, cells: newCells(read), groups: newIndex(),
+		dirty: map[unit]struct{}{}, have: map[unit]items{}, cannot: map[unit]string{}}
+	for n := range ports {
+		l.touch(unit{kind: port, n: uint32(n)})
+	}
+	for _, t := range []*pipeline.Table{l.routerMACs, l.routes, l.bridge, l.ecmpGroups, l.nextHops, l.neighbors, l.guarded, l.hosts, l.ecn,
+		l.matches, l.replicas, l.regions, l.members, l.mergeGroups} {
+		for x := range t.All() {
+			l.changed(t, x, false)
+		}
+	}
+	return l
+}
+
+func (l *plan) touch(u unit) { l.dirty[u] = struct{}{} }
+
+// changed notes what an entry that has changed makes dirty.
+func (l *plan) changed(t *pipeline.Table, e *pipeline.Entry, gone bool) {
+	l.cells.changed(e, gone)
+	u := unit{e: e}
+	switch t {
+	case l.routerMACs:
+		u.kind = routerMAC
+	case l.routes:
+		u.kind = route
+	case l.bridge:
+		u.kind = bridged
+	case l.ecmpGroups:
+		u.kind = ecmp
+	case l.hosts:
+		u.kind = host
+	case l.ecn:
+		u.kind = marking
+	case l.members:
+		u.kind = member
+	case l.mergeGroups:
+		u.kind = merging
+	case l.nextHops:
+		u = unit{kind: nextHop, n: key32(e, 0)}
+	case l.neighbors:
+		u = unit{kind: nextHop, n: key32(e, 0)}
+		l.touchAll(l.groups.byHop[uint16(u.n)])
+	case l.guarded:
+		u = unit{kind: port, n: key32(e, 0)}
+	case l.matches, l.replicas, l.regions:
+		l.touchAll(l.groups.changed(l, t, e, gone))
+		return
+	default:
+		return
+	}
+	l.touch(u)
+}
+
+func (l *plan) touchAll(groups map[uint16]struct{}) {
+	for g := range groups {
+		l.touch(unit{kind: multicast, n: uint32(g)})
+	}
+}
+
+// A change is what brings the maps from what they hold to what they are to hold.
+type change struct {
+	put    map[place]value
+	remove map[place]struct{}
+}
+
+type value struct {
+	of unit
+	is any
+}
+
+// changes computes what is dirty anew.
+func (l *plan) changes() change {
+	now := map[unit]items{}
+	for len(l.dirty) > 0 { // computing a group may make another one dirty
+		for u := range l.dirty {
+			delete(l.dirty, u)
+			next, why := l.compute(u)
+			delete(l.cannot, u)
+			if now[u] = next; why != "" {
+				l.cannot[u] = why
+			}
+		}
+	}
+	c := change{map[place]value{}, map[place]struct{}{}}
+	for u, next := range now {
+		c.step(u, l.have[u], next)
+		if l.have[u] = next; len(next) == 0 {
+			delete(l.have, u)
+		}
+	}
+	return c
+}
+
+// step adds what changes for a unit.
+func (c *change) step(u unit, old, next items) {
+	for at, v := range next {
+		if was, there := old[at]; !there || was != v {
+			c.put[at] = value{u, v}
+			delete(c.remove, at)
+		}
+	}
+	for at := range old {
+		if _, stays := next[at]; stays {
+			continue
+		}
+		if p, taken := c.put[at]; taken && p.of != u {
+			continue // another unit has it now
+		}
+		delete(c.put, at)
+		c.remove[at] = struct{}{}
+	}
+}
+
+// compute is what a unit is to have in the maps, and why it cannot have it.
+func (l *plan) compute(u unit) (items, string) {
+	switch u.kind {
+	case nextHop:
+		return l.nextHop(u.n), ""
+	case port:
+		return l.port(uint16(u.n)), "" //nolint:gosec // ports are small
+	case multicast:
+		out, others := l.multicast(uint16(u.n)) //nolint:gosec // the program's groups have 16 bits
+		l.touchAll(others)
+		return out, ""
+	}
+	if _, gone := l.cells.gone[u.e]; gone {
+		return nil, ""
+	}
+	return l.entry(u)
+}
+
+// why says why packets cannot be processed in the kernel at all; "": they can.
+func (l *plan) why() string {
+	if n := l.faultIn.Len() + l.faultOut.Len(); n > 0 {
+		return fmt.Sprintf("%d rules of fault injection", n)
+	}
+	for _, why := range l.cannot {
+		return why
+	}
+	return ""
+}

@@ -1,0 +1,56 @@
+package fastpath
+
+import "encoding/binary"
+
+// maxSets is how many sets of ports the kernel holds.
+const maxSets = 4096
+
+// sets are the sets of ports, which PRE groups share.
+type sets struct {
+	numbers map[portSet]uint32
+	next    uint32
+}
+
+func newSets() sets { return sets{numbers: map[portSet]uint32{}} }
+
+// unused forgets all sets: their numbers are given anew.
+func (s *sets) unused() { s.numbers, s.next = map[portSet]uint32{}, 0 }
+
+// A setOf is a set of interfaces in ascending order, as text. What the map holds is its number.
+func setOf(interfaces []uint32) portSet {
+	var s []byte
+	for _, i := range interfaces {
+		s = binary.NativeEndian.AppendUint32(s, i)
+	}
+	return portSet(s)
+}
+
+type portSet string
+
+func (s portSet) interfaces() (list []uint32) {
+	for b := []byte(s); len(b) > 0; b = b[4:] {
+		list = append(list, binary.NativeEndian.Uint32(b))
+	}
+	return list
+}
+
+// takeUnused gives up a set that no PRE group has any more.
+func (s *sets) takeUnused(l *plan) (uint32, bool) {
+	used := map[portSet]bool{}
+	for _, has := range l.have {
+		for _, v := range has {
+			if x, ok := v.(portSet); ok {
+				used[x] = true
+			}
+		}
+	}
+	found, n := false, uint32(0)
+	for x, number := range s.numbers {
+		if !used[x] {
+			found, n = true, number
+			delete(s.numbers, x)
+			break
+		}
+	}
+	return n, found
+}

@@ -1,0 +1,165 @@
+package fastpath
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+
+	"github.com/mcrdma/mcrdma/bpf"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// Changed brings the maps to what the tables say. It is called after each access of the control plane.
+func (f *Fast) Changed() {
+	if f.plan == nil {
+		return
+	}
+	c := f.plan.changes()
+	why := cmp.Or(f.refusal, f.plan.why())
+	if f.broken == nil {
+		if err := f.makeSets(c); err != nil {
+			f.fail(err)
+		}
+	}
+	if f.broken != nil {
+		why = f.broken.Error()
+	}
+	next := bpf.Settings{}
+	if e := f.plan.settings.DefaultEntry(); e != nil {
+		next = bpf.Settings{ICRCMode: uint32(arg(e, 0)), HashSeed: uint32(arg(e, 1))} //nolint:gosec // the widths of the program
+	}
+	if why != "" {
+		next.Climbs = 1
+	}
+	if f.why != why {
+		f.why = why
+		defer func() { f.log.Info("fast path", "is", f.Status()) }()
+	}
+	turns := f.active != (why == "")
+	if !turns && len(c.put) == 0 && len(c.remove) == 0 && len(f.slots.sets) == 0 && len(f.slots.fresh) == 0 && next == f.settings {
+		f.sweep()
+		return
+	}
+	f.apply(func() error {
+		errs := []error{f.write(c), f.writeRegisters()}
+		if turns {
+			errs = append(errs, f.turn(why == ""))
+		}
+		return errors.Join(append(errs, f.k.put("settings", uint32(0), next))...)
+	})
+	f.settings = next
+	f.sweep()
+	if f.broken != nil && f.active {
+		f.Changed() // what could not be written: back to the pipeline
+	}
+}
+
+// apply changes the maps so that no packet meets half of it.
+func (f *Fast) apply(change func() error) {
+	f.generation++ // odd
+	err := f.k.put("generation", uint32(0), f.generation)
+	if err == nil {
+		err = change()
+	}
+	f.generation++
+	if err = errors.Join(err, f.k.put("generation", uint32(0), f.generation)); err != nil {
+		f.fail(err)
+	}
+}
+
+// write writes a change.
+func (f *Fast) write(c change) error {
+	var errs []error
+	for at := range c.remove {
+		errs = append(errs, f.k.remove(at.table, at.key))
+	}
+	for at, v := range c.put {
+		is := v.is
+		if s, ok := is.(portSet); ok {
+			is = f.sets.numbers[s]
+		}
+		errs = append(errs, f.k.put(at.table, at.key, is))
+	}
+	return errors.Join(errs...)
+}
+
+// turn moves the merging state to the kernel, or to the pipeline.
+func (f *Fast) turn(toKernel bool) error {
+	var errs []error
+	for n := range f.slots.entries {
+		if toKernel {
+			errs = append(errs, f.state(n))
+		} else {
+			f.look(n)
+		}
+	}
+	f.active = toKernel
+	return errors.Join(errs...)
+}
+
+// writeRegisters gives the kernel what the control plane has written to registers, if the kernel has them.
+func (f *Fast) writeRegisters() error {
+	var errs []error
+	if f.active {
+		for _, n := range f.slots.fresh {
+			errs = append(errs, f.state(n))
+		}
+		for n, list := range f.slots.sets {
+			errs = append(errs, f.set(n, list))
+		}
+	}
+	f.slots.fresh = nil
+	clear(f.slots.sets)
+	return errors.Join(errs...)
+}
+
+// sweep takes in what was counted for entries that are gone.
+func (f *Fast) sweep() {
+	for e := range f.plan.cells.gone {
+		f.left(e)
+	}
+	f.plan.cells.sweep()
+}
+
+// Mine says whether a frame that came in is an answer to be merged, whose state is the kernel's. It came
+// here in the middle of an update, or before the kernel owned the state.
+func (f *Fast) Mine(frame []byte) bool {
+	const answer = rocev2.EthernetLen + rocev2.IPv4Len + rocev2.UDPLen + rocev2.BTHLen
+	if !f.active || len(frame) < answer || frame[12] != 8 || frame[13] != 0 || frame[14] != 0x45 || frame[23] != rocev2.ProtocolUDP ||
+		binary.BigEndian.Uint16(frame[36:]) != rocev2.UDPPort {
+		return false
+	}
+	if op := rocev2.Opcode(frame[42]); op != rocev2.Acknowledge && op != rocev2.CNP {
+		return false
+	}
+	e := f.plan.members.Exactly(uint64(binary.BigEndian.Uint32(frame[26:])), uint64(binary.BigEndian.Uint32(frame[30:])), uint64(binary.BigEndian.Uint32(frame[46:])&0xffffff))
+	if e == nil || f.plan.member(e).Bypass == 1 {
+		return false
+	}
+	f.strays++
+	return true
+}
+
+// makeSets makes the sets that a change needs, before it begins.
+func (f *Fast) makeSets(c change) error {
+	for _, v := range c.put {
+		s, ok := v.is.(portSet)
+		if !ok {
+			continue
+		}
+		if _, there := f.sets.numbers[s]; there {
+			continue
+		}
+		n := f.sets.next
+		if n < maxSets {
+			f.sets.next++
+		} else if n, ok = f.sets.takeUnused(f.plan); !ok {
+			return errors.New("there are more than 4096 sets of ports that groups are copied to")
+		}
+		if err := f.k.putSet(n, s.interfaces()); err != nil {
+			return err
+		}
+		f.sets.numbers[s] = n
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/internal/testenv"
+)
+
+// Wires are veth pairs in a network namespace of their own: for each port of a switch from 1 on the
+// interface s and its number, and a host at the other end, which is a packet socket.
+type Wires struct {
+	Ports map[int]uint32 // interfaces of the switch
+	Peers map[int]int    // those of hosts
+	hosts map[int]int    // packet sockets
+	climb map[int]int    // those of the switch
+	ns    int
+}
+
+// WireMTU is what a veth with an XDP program takes.
+const WireMTU = 3000
+
+// NewWires makes n wires, at whose far ends an XDP program says what becomes of packets, or skips the test. The
+// calling goroutine is in their namespace from then on, and its thread ends with it.
+func NewWires(t testing.TB, n int, says int32) *Wires {
+	t.Helper()
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		testenv.Skip(t, "it takes root to make a network namespace: %v", err)
+	}
+	_ = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0) // where there is IPv6, it would be heard
+	w := &Wires{Ports: map[int]uint32{}, Peers: map[int]int{}, hosts: map[int]int{}, climb: map[int]int{}}
+	var err error
+	if w.ns, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(w.ns) })
+	peers, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, says), asm.Return()}})
+	if err != nil {
+		testenv.Skip(t, "the kernel takes no XDP program: %v", err)
+	}
+	defer peers.Close()
+	for i := 1; i <= n; i++ {
+		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", i), MTU: WireMTU}, PeerName: fmt.Sprintf("h%d", i)}
+		if err := netlink.LinkAdd(pair); err != nil {
+			testenv.Skip(t, "no veth: %v", err)
+		}
+		w.Ports[i], w.Peers[i] = uint32(up(t, pair.Name)), up(t, pair.PeerName) //nolint:gosec // interfaces' numbers
+		Attach(t, w.Peers[i], peers)                                            // a veth takes what is redirected to it only if its peer has a program, too
+		w.hosts[i], w.climb[i] = listen(t, w.Peers[i]), listen(t, int(w.Ports[i]))
+	}
+	return w
+}
+
+// Enter takes another goroutine into the namespace. Its thread ends with it.
+func (w *Wires) Enter(t testing.TB) {
+	t.Helper()
+	runtime.LockOSThread()
+	if err := unix.Setns(w.ns, unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func up(t testing.TB, name string) int {
+	t.Helper()
+	l, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkSetMTU(l, WireMTU)
+	}
+	if err == nil {
+		err = netlink.LinkSetUp(l)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i.Index
+}
+
+// Attach has an interface run a program, or skips the test.
+func Attach(t testing.TB, ifindex int, program *ebpf.Program) {
+	t.Helper()
+	x, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: ifindex, Flags: link.XDPDriverMode})
+	if err != nil {
+		testenv.Skip(t, "no XDP at a veth: %v", err)
+	}
+	t.Cleanup(func() { x.Close() })
+}
+
+func listen(t testing.TB, ifindex int) int {
+	t.Helper()
+	all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(all))
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifindex})
+	}
+	if err == nil {
+		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10})
+	}
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+// Send has a host send a frame.
+func (w *Wires) Send(t testing.TB, host int, frame []byte) {
+	t.Helper()
+	if _, err := unix.Write(w.hosts[host], frame); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Next is the next IPv4 frame that a host receives, or nil if none comes for 10 s, or, with the flag MSG_DONTWAIT, if
+// none is there.
+func (w *Wires) Next(host, flags int) []byte {
+	for {
+		if b := receive(w.hosts[host], flags); b == nil || len(b) > 14 && b[12] == 8 && b[13] == 0 {
+			return b
+		}
+	}
+}
+
+// Climbs is the next frame that no program at the switch's port has taken, or nil if none is there.
+func (w *Wires) Climbs(port int) []byte { return receive(w.climb[port], unix.MSG_DONTWAIT) }
+
+// receive is the next frame that has come in, with its tag.
+func receive(fd, flags int) []byte {
+	b, control := make([]byte, 4096), make([]byte, 128)
+	for {
+		n, oobn, _, from, err := unix.Recvmsg(fd, b, control, flags)
+		if err != nil {
+			return nil
+		}
+		if l, ok := from.(*unix.SockaddrLinklayer); !ok || l.Pkttype == unix.PACKET_OUTGOING {
+			continue
+		}
+		messages, err := unix.ParseSocketControlMessage(control[:oobn])
+		if err != nil {
+			panic(err)
+		}
+		for _, m := range messages {
+			const tci, tpid = 16, 18 // of struct tpacket_auxdata
+			if len(m.Data) >= tpid+2 && binary.NativeEndian.Uint32(m.Data)&unix.TP_STATUS_VLAN_VALID != 0 {
+				tag := binary.BigEndian.AppendUint16(nil, binary.NativeEndian.Uint16(m.Data[tpid:]))
+				tag = binary.BigEndian.AppendUint16(tag, binary.NativeEndian.Uint16(m.Data[tci:]))
+				return slices.Insert(b[:n], 12, tag...)
+			}
+		}
+		return b[:n]
+	}
+}

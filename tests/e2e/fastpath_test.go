@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/internal/testenv"
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
+	"github.com/mcrdma/mcrdma/tests/e2e/orders"
+)
+
+// fastLab is a lab in which the kernel processes what it can.
+func fastLab(t *testing.T) *lab.Lab {
+	embeddedOnly(t, "bmv2 has no fast path")
+	neutral := lab.Switch{Agent: "icrc: neutral\n"}
+	l := startLab(t, lab.Spec{FastPath: true, MTU: 2200, Daemon: "beat: {dead_after: 12s}\n",
+		Switches: map[string]lab.Switch{"torA": neutral, "spine": neutral, "torB": neutral}})
+	for _, n := range l.Switches {
+		if strings.Contains(n.Switch.Log(), "there is no fast path") {
+			testenv.Skip(t, "%s: %s", n.Name, n.Switch.Log())
+		}
+		eventually(t, n.Name+" has a fast path", 30*time.Second, func() bool {
+			status, _ := kernelOf(t, n)
+			return strings.HasPrefix(status, "xdp")
+		})
+	}
+	return l
+}
+
+// kernelOf has a switch log where packets are processed, and what the kernel has counted.
+func kernelOf(t *testing.T, n *lab.SwitchNode) (status string, counts map[string]uint64) {
+	t.Helper()
+	lines := func() [][]string {
+		return regexp.MustCompile(`fast_path="([^"]*)" kernel=(?:"map\[([^"\]]*)\]"|map\[([^\]]*)\])`).FindAllStringSubmatch(n.Switch.Log(), -1)
+	}
+	before := len(lines())
+	n.Switch.Signal(unix.SIGUSR1)
+	counts = map[string]uint64{}
+	eventually(t, n.Name+" logs its counters", 10*time.Second, func() bool { return len(lines()) > before })
+	all := lines()
+	if len(all) == 0 {
+		return "", counts
+	}
+	last := all[len(all)-1]
+	for _, f := range strings.Fields(last[2] + last[3]) {
+		name, value, _ := strings.Cut(f, ":")
+		counts[name], _ = strconv.ParseUint(value, 10, 64)
+	}
+	return last[1], counts
+}
+
+// With the fast path, the packets of a group go through the kernel; groups come and go beside it, a receiver and a switch are killed.
+func TestNamespaceFastPath(t *testing.T) {
+	l := fastLab(t)
+	dial(t, l.Hosts...)
+	h1, torA := l.Host("h1"), l.Switch("torA")
+	to := others(l, h1)
+	listen(t, small, l.Hosts...)
+	m := gather(t, h1, to, orders.CreateArgs{Name: "g", Service: "small", Mode: "require", Regions: []uint64{1 << 20}}).on(t, "switch")
+	_, before := kernelOf(t, torA)
+	args := orders.WorkArgs{Kinds: allKinds, Sizes: smallSizes, Count: 480, Depth: 16, Seed: 1}
+	flows, _ := tap(t, h1, func() { m.work(t, args) })
+	sent := total(flows, to)
+	_, now := kernelOf(t, torA)
+	t.Logf("h1 sent %d frames; torA before %v, now %v", sent.Frames, before, now)
+	got, copies := now["Requests"]-before["Requests"], now["Copies"]-before["Copies"]
+	if got > sent.Frames || got < sent.Frames*9/10 { // a queue on the way may overflow, and then more is sent
+		t.Errorf("the kernel copied %d packets of %d", got, sent.Frames)
+	}
+	if copies != 2*got && now["Updates"] == before["Updates"] || now["Answers"] == before["Answers"] {
+		t.Errorf("copies and answers: before %v, now %v", before, now)
+	}
+
+	// Groups come and go at the side of one that works, of which a receiver is killed.
+	h3 := l.Host("h3")
+	res, err := m.ruin(t, func() {
+		for i := range 10 {
+			x := gather(t, l.Host("h2"), []*lab.HostNode{h1, l.Host("h4")}, orders.CreateArgs{Name: fmt.Sprint("x", i), Service: "small", Mode: "require", Regions: []uint64{1 << 20}}).on(t, "switch")
+			x.work(t, orders.WorkArgs{Kinds: allKinds, Sizes: smallSizes, Count: 48, Depth: 8, Seed: uint64(i)})
+			x.close(t)
+		}
+		h3.Member.Kill()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, now = kernelOf(t, torA)
+	t.Logf("%d operations, the longest took %v; torA %v", res.Done, res.Max, now)
+	if err := m.compare(t.Context(), res, l.Host("h2"), l.Host("h4")); err != nil {
+		t.Error(err)
+	}
+	m.told(t, "removed", h3)
+
+	// A switch is killed: its programs go with it. It comes again, and so do its tables.
+	torA.Switch.Kill()
+	for _, port := range []string{"swp1", "swp2", "swp9"} {
+		if there, err := torA.Space.HasXDP(port); err != nil || there {
+			t.Errorf("%s has an XDP program after the switch was killed: %v, %v", port, there, err)
+		}
+	}
+	start(t, torA.Switch)
+	if there, err := torA.Space.HasXDP("swp1"); err != nil || !there {
+		t.Errorf("what is there is not seen: %v, %v", there, err)
+	}
+	m.workFor(t, 100, l.Host("h2"), l.Host("h4"))
+	if status, now := kernelOf(t, torA); now["Requests"] == 0 {
+		t.Errorf("after the restart the kernel copies nothing: %s, %v", status, now)
+	}
+	m.close(t)
+	nothingLeft(t, l, 15*time.Second)
+	if err := torA.Switch.Stop(); err != nil {
+		t.Error(err)
+	}
+	if there, err := torA.Space.HasXDP("swp1"); err != nil || there {
+		t.Errorf("swp1 has an XDP program after the switch ended: %v, %v", there, err)
+	}
+}
