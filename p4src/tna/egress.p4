@@ -35,7 +35,7 @@ control Egress(inout headers hdr, inout egress_meta eg, in egress_intrinsic_meta
             hdr.bridge.slot:      exact @name("group");
             intrinsic.egress_rid: exact @name("rid");
         }
-        actions = { to_branch; to_receiver; discard; }
+        actions = { to_branch; to_receiver; @defaultonly discard; }
         const default_action = discard();
         counters = copies;
         size = REPLICAS;
@@ -84,7 +84,7 @@ control Egress(inout headers hdr, inout egress_meta eg, in egress_intrinsic_meta
                 regions.apply();
             }
         } else if (hdr.bridge.kind != KIND_NONE) {
-            merge.apply(hdr.bridge, hdr.bth, hdr.aeth, eg.drop);
+            merge.apply(hdr.bridge, eg.own, eg.low, hdr.bth, hdr.aeth, eg.drop);
             if (hdr.aeth.isValid()) {
                 hdr.udp.checksum = 0;
                 eg.crc = icrc.get({ ICRC_OF_ANSWER });

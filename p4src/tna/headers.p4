@@ -10,6 +10,7 @@ const bit<8> KIND_DATA = 1; // of a group's sender
 const bit<8> KIND_ACK  = 2;
 const bit<8> KIND_NAK  = 3; // RNR NAKs too
 const bit<8> KIND_CNP  = 4;
+const bit<8> KIND_REFUSED = 5; // no answer
 
 header ipv4_t {
     bit<8>  version_ihl;
@@ -67,8 +68,20 @@ header bridge_t {
     bit<16> slot;     // this switch's index of the group
     bit<16> members;  // a bit for each current member
     bit<16> next_hop;
-    bit<32> own;      // what is acknowledged, as a record; of a CNP, the time
-    bit<32> low;      // the lowest record so far; of a CNP, the time less the gap
+    bit<32> now;      // of a CNP: the time, in ns
+    bit<32> since;    // and the time less the gap
+}
+
+// What an answer acknowledges, for egress: the low halves of PSN and MSN.
+header record_t {
+    bit<16> psn;
+    bit<16> msn;
+}
+
+// What is kept for a member of a group.
+struct pair_t {
+    bit<32> acked; // the last record
+    bit<32> lower; // what went on last: a stateful ALU gives the lower of two only if it stores that
 }
 
 // What the ICRC of an answer covers (IBTA annex A17), as p4src/icrc.p4 has it. The CRC-32 over that and the ICRC

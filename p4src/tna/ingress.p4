@@ -5,15 +5,20 @@ control Ingress(inout headers hdr, inout ingress_meta ig, in ingress_intrinsic_m
                 inout ingress_intrinsic_metadata_for_deparser_t deparser,
                 inout ingress_intrinsic_metadata_for_tm_t tm) {
     Admit() admit;
+    Members() members;
     Hash<bit<32>>(HashAlgorithm_t.CRC32) icrc;
     Hash<bit<13>>(HashAlgorithm_t.CRC16) flow;
     DirectCounter<bit<32>>(CounterType_t.PACKETS) packets; // of each group
     DirectCounter<bit<32>>(CounterType_t.PACKETS) answers; // of each member
 
     action discard() { ig.drop = 1; }
+    action lose() { ig.lost = 1; }
 
     // What the agent answers or learns from: ARP, hellos.
-    action to_agent(PortId_t port) { tm.ucast_egress_port = port; tm.bypass_egress = 1; }
+    action to_agent(PortId_t port) {
+        tm.ucast_egress_port = port;
+        ig.bypass = 1;
+    }
 
     table punt {
         key = { hdr.ethernet.type: exact @name("type"); }
@@ -68,12 +73,15 @@ control Ingress(inout headers hdr, inout ingress_meta ig, in ingress_intrinsic_m
         size = GROUPS;
     }
 
-    // An answer of member `index`. Where the sender's port is in another pipe, that pipe's registers know what
+    // An answer of member `index`. id, src_port: what cancels, for the ICRC of a CNP, that its source and queue pair
+    // change; an acknowledgment's is computed anew. Where the sender's port is in another pipe, that pipe's registers know what
     // was sent: the answer goes there first, by its port for recirculation.
-    action from(bit<16> slot, bit<8> index, PortId_t recirculation) {
+    action from(bit<16> slot, bit<8> index, bit<16> id, bit<16> src_port, PortId_t recirculation) {
         hdr.bridge.kind = KIND_ACK;
         hdr.bridge.slot = slot;
         hdr.bridge.index = index;
+        ig.id = id;
+        ig.src_port = src_port;
         tm.ucast_egress_port = recirculation;
         ig.elsewhere = DEVPORT_PIPE(intrinsic.ingress_port) ^ DEVPORT_PIPE(recirculation);
         answers.count();
@@ -107,26 +115,9 @@ control Ingress(inout headers hdr, inout ingress_meta ig, in ingress_intrinsic_m
 
     table merge_groups {
         key = { hdr.bridge.slot: exact @name("slot"); }
-        actions = { merge; discard; }
-        const default_action = discard();
+        actions = { merge; @defaultonly NoAction; }
+        const default_action = NoAction(); // no member is current
         size = GROUPS;
-    }
-
-    // What cancels, for the ICRC of a CNP, that its source and queue pair change. An answer's is computed anew.
-    action cancel(bit<16> id, bit<16> src_port) {
-        hdr.ipv4.id = hdr.ipv4.id ^ id;
-        hdr.ports.src = hdr.ports.src ^ src_port;
-        hdr.udp.checksum = 0;
-    }
-
-    table cnp_members {
-        key = {
-            hdr.bridge.slot:  exact @name("slot");
-            hdr.bridge.index: exact @name("index");
-        }
-        actions = { cancel; discard; }
-        const default_action = discard();
-        size = REPLICAS;
     }
 
     action to_next_hop(bit<16> next_hop) { hdr.bridge.next_hop = next_hop; }
@@ -134,8 +125,8 @@ control Ingress(inout headers hdr, inout ingress_meta ig, in ingress_intrinsic_m
 
     table routes {
         key = { hdr.ipv4.dst: lpm @name("dst"); }
-        actions = { to_next_hop; to_ecmp; to_agent; discard; }
-        default_action = discard();
+        actions = { to_next_hop; to_ecmp; to_agent; lose; }
+        default_action = lose();
         size = 8192;
     }
 
@@ -152,8 +143,8 @@ control Ingress(inout headers hdr, inout ingress_meta ig, in ingress_intrinsic_m
             hdr.ports.src:  selector;
             hdr.ports.dst:  selector;
         }
-        actions = { to_next_hop; @defaultonly discard; }
-        const default_action = discard();
+        actions = { to_next_hop; @defaultonly lose; }
+        const default_action = lose();
         implementation = ecmp_selector;
         size = 1024;
     }
@@ -162,25 +153,26 @@ control Ingress(inout headers hdr, inout ingress_meta ig, in ingress_intrinsic_m
 
     table next_hops {
         key = { hdr.bridge.next_hop: exact @name("next_hop"); }
-        actions = { to_port; @defaultonly discard; }
-        const default_action = discard();
+        actions = { to_port; @defaultonly lose; }
+        const default_action = lose();
         size = 4096;
     }
 
     apply {
         bool guarded = guarded_ports.apply().hit;
+        bool routed = router_macs.apply().hit;
         if (hdr.ethernet.type != ETHERTYPE_IPV4) {
             punt.apply();
-        } else if (!router_macs.apply().hit || ig.bad_checksum || hdr.ipv4.version_ihl != 0x45 || hdr.ipv4.ttl <= 1) {
+        } else if (!routed || ig.bad_checksum || hdr.ipv4.version_ihl != 0x45 || hdr.ipv4.ttl <= 1) {
             discard();
         } else {
             if (guarded) {
                 port_hosts.apply();
             }
+            if (hdr.aeth.isValid()) {
+                ig.crc = icrc.get({ ICRC_OF_ANSWER, hdr.icrc.b0, hdr.icrc.b1, hdr.icrc.b2, hdr.icrc.b3 });
+            }
             if (hdr.bth.isValid()) {
-                if (hdr.aeth.isValid()) {
-                    ig.crc = icrc.get({ ICRC_OF_ANSWER, hdr.icrc.b0, hdr.icrc.b1, hdr.icrc.b2, hdr.icrc.b3 });
-                }
                 if (groups.apply().hit) {
                     tm.level2_mcast_hash = flow.get({ hdr.ipv4.src, hdr.ipv4.dst, hdr.ipv4.proto, hdr.ports.src, hdr.ports.dst });
                 } else {
@@ -188,33 +180,45 @@ control Ingress(inout headers hdr, inout ingress_meta ig, in ingress_intrinsic_m
                 }
             }
             if (ig.elsewhere != 0) {
-                tm.bypass_egress = 1;
+                ig.bypass = 1;
             } else {
-                if (hdr.bridge.kind == KIND_ACK) {
-                    merge_groups.apply();
-                }
-                if (hdr.bridge.kind != KIND_NONE) {
-                    admit.apply(hdr.bridge, hdr.bth, hdr.aeth, from_parser.global_tstamp[31:0], ig.gap, ig.drop);
-                }
-                if (hdr.bridge.kind == KIND_CNP) {
-                    cnp_members.apply();
-                } else if (hdr.aeth.isValid() && hdr.bridge.kind != KIND_NONE) {
-                    if (hdr.udp.length != 28 || hdr.ipv4.total_len != 48) {
-                        discard();
-                    } else if (ig.crc != ICRC_RESIDUE) {
-                        discard();
-                    }
-                }
                 if (hdr.bridge.kind != KIND_DATA) {
                     routes.apply();
                     if (ig.ecmp != 0) {
                         ecmp_groups.apply();
                     }
-                    next_hops.apply();
+                    if (ig.bypass == 0) {
+                        next_hops.apply();
+                    }
+                }
+                if (hdr.bridge.kind == KIND_ACK) {
+                    merge_groups.apply();
+                    members.apply(hdr.bridge, ig.stranger);
+                    if (hdr.aeth.isValid()) {
+                        if (hdr.udp.length != 28 || hdr.ipv4.total_len != 48) {
+                            ig.corrupt = 1;
+                        } else if (ig.crc != ICRC_RESIDUE) {
+                            ig.corrupt = 1;
+                        }
+                    }
+                }
+                if (hdr.bridge.kind != KIND_NONE) {
+                    admit.apply(hdr.bridge, hdr.record, hdr.bth, hdr.aeth, ig.psn, from_parser.global_tstamp[31:0], ig.outside);
+                }
+                if (hdr.bridge.kind == KIND_CNP) {
+                    hdr.bridge.since = hdr.bridge.now - ig.gap;
+                    hdr.ipv4.id = hdr.ipv4.id ^ ig.id;
+                    hdr.ports.src = hdr.ports.src ^ ig.src_port;
+                    hdr.udp.checksum = 0;
                 }
             }
         }
-        if (ig.drop != 0) {
+        if (ig.bypass != 0) { // as it came
+            tm.bypass_egress = 1;
+            hdr.bridge.setInvalid();
+            hdr.record.setInvalid();
+        }
+        if (ig.drop != 0 || ig.stranger != 0 || ig.corrupt != 0 || ig.outside != 0 || ig.lost != 0) {
             deparser.drop_ctl = 1;
         }
     }

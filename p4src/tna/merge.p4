@@ -5,15 +5,17 @@
 //
 //   REGISTER(name)                    32 bits for each group
 //   OPERATION(name, register, U, {})  reads `value`, gives the `rv` of type U, writes `value`
+//   PAIRS, PAIR_OPERATION             the same with a pair_t
 //   EXECUTE(name, to)                 does so in slot m.slot
 //   AFTER(a, b)                       a is later than b: their difference is positive as a signed number
 //   NEGATIVE(a, b, k)                 a - b + k is negative as one
 //   MEMBERS                           how many a group can have: a stage for each
 
 // Ingress: what an answer acknowledges, and whether the sender has sent that. A `drop` of 0 may become 1.
-control Admit(inout bridge_t m, in bth_t bth, in aeth_t aeth, in bit<32> now, in bit<32> gap, inout bit<8> drop) {
-    bit<32> psn;   // in bits 31 to 8
-    bit<32> since; // how far the sender has sent since
+// `psn` is the last word of the BTH; bits 31 to 8 of it become the PSN.
+control Admit(inout bridge_t m, inout record_t own, in bth_t bth, in aeth_t aeth, inout bit<32> psn, in bit<32> now,
+              inout bit<8> drop) {
+    bit<32> since = 0; // how far the sender has sent since
 
     REGISTER(sent)
     OPERATION(note_sent, sent, bit<32>, {
@@ -26,20 +28,24 @@ control Admit(inout bridge_t m, in bth_t bth, in aeth_t aeth, in bit<32> now, in
         rv = value - psn;
     })
 
-    action acknowledge(bit<8> kind) {
-        m.kind = kind;
-        m.own = bth.psn_lo ++ aeth.msn_lo;
-        psn = bth.psn_hi ++ bth.psn_lo ++ 8w0;
+    action ack() {
+        m.kind = KIND_ACK;
+        own.psn = bth.psn_lo;
+        own.msn = aeth.msn_lo;
+        psn = psn << 8;
     }
-    action ack() { acknowledge(KIND_ACK); }
-    action nak() { acknowledge(KIND_NAK); }
+    action nak() { // it acknowledges what comes before its PSN
+        m.kind = KIND_NAK;
+        own.psn = bth.psn_lo - 1;
+        own.msn = aeth.msn_lo;
+        psn = psn << 8;
+    }
     action cnp() {
         m.kind = KIND_CNP;
-        m.own = now;
-        m.low = now - gap;
+        m.now = now;
     }
-    action data() { psn = bth.psn_hi ++ bth.psn_lo ++ 8w0; }
-    action refuse() { drop = 1; }
+    action data() { psn = psn << 8; }
+    action refuse() { m.kind = KIND_REFUSED; }
 
     // The syndrome's high bits: 0 ACK, 1 RNR NAK, 3 NAK; others are reserved.
     table kinds {
@@ -56,31 +62,11 @@ control Admit(inout bridge_t m, in bth_t bth, in aeth_t aeth, in bit<32> now, in
             (_, OP_ACK, 8w0x00 &&& 8w0xe0):   ack();
             (_, OP_ACK, 8w0x20 &&& 8w0xa0):   nak();
         }
-    }
-
-    action current() {}
-
-#define CURRENT(i, mask) (i, mask &&& mask): current();
-    table currents {
-        key = {
-            m.index:   ternary;
-            m.members: ternary;
-        }
-        actions = { current; refuse; }
-        const default_action = refuse();
-        const entries = {
-            CURRENT(0, 0x0001) CURRENT(1, 0x0002) CURRENT(2, 0x0004) CURRENT(3, 0x0008)
-            CURRENT(4, 0x0010) CURRENT(5, 0x0020) CURRENT(6, 0x0040) CURRENT(7, 0x0080)
-            CURRENT(8, 0x0100) CURRENT(9, 0x0200) CURRENT(10, 0x0400) CURRENT(11, 0x0800)
-            CURRENT(12, 0x1000) CURRENT(13, 0x2000) CURRENT(14, 0x4000) CURRENT(15, 0x8000)
-        }
+        size = 4;
     }
 
     action note() { EXECUTE(note_sent, since) }
-    action measure() {
-        EXECUTE(since_sent, since)
-        m.low = m.own;
-    }
+    action measure() { EXECUTE(since_sent, since) }
 
     table sendings {
         key = { m.kind: exact; }
@@ -91,57 +77,91 @@ control Admit(inout bridge_t m, in bth_t bth, in aeth_t aeth, in bit<32> now, in
             KIND_ACK:  measure();
             KIND_NAK:  measure();
         }
+        size = 4;
+    }
+
+    action outside() { drop = 1; }
+
+    // An answer is about one of the 2^15 packets up to the last that the sender has sent.
+    table windows {
+        key = {
+            m.kind: ternary;
+            since:  ternary;
+        }
+        actions = { outside; NoAction; }
+        const default_action = outside();
+        const entries = {
+            (KIND_NAK, 0x007fff00):                  outside(); // of its own PSN, which is one more
+            (KIND_NAK, 0xffffff00):                  NoAction();
+            (KIND_NAK, 32w0 &&& 32w0xff800000):      NoAction();
+            (KIND_ACK, 32w0 &&& 32w0xff800000):      NoAction();
+            (KIND_DATA, _):                          NoAction();
+            (KIND_CNP, _):                           NoAction();
+        }
+        size = 8;
     }
 
     apply {
         kinds.apply();
-        if (m.kind != KIND_DATA) {
-            currents.apply();
-        }
-        if (m.kind == KIND_NAK) { // it acknowledges what comes before its PSN
-            m.own = m.own - 0x10000;
-            psn = psn - 0x100;
-        }
-        if (drop == 0) {
-            sendings.apply();
-            if (m.kind == KIND_ACK || m.kind == KIND_NAK) {
-                if (since[31:23] != 0) { // 2^15 or more, or not sent
-                    drop = 1;
-                }
-            }
-        }
+        sendings.apply();
+        windows.apply();
     }
+}
+
+// Ingress: whether who answers is a current member, by its bit.
+control Members(in bridge_t m, inout bit<8> drop) {
+    action stranger() { drop = 1; }
+
+#define CURRENT(i, mask) (i, mask &&& mask): NoAction();
+    table currents {
+        key = {
+            m.index:   ternary;
+            m.members: ternary;
+        }
+        actions = { NoAction; stranger; }
+        const default_action = stranger();
+        const entries = {
+            CURRENT(0, 0x0001) CURRENT(1, 0x0002) CURRENT(2, 0x0004) CURRENT(3, 0x0008)
+            CURRENT(4, 0x0010) CURRENT(5, 0x0020) CURRENT(6, 0x0040) CURRENT(7, 0x0080)
+            CURRENT(8, 0x0100) CURRENT(9, 0x0200) CURRENT(10, 0x0400) CURRENT(11, 0x0800)
+            CURRENT(12, 0x1000) CURRENT(13, 0x2000) CURRENT(14, 0x4000) CURRENT(15, 0x8000)
+        }
+        size = 16;
+    }
+
+    apply { currents.apply(); }
 }
 
 // A member's stage. `flag` of an ACK: it advances its member. Of a NAK: it is stale.
 #define MEMBER(i)                                                                  \
-    REGISTER(acked_##i)                                                            \
-    OPERATION(ack_##i, acked_##i, bit<8>, {                                        \
+    PAIRS(acked_##i)                                                               \
+    PAIR_OPERATION(ack_##i, acked_##i, bit<8>, {                                   \
         rv = 0;                                                                    \
-        if (AFTER(m.own, value)) {                                                 \
-            value = m.own;                                                         \
+        if (AFTER(own, value.acked)) {                                             \
+            value.acked = own;                                                     \
             rv = 1;                                                                \
         }                                                                          \
     })                                                                             \
-    OPERATION(nak_##i, acked_##i, bit<8>, {                                        \
+    PAIR_OPERATION(nak_##i, acked_##i, bit<8>, {                                   \
         rv = 0;                                                                    \
-        if (AFTER(value, m.own)) {                                                 \
+        if (AFTER(value.acked, own)) {                                             \
             rv = 1;                                                                \
         }                                                                          \
-        if (AFTER(m.own, value)) {                                                 \
-            value = m.own;                                                         \
+        if (AFTER(own, value.acked)) {                                             \
+            value.acked = own;                                                     \
         }                                                                          \
     })                                                                             \
-    OPERATION(lower_##i, acked_##i, bit<32>, {                                     \
-        if (AFTER(m.low, value)) {                                                 \
-            rv = value;                                                            \
+    PAIR_OPERATION(lower_##i, acked_##i, bit<32>, {                                \
+        if (AFTER(low, value.acked)) {                                             \
+            value.lower = value.acked;                                             \
         } else {                                                                   \
-            rv = m.low;                                                            \
+            value.lower = low;                                                     \
         }                                                                          \
+        rv = value.lower;                                                          \
     })                                                                             \
     action own_ack_##i() { EXECUTE(ack_##i, flag) }                                \
     action own_nak_##i() { EXECUTE(nak_##i, flag) }                                \
-    action other_##i() { EXECUTE(lower_##i, m.low) }                               \
+    action other_##i() { EXECUTE(lower_##i, low) }                                 \
     table member_##i {                                                             \
         key = {                                                                    \
             m.members[i:i]: ternary @name("current");                              \
@@ -159,7 +179,7 @@ control Admit(inout bridge_t m, in bth_t bth, in aeth_t aeth, in bit<32> now, in
     }
 
 // Egress, at the sender's port: through the stages of the members, and that of what was passed on.
-control PackedMerge(inout bridge_t m, inout bth_t bth, inout aeth_t aeth, inout bit<8> drop) {
+control PackedMerge(inout bridge_t m, in bit<32> own, inout bit<32> low, inout bth_t bth, inout aeth_t aeth, inout bit<8> drop) {
     bit<8> flag;
 
     MEMBER(0)
@@ -195,8 +215,8 @@ control PackedMerge(inout bridge_t m, inout bth_t bth, inout aeth_t aeth, inout 
 
     // An ACK that advances its member goes on if it is news,
     OPERATION(tell_news, passed, bit<8>, {
-        if (AFTER(m.low, value)) {
-            value = m.low;
+        if (AFTER(low, value)) {
+            value = low;
             rv = 0;
         } else {
             rv = 1;
@@ -205,26 +225,26 @@ control PackedMerge(inout bridge_t m, inout bth_t bth, inout aeth_t aeth, inout 
     // one that does not answers a retransmission,
     OPERATION(tell_again, passed, bit<8>, {
         rv = 0;
-        if (AFTER(value, m.low)) {
+        if (AFTER(value, low)) {
             rv = 1;
         }
-        if (AFTER(m.low, value)) {
-            value = m.low;
+        if (AFTER(low, value)) {
+            value = low;
         }
     })
     // and a NAK is for what follows that which has been passed on.
     OPERATION(tell_nak, passed, bit<32>, {
-        if (AFTER(m.low, value)) {
-            value = m.low;
-            rv = m.low;
+        if (AFTER(low, value)) {
+            value = low;
+            rv = low + 0x10000;
         } else {
-            rv = value;
+            rv = value + 0x10000;
         }
     })
 
     action news() { EXECUTE(tell_news, drop) }
     action again() { EXECUTE(tell_again, drop) }
-    action nak() { EXECUTE(tell_nak, m.low) }
+    action nak() { EXECUTE(tell_nak, low) }
     action stale() { drop = 1; }
 
     table verdicts {
@@ -245,8 +265,8 @@ control PackedMerge(inout bridge_t m, inout bth_t bth, inout aeth_t aeth, inout 
     // The high bits: those of the answer, less one where the low bits have gone through zero between the
     // lowest record and the answer.
     action low_bits() {
-        bth.psn_lo = m.low[31:16];
-        aeth.msn_lo = m.low[15:0];
+        bth.psn_lo = low[31:16];
+        aeth.msn_lo = low[15:0];
     }
     action psn_before() {
         low_bits();
@@ -265,9 +285,9 @@ control PackedMerge(inout bridge_t m, inout bth_t bth, inout aeth_t aeth, inout 
     table high_bits {
         key = {
             bth.psn_lo[15:15]:  ternary @name("psn");
-            m.low[31:31]:       ternary @name("low_psn");
+            low[31:31]:         ternary @name("low_psn");
             aeth.msn_lo[15:15]: ternary @name("msn");
-            m.low[15:15]:       ternary @name("low_msn");
+            low[15:15]:         ternary @name("low_msn");
         }
         actions = { low_bits; psn_before; msn_before; both_before; }
         const default_action = low_bits();
@@ -282,15 +302,15 @@ control PackedMerge(inout bridge_t m, inout bth_t bth, inout aeth_t aeth, inout 
 
     // The last CNP counts if it is less than 2^20 ns further back than the gap: time is a circle, too.
     OPERATION(notify, cnp_at, bit<8>, {
-        if (NEGATIVE(m.low, value, 0) && !NEGATIVE(m.low, value, 0x100000)) {
+        if (NEGATIVE(m.since, value, 0) && !NEGATIVE(m.since, value, 0x100000)) {
             rv = 1;
         } else {
-            value = m.own;
+            value = m.now;
             rv = 0;
         }
     })
     OPERATION(note, cnp_at, bit<8>, {
-        value = m.own;
+        value = m.now;
         rv = 0;
     })
     action cnp() { EXECUTE(notify, drop) }
@@ -298,7 +318,7 @@ control PackedMerge(inout bridge_t m, inout bth_t bth, inout aeth_t aeth, inout 
 
     apply {
         if (m.kind == KIND_CNP) {
-            if (m.low == m.own) { // no gap
+            if (m.since == m.now) { // no gap
                 any_cnp();
             } else {
                 cnp();
@@ -333,9 +353,7 @@ control PackedMerge(inout bridge_t m, inout bth_t bth, inout aeth_t aeth, inout 
             member_15.apply();
 #endif
             verdicts.apply();
-            if (m.kind == KIND_NAK) {
-                m.low[31:16] = m.low[31:16] + 1;
-            } else {
+            if (m.kind == KIND_ACK) {
                 aeth.syndrome = 0x1f; // no credit limit
             }
             high_bits.apply();

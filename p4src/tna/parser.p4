@@ -15,6 +15,7 @@ header reth_t {
 
 struct headers {
     bridge_t   bridge;
+    record_t   record;
     ethernet_t ethernet;
     ipv4_t     ipv4;
     ports_t    ports; // of UDP or TCP
@@ -27,15 +28,25 @@ struct headers {
 
 struct ingress_meta {
     bool    bad_checksum;
-    bit<8>  drop;
+    bit<8>  drop;      // why a packet is dropped: its sender, or what it is
+    bit<8>  lost;      // no route
+    bit<8>  stranger;  // of no current member
+    bit<8>  corrupt;   // wrong ICRC
+    bit<8>  outside;   // of what was not sent
+    bit<8>  bypass;    // it leaves as it came
     bit<32> gap;       // ns between CNPs
+    bit<16> id;        // see Ingress.from
+    bit<16> src_port;
     bit<16> ecmp;
     bit<2>  elsewhere; // not 0: another pipe has the sender's port
     bit<32> crc;
+    bit<32> psn;       // the last word of the BTH, then the PSN in bits 31 to 8
 }
 
 struct egress_meta {
     bit<8>  drop;
+    bit<32> own;       // what is acknowledged, as a record
+    bit<32> low;       // the lowest record so far
     bit<32> crc;
 }
 
@@ -60,6 +71,7 @@ const bit<16> UDP_ROCE = 4791;
     }                                                                              \
     state roce {                                                                   \
         packet.extract(hdr.udp);                                                   \
+        PEEK_PSN                                                                   \
         packet.extract(hdr.bth);                                                   \
         transition select(hdr.bth.opcode) {                                        \
             0x06: reth;                                                            \
@@ -98,17 +110,29 @@ parser IngressParser(packet_in packet, out headers hdr, out ingress_meta ig, out
         hdr.bridge.slot = 0;
         hdr.bridge.members = 0;
         hdr.bridge.next_hop = 0;
-        hdr.bridge.own = 0;
-        hdr.bridge.low = 0;
+        hdr.bridge.now = 0;
+        hdr.bridge.since = 0;
+        hdr.record.setValid();
+        hdr.record.psn = 0;
+        hdr.record.msn = 0;
+        ig.psn = 0;
         ig.bad_checksum = false;
         ig.drop = 0;
+        ig.lost = 0;
+        ig.stranger = 0;
+        ig.corrupt = 0;
+        ig.outside = 0;
+        ig.bypass = 0;
         ig.gap = 0;
+        ig.id = 0;
+        ig.src_port = 0;
         ig.ecmp = 0;
         ig.elsewhere = 0;
         ig.crc = 0;
         transition ethernet;
     }
 
+#define PEEK_PSN ig.psn = packet.lookahead<bit<96>>()[31:0];
     PARSE_FROM_ETHERNET
 
     state ipv4 {
@@ -128,11 +152,16 @@ parser EgressParser(packet_in packet, out headers hdr, out egress_meta eg, out e
     state start {
         packet.extract(intrinsic);
         packet.extract(hdr.bridge);
+        eg.own = packet.lookahead<bit<32>>();
+        eg.low = packet.lookahead<bit<32>>();
+        packet.advance(32);
         eg.drop = 0;
         eg.crc = 0;
         transition ethernet;
     }
 
+#undef PEEK_PSN
+#define PEEK_PSN
     PARSE_FROM_ETHERNET
 
     state ipv4 {

@@ -14,6 +14,17 @@
         __VA_ARGS__                                                                \
         reg.write((bit<32>)m.slot, value);                                         \
     }
+#define PAIRS(name) register<bit<64>>(SLOTS) name;
+#define PAIR_OPERATION(name, reg, U, ...)                                          \
+    action name(out U rv) {                                                        \
+        bit<64> both;                                                              \
+        pair_t value;                                                              \
+        reg.read(both, (bit<32>)m.slot);                                           \
+        value.acked = both[63:32];                                                 \
+        value.lower = both[31:0];                                                  \
+        __VA_ARGS__                                                                \
+        reg.write((bit<32>)m.slot, value.acked ++ value.lower);                    \
+    }
 #define EXECUTE(name, to) name(to);
 #define WHOLE_CRC 64w0x100000000
 #define AFTER(a, b) ((int<32>)((a) - (b)) > 0)
@@ -32,6 +43,7 @@ header frame_t {
 struct headers {
     frame_t    frame;
     bridge_t   bridge;
+    record_t   record;
     ipv4_t     ipv4;
     ports_t    ports;
     udp_rest_t udp;
@@ -58,11 +70,18 @@ parser parse(packet_in packet, out headers hdr, inout metadata meta, inout stand
 
 control ingress(inout headers hdr, inout metadata meta, inout standard_metadata_t std) {
     Admit() admit;
+    Members() members;
     apply {
         std.egress_spec = std.ingress_port;
         bit<32> crc;
         hash(crc, HashAlgorithm.crc32, 32w0, { ICRC_OF_ANSWER, hdr.icrc.b0, hdr.icrc.b1, hdr.icrc.b2, hdr.icrc.b3 }, WHOLE_CRC);
-        admit.apply(hdr.bridge, hdr.bth, hdr.aeth, hdr.frame.now, hdr.frame.gap, hdr.frame.drop);
+        if (hdr.bridge.kind != KIND_DATA) {
+            members.apply(hdr.bridge, hdr.frame.drop);
+        }
+        hdr.record.setValid();
+        bit<32> psn = hdr.bth.ack_req ++ hdr.bth.psn_hi ++ hdr.bth.psn_lo;
+        admit.apply(hdr.bridge, hdr.record, hdr.bth, hdr.aeth, psn, hdr.frame.now, hdr.frame.drop);
+        hdr.bridge.since = hdr.bridge.now - hdr.frame.gap;
         if (hdr.bridge.kind != KIND_CNP && crc != ICRC_RESIDUE) {
             hdr.frame.drop = 1;
         }
@@ -73,7 +92,9 @@ control egress(inout headers hdr, inout metadata meta, inout standard_metadata_t
     PackedMerge() merge;
     apply {
         if (hdr.frame.drop == 0 && hdr.bridge.kind != KIND_DATA) {
-            merge.apply(hdr.bridge, hdr.bth, hdr.aeth, hdr.frame.drop);
+            bit<32> own = hdr.record.psn ++ hdr.record.msn;
+            bit<32> low = own;
+            merge.apply(hdr.bridge, own, low, hdr.bth, hdr.aeth, hdr.frame.drop);
             bit<32> crc;
             hash(crc, HashAlgorithm.crc32, 32w0, { ICRC_OF_ANSWER }, WHOLE_CRC);
             hdr.icrc.b0 = crc[7:0];

@@ -3,8 +3,10 @@ package tna_test
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,13 +54,13 @@ func newShim(t *testing.T) *shim {
 }
 
 // registers calls f with each of the group's registers and what it must hold.
-func (s *shim) registers(f func(name string, value uint32)) {
-	f("ingress.admit.sent", s.want.Sent)
+func (s *shim) registers(f func(name string, value uint64)) {
+	f("ingress.admit.sent", uint64(s.want.Sent))
 	for i, r := range s.want.Acked {
-		f("egress.merge.acked_"+[]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"}[i], uint32(r))
+		f("egress.merge.acked_"+[]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"}[i], uint64(r)<<32)
 	}
-	f("egress.merge.passed", uint32(s.want.Passed))
-	f("egress.merge.cnp_at", s.want.CNPAt)
+	f("egress.merge.passed", uint64(s.want.Passed))
+	f("egress.merge.cnp_at", uint64(s.want.CNPAt))
 }
 
 // group sets the group's tables and, if it is a new one, its registers.
@@ -69,8 +71,8 @@ func (s *shim) group(c *ackmerge.Config, anew bool, now time.Duration) {
 	}
 	if anew {
 		s.want = packed.Reset(c.InitialPSN, now)
-		s.registers(func(name string, value uint32) {
-			if err := s.p.Register(name).Set(slot, []uint64{uint64(value)}); err != nil {
+		s.registers(func(name string, value uint64) {
+			if err := s.p.Register(name).Set(slot, []uint64{value}); err != nil {
 				s.Fatal(err)
 			}
 		})
@@ -80,8 +82,13 @@ func (s *shim) group(c *ackmerge.Config, anew bool, now time.Duration) {
 // check compares all registers.
 func (s *shim) check(where any) {
 	s.Helper()
-	s.registers(func(name string, value uint32) {
-		if got, err := s.p.Register(name).Get(slot); err != nil || got[0] != uint64(value) {
+	s.registers(func(name string, value uint64) {
+		got, err := s.p.Register(name).Get(slot)
+		mask := uint64(math.MaxUint64)
+		if strings.Contains(name, "acked") {
+			mask <<= 32 // what went on last is never read
+		}
+		if err != nil || got[0]&mask != value {
 			s.Fatalf("%v: %s is %#x, %v, expected %#x", where, name, got, err, value)
 		}
 	})

@@ -20,7 +20,8 @@ import (
 //go:embed shim.json
 var Shim []byte
 
-// Made says what the shim was made from: the hash of the sources, its own, and the compiler.
+// Made says what the shim was made from: the hash of the sources, its own, and the compiler; and what the compiler for
+// Tofino says that the program of these sources takes of each chip.
 //
 //go:embed made.txt
 var Made string

@@ -17,16 +17,21 @@
 #endif
 
 #define GROUPS   40960
-#define REPLICAS 122880 // three for each group
+#define REPLICAS 81920 // two for each group: the primary has the third
 
 #define REGISTER(name) Register<bit<32>, bit<16>>(GROUPS) name;
 #define OPERATION(name, reg, U, ...)                                               \
     RegisterAction<bit<32>, bit<16>, U>(reg) name = {                              \
         void apply(inout bit<32> value, out U rv) __VA_ARGS__                      \
     };
+#define PAIRS(name) Register<pair_t, bit<16>>(GROUPS) name;
+#define PAIR_OPERATION(name, reg, U, ...)                                          \
+    RegisterAction<pair_t, bit<16>, U>(reg) name = {                               \
+        void apply(inout pair_t value, out U rv) __VA_ARGS__                       \
+    };
 #define EXECUTE(name, to) to = name.execute(m.slot);
 #define AFTER(a, b) ((int<32>)(a) - (int<32>)(b) > 0)
-#define NEGATIVE(a, b, k) ((int<32>)(a) - (int<32>)(b) + (k) < 0)
+#define NEGATIVE(a, b, k) ((int<32>)(a) - (int<32>)(b) < -(k))
 
 #include "headers.p4"
 #include "merge.p4"

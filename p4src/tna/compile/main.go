@@ -2,7 +2,7 @@
 //
 //	go run ./p4src/tna/compile
 //
-// It needs p4c-bm2-ss, as package bmv2/compile finds it.
+// It needs p4c-bm2-ss, as package bmv2/compile finds it, and p4c-barefoot in PATH.
 package main
 
 import (
@@ -54,6 +54,13 @@ func run(ctx context.Context) error {
 		return err
 	}
 	made := fmt.Sprintf("sources %s\nshim %s\np4c %s\n", sources, artifact, version)
+	for _, t := range targets {
+		lines, err := t.compile(ctx, filepath.Join(tmp, t.name))
+		if err != nil {
+			return err
+		}
+		made += lines
+	}
 	if err := os.WriteFile(filepath.Join(dir, "shim.json"), shim, 0o644); err != nil {
 		return err
 	}
