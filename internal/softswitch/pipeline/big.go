@@ -60,15 +60,22 @@ func clamp(z, x, lo, end *big.Int) *big.Int {
 	return z.Set(x)
 }
 
-// big compiles what words do not compute. It is slow, and rare.
-func (c *compiler) big(e *program.Expr) bigNum {
+// bigs compiles what words do not compute, which is slow, and rare; what it does not
+// know itself is a number or a condition that words do compute.
+type bigs struct {
+	wide   func(e *program.Expr, n int) wide
+	cond   func(e *program.Expr) cond
+	byZero *uint64 // divisions
+}
+
+func (c bigs) num(e *program.Expr) bigNum {
 	z := new(big.Int)
 	if f := bigOps[e.Op]; f != nil {
-		x, y, st, divides := c.big(e.Left), c.big(e.Right), &c.p.stats, e.Op == program.OpDiv || e.Op == program.OpMod
+		x, y, divides := c.num(e.Left), c.num(e.Right), e.Op == program.OpDiv || e.Op == program.OpMod
 		return func(pk *Packet) *big.Int {
 			a, b := x(pk), y(pk)
 			if divides && b.Sign() == 0 {
-				st.DivisionByZero++
+				*c.byZero++
 				return z.SetInt64(0)
 			}
 			return f(z, a, b)
@@ -78,10 +85,10 @@ func (c *compiler) big(e *program.Expr) bigNum {
 	case program.OpConst:
 		return func(*Packet) *big.Int { return e.Const }
 	case program.OpNot:
-		x := c.big(e.Left)
+		x := c.num(e.Left)
 		return func(pk *Packet) *big.Int { return z.Not(x(pk)) }
 	case program.OpB2D:
-		t := c.bigCond(e.Left)
+		t := c.test(e.Left)
 		return func(pk *Packet) *big.Int {
 			if z.SetInt64(0); t(pk) {
 				z.SetInt64(1)
@@ -89,7 +96,7 @@ func (c *compiler) big(e *program.Expr) bigNum {
 			return z
 		}
 	case program.OpCond:
-		t, x, y := c.bigCond(e.Cond), c.big(e.Left), c.big(e.Right)
+		t, x, y := c.test(e.Cond), c.num(e.Left), c.num(e.Right)
 		return func(pk *Packet) *big.Int {
 			if t(pk) {
 				return x(pk)
@@ -111,11 +118,10 @@ func (c *compiler) big(e *program.Expr) bigNum {
 	}
 }
 
-// bigCond compiles a condition in which words do not compute everything.
-func (c *compiler) bigCond(e *program.Expr) cond {
+func (c bigs) test(e *program.Expr) cond {
 	switch e.Op {
 	case program.OpLAnd, program.OpLOr:
-		x, y, and := c.bigCond(e.Left), c.bigCond(e.Right), e.Op == program.OpLAnd
+		x, y, and := c.test(e.Left), c.test(e.Right), e.Op == program.OpLAnd
 		return func(pk *Packet) bool {
 			if a := x(pk); a != and {
 				return a
@@ -123,20 +129,20 @@ func (c *compiler) bigCond(e *program.Expr) cond {
 			return y(pk)
 		}
 	case program.OpLNot:
-		x := c.bigCond(e.Left)
+		x := c.test(e.Left)
 		return func(pk *Packet) bool { return !x(pk) }
 	case program.OpD2B:
-		x := c.big(e.Left)
+		x := c.num(e.Left)
 		return func(pk *Packet) bool { return x(pk).Sign() != 0 }
 	case program.OpEq, program.OpNe, program.OpLt, program.OpLe, program.OpGt, program.OpGe:
 		if e.Left.Bool {
-			x, y, equal := c.bigCond(e.Left), c.bigCond(e.Right), e.Op == program.OpEq
+			x, y, equal := c.test(e.Left), c.test(e.Right), e.Op == program.OpEq
 			return func(pk *Packet) bool { return (x(pk) == y(pk)) == equal }
 		}
-		x, y, holds := c.big(e.Left), c.big(e.Right), orders[e.Op]
+		x, y, holds := c.num(e.Left), c.num(e.Right), orders[e.Op]
 		return func(pk *Packet) bool { return holds[x(pk).Cmp(y(pk))+1] }
 	case program.OpCond:
-		t, x, y := c.bigCond(e.Cond), c.bigCond(e.Left), c.bigCond(e.Right)
+		t, x, y := c.test(e.Cond), c.test(e.Left), c.test(e.Right)
 		return func(pk *Packet) bool {
 			if t(pk) {
 				return x(pk)

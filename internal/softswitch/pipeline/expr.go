@@ -49,7 +49,7 @@ func (c *compiler) num(e *program.Expr) num {
 	case program.OpSatCast, program.OpUSatCast:
 		return c.saturate(e)
 	case program.OpBig:
-		x, mask := c.big(e.Left), maskOf(e.Bits)
+		x, mask := c.bigs().num(e.Left), maskOf(e.Bits)
 		return func(pk *Packet) uint64 { return low64(x(pk)) & mask }
 	case program.OpCond:
 		t, x, y := c.cond(e.Cond), c.num(e.Left), c.num(e.Right)
@@ -63,6 +63,8 @@ func (c *compiler) num(e *program.Expr) num {
 	c.fail("operation %d in an expression", e.Op)
 	return func(*Packet) uint64 { return 0 }
 }
+
+func (c *compiler) bigs() bigs { return bigs{c.wide, c.cond, &c.p.stats.DivisionByZero} }
 
 // boolNum compiles a boolean to 0 or 1.
 func (c *compiler) boolNum(e *program.Expr) num {
@@ -201,7 +203,7 @@ func (c *compiler) cond(e *program.Expr) cond {
 			return bytes.Equal(bytes.TrimLeft(pk.varbit(pk.w[l]), "\x00"), bytes.TrimLeft(pk.varbit(pk.w[r]), "\x00"))
 		}
 	case program.OpBig:
-		return c.bigCond(e.Left)
+		return c.bigs().test(e.Left)
 	case program.OpCond:
 		t, x, y := c.cond(e.Cond), c.cond(e.Left), c.cond(e.Right)
 		return func(pk *Packet) bool {
@@ -325,7 +327,7 @@ func (c *compiler) wide(e *program.Expr, n int) wide {
 	case program.OpShl, program.OpShr:
 		return c.wideShift(e, n)
 	case program.OpBig:
-		x := c.big(e.Left)
+		x := c.bigs().num(e.Left)
 		return func(pk *Packet, dst []uint64) { bigWords(x(pk), dst) }
 	case program.OpCond:
 		t, x, y := c.cond(e.Cond), c.wide(e.Left, n), c.wide(e.Right, n)

@@ -365,17 +365,6 @@ func (m machine) wide(e *Expr) *big.Int {
 	return z.And(z, ones(e.Bits))
 }
 
-// refused returns why f refuses the program, if it does.
-func refused(f func()) (err *LoadError) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = r.(refusal).err
-		}
-	}()
-	f()
-	return nil
-}
-
 // TestWordsSuffice checks that of whatever need lets through, the machine computes
 // the lowest bits just as unbounded integers do.
 func TestWordsSuffice(t *testing.T) {
