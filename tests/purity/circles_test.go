@@ -22,10 +22,8 @@ var circles = []string{
 	"pkg/rdmcfallback/tcp blocks.go connect.go greet.go hello.go options.go outbox.go peer.go ring.go transport.go",
 	"tests/chaos faults_linux.go remains_linux.go run_linux.go states_linux.go",
 	"tests/chaos/app main.go receive_linux.go send.go",
-	"tests/chaos/plan further.go plan.go rows.go",
 	"tests/e2e/lab config.go lab_linux.go release_linux.go wire.go",
 	"tests/e2e/member flow.go main.go receive.go send.go",
-	"tests/fabric converge.go fabric.go host.go",
 	"tests/interop/rxe/vm guest_linux.go lab_linux.go",
 	"tests/model actions.go encode.go explore.go steps.go trace.go world.go",
 }

@@ -4,7 +4,6 @@ package plan
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -141,64 +140,18 @@ func (p *Plan) String() string {
 // FirstMCID is the first of the virtual queue pairs that stand for groups.
 const FirstMCID = 0x80_0000
 
-// racks that there are to choose from.
-var racks = [][]int{{2}, {3}, {4}, {5}, {2, 2}, {3, 2}, {2, 3}, {1, 3}, {1, 4}}
+// FirstRow is the number of the first of Rows; seeds are less.
+const FirstRow = 1 << 32
+
+// Name is how people call it: "row 3", or "seed 17".
+func (p *Plan) Name() string {
+	if p.Seed >= FirstRow {
+		return fmt.Sprint("row ", p.Seed-FirstRow+1)
+	}
+	return fmt.Sprint("seed ", p.Seed)
+}
 
 const ms = time.Millisecond
-
-// Make makes a plan.
-func Make(seed uint64) *Plan {
-	rng := rand.New(rand.NewPCG(seed, 0x6d6372646d61))
-	p := &Plan{Seed: seed, Racks: racks[rng.IntN(len(racks))], Work: between(rng, 2000*ms, 4000*ms)}
-	hosts := p.Hosts()
-	for i := range 1 + rng.IntN(3)*rng.IntN(2) {
-		p.Groups = append(p.Groups, makeGroup(rng, i, hosts))
-	}
-	for range 1 + rng.IntN(3) {
-		p.Faults = append(p.Faults, p.makeFault(rng))
-	}
-	p.further(rand.New(rand.NewPCG(seed, 0x66757274686572)))
-	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
-	return p
-}
-
-func makeGroup(rng *rand.Rand, i int, hosts []string) Group {
-	order := slices.Clone(hosts)
-	rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	if rng.IntN(4) > 0 { // mostly h1 sends, so that other groups share its outcome
-		at := slices.Index(order, "h1")
-		order[0], order[at] = order[at], order[0]
-	}
-	n := 1 + rng.IntN(min(4, len(order)-1))
-	if rng.IntN(2) == 0 {
-		n = min(4, len(order)-1)
-	}
-	g := Group{Name: fmt.Sprint("g", i+1), Key: rng.Uint64(), Sender: order[0], Receivers: order[1 : 1+n],
-		Mode: []string{"require", "require", "auto", "auto", "off"}[rng.IntN(5)], Depth: []int{1, 2, 4, 16}[rng.IntN(4)]}
-	switch rng.IntN(4) {
-	case 0: // by default
-	case 1:
-		g.MinSize = 1 + n
-	default:
-		g.MinSize = 1 + rng.IntN(2)
-	}
-	for range 1 + rng.IntN(2) {
-		g.Regions = append(g.Regions, []int{64 << 10, 1 << 20, 4 << 20}[rng.IntN(3)])
-	}
-	g.Kinds = [][]string{{"write"}, {"write"}, {"write", "writeimm"}, {"send"}, {"send", "sendimm"},
-		{"write", "writeimm", "send", "sendimm"}, {"write", "writeimm", "send", "sendimm"}}[rng.IntN(7)]
-	g.Largest = min([]int{64, 4096, 64 << 10, 1 << 20}[rng.IntN(4)], slices.Min(g.Regions))
-	if rng.IntN(2) == 0 {
-		g.Pause = []time.Duration{ms / 2, 2 * ms, 20 * ms}[rng.IntN(3)]
-	}
-	if rest := order[1+n:]; len(rest) > 0 {
-		g.Spare = rest[0]
-	}
-	if g.Mode == "off" && rng.IntN(2) == 0 {
-		g.Transport = []string{"tcp", "rdma"}[rng.IntN(2)]
-	}
-	return g
-}
 
 // Hosts are the names of all.
 func (p *Plan) Hosts() (list []string) {
@@ -230,48 +183,6 @@ func (p *Plan) ToR(host string) string {
 // kinds of faults, the frequent ones several times.
 var kinds = []What{KillApp, KillApp, KillApp, StopApp, StopApp, KillDaemon, KillDaemon, StopDaemon, WarpDaemon, KillAgent, StopAgent,
 	WarpAgent, KillSwitch, StopSwitch, Cut, Cut, Cut, Loss, Loss, Reorder, Corrupt, Slow}
-
-func (p *Plan) makeFault(rng *rand.Rand) Fault {
-	f := Fault{What: kinds[rng.IntN(len(kinds))], At: between(rng, 200*ms, p.Work*3/4), For: between(rng, 50*ms, 2000*ms)}
-	switch {
-	case f.What.OnLink():
-		f.Node = p.host(rng)
-		f.Other = p.ToR(f.Node)
-		if len(p.Racks) > 1 && rng.IntN(3) == 0 {
-			f.Node, f.Other = []string{"torA", "torB"}[rng.IntN(2)], "spine"
-		}
-	case slices.Contains([]What{KillAgent, StopAgent, WarpAgent, KillSwitch, StopSwitch}, f.What):
-		f.Node = p.Switches()[rng.IntN(len(p.Switches()))]
-	default:
-		f.Node = p.host(rng)
-	}
-	switch f.What {
-	case Loss:
-		f.Share = []float64{0.01, 0.05, 0.3}[rng.IntN(3)]
-	case Reorder, Corrupt:
-		f.Share = []float64{0.001, 0.01, 0.05}[rng.IntN(3)]
-	case Slow:
-		f.Rate = []uint64{5e6, 20e6, 100e6}[rng.IntN(3)]
-	case KillApp, KillDaemon, KillAgent, Cut:
-		if rng.IntN(3) == 0 {
-			f.For = 0
-		}
-	}
-	return f
-}
-
-// host is one of a group.
-func (p *Plan) host(rng *rand.Rand) string {
-	g := p.Groups[rng.IntN(len(p.Groups))]
-	if rng.IntN(4) == 0 {
-		return g.Sender
-	}
-	return g.Receivers[rng.IntN(len(g.Receivers))]
-}
-
-func between(rng *rand.Rand, a, b time.Duration) time.Duration {
-	return (a + time.Duration(rng.Int64N(int64(b-a+1)))).Truncate(ms)
-}
 
 // Blame says which receivers of a group may be removed for what is done: those to
 // which it is done, and those whose way to the sender it is done to. Doomed is a

@@ -1,9 +1,6 @@
 package plan
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // Rows are plans that are not drawn: each brings about what a draw seldom does. They are
 // numbered from FirstRow on, as if those numbers were their seeds.
@@ -65,21 +62,10 @@ func Rows() []*Plan {
 	return rows
 }
 
-// FirstRow is the number of the first of Rows; seeds are less.
-const FirstRow = 1 << 32
-
 // Of is the plan of a row, or that of a seed.
 func Of(number uint64) *Plan {
 	if rows := Rows(); number >= FirstRow && number < FirstRow+uint64(len(rows)) {
 		return rows[number-FirstRow]
 	}
 	return Make(number)
-}
-
-// Name is how people call it: "row 3", or "seed 17".
-func (p *Plan) Name() string {
-	if p.Seed >= FirstRow {
-		return fmt.Sprint("row ", p.Seed-FirstRow+1)
-	}
-	return fmt.Sprint("seed ", p.Seed)
 }
