@@ -90,8 +90,8 @@ func (s *Socket) sends(raw syscall.RawConn) {
 func (s *Socket) Syscalls() uint64 { return s.syscalls.Load() }
 
 // syscall makes one call for h and reports whether it is done, rather than
-// having to wait until the socket is ready. As the call does not wait, the scheduler need not know of it: told of one after all
-// threads were idle, it wakes the runtime's monitor, which then wakes every 20 µs.
+// having to wait until the socket is ready. The call does not wait, so the scheduler does not learn of it: the first
+// one after all threads were idle would wake the runtime's monitor, which then wakes every 20 µs.
 func (s *Socket) syscall(fd uintptr, h *half, trap uintptr) bool {
 	for {
 		s.syscalls.Add(1)

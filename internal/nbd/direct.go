@@ -7,8 +7,6 @@ import (
 	"os"
 	"syscall"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // A direct reads and writes a socket by calls that do not wait, of which the scheduler is not told: with the first one after
@@ -41,17 +39,17 @@ func newDirect(c net.Conn) net.Conn {
 	}
 	d := &direct{Conn: c, fd: fd}
 	d.read = func(fd uintptr) bool {
-		d.in.call(unix.SYS_RECVFROM, fd)
-		return d.in.errno != unix.EAGAIN
+		d.in.call(syscall.SYS_RECVFROM, fd)
+		return d.in.errno != syscall.EAGAIN
 	}
-	d.writeOnce = func(fd uintptr) { d.out.call(unix.SYS_SENDTO, fd) }
+	d.writeOnce = func(fd uintptr) { d.out.call(syscall.SYS_SENDTO, fd) }
 	return d
 }
 
 func (t *transfer) call(trap, fd uintptr) {
 	for {
-		n, _, errno := unix.RawSyscall6(trap, fd, uintptr(unsafe.Pointer(unsafe.SliceData(t.bytes))), uintptr(len(t.bytes)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
-		if t.n, t.errno = int(n), errno; errno != unix.EINTR { //nolint:gosec // at most len
+		n, _, errno := syscall.RawSyscall6(trap, fd, uintptr(unsafe.Pointer(unsafe.SliceData(t.bytes))), uintptr(len(t.bytes)), syscall.MSG_DONTWAIT|syscall.MSG_NOSIGNAL, 0, 0)
+		if t.n, t.errno = int(n), errno; errno != syscall.EINTR { //nolint:gosec // at most len
 			return
 		}
 	}

@@ -44,7 +44,7 @@ type batch struct {
 	requests, bytes int
 }
 
-// Replies are what goes to the client. Whoever adds one while none is being written writes it, and all that
+// Replies are what goes to the client. A goroutine that adds one while none is being written writes it, and all that
 // others add meanwhile; but for a status, whose goroutine is not held up: that writes only what the client takes at once.
 type replies struct {
 	write  func([]byte) error // all of it

@@ -70,7 +70,7 @@ type unsaved struct {
 }
 
 // now is the time since the host was booted. It goes on while the host is suspended: leases end meanwhile.
-// The scheduler is not told of the call, which does not wait.
+// The scheduler does not learn of the call, which does not wait.
 func now() time.Duration {
 	var t unix.Timespec
 	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&t)), 0); errno != 0 {

@@ -13,7 +13,9 @@
 // # Files
 //
 // A segment begins with all that is needed to go on without those before: these are removed when the
-// log has none of their entries. Each Open begins a new one. In front of a batch, or after it if nothing follows,
+// log has none of their entries, but for one, a spare, whose file is the next segment: to sync what overwrites blocks that are there
+// is cheaper than to sync new ones. So behind a segment's end may lie records of another: the CRC of each record's header is combined with a
+// number that is drawn for its segment. Each Open begins a new segment. In front of a batch, or after it if nothing follows,
 // lies a mark: all before it is durable. So Open tells a tail that was torn by a crash, which it
 // cuts, from damage to what had been durable, which it refuses: there is a mark behind. What lies after the last
 // mark is written once more, since after a sync that has failed the kernel may only pretend to have it.

@@ -219,7 +219,7 @@ func TestLibnbd(t *testing.T) {
 		}
 	})
 	s := served{v, v.Address("h2")}
-	s.mcblock(t, "volume", "allow", "vol", "nobody") // so that the volume without a name is another one
+	s.mcblock(t, "volume", "allow", "vol", "another") // so that the volume without a name is another one
 	own, err := os.Executable()
 	must(t, err)
 	bin := t.TempDir()
