@@ -86,7 +86,7 @@ func figure9() Figure {
 		for _, mb := range []int{1, 4, 8} {
 			for _, scheme := range append(paperSchemes, replicate.Blocks, replicate.RDMC) {
 				series := fmt.Sprintf("%s, racks of %d", scheme, 9/racks)
-				f.Jobs = append(f.Jobs, Job{Name: fmt.Sprintf("%s, %d MB", series, mb), Weight: float64(mb), Run: func(o Options) ([]Value, error) {
+				f.Jobs = append(f.Jobs, Job{Name: fmt.Sprintf("%s, %d MB", series, mb), Weight: 0.28 * float64(mb), Run: func(o Options) ([]Value, error) {
 					ms, err := training(o, scheme, racks, mb*1_000_000)
 					v := Value{Series: series, X: fmt.Sprintf("%d MB", mb), Value: ms}
 					if paper[scheme] > 0 && mb == 8 {
