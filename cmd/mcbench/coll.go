@@ -38,7 +38,7 @@ type collFlags struct {
 	hosts                                         []string
 	count, warmUp, block, slots, small, degree    int
 	lab, explain                                  bool
-	timeout                                       time.Duration
+	timeout, deadAfter                            time.Duration
 }
 
 // A collResult is what was measured of an operation with a size.
@@ -137,6 +137,7 @@ func collCommand(args []string, inner *int) *cobra.Command {
 	fs.DurationVar(&f.timeout, "timeout", 30*time.Second, "`time` that ranks wait for others to start, and for one operation")
 	fs.BoolVar(&f.lab, "lab", false, "start switches, daemons and ranks on loopback, and measure these")
 	fs.StringVar(&f.rate, "rate", "0", "with --lab: `rate` of what each host sends, such as 100mbit; 0: unlimited")
+	fs.DurationVar(&f.deadAfter, "dead-after", 0, "with --lab: `time` after which a silent host is taken out; with more of it, what was lost is sent again later; 0: 1s")
 	cli.CompleteList(cmd, "operations", collNames)
 	cli.CompleteFlag(cmd, "way", wayNames)
 	out := cli.AddOutputFlag(cmd)
@@ -148,7 +149,7 @@ func collCommand(args []string, inner *int) *cobra.Command {
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		if f.lab && os.Getenv(innerEnv) == "" {
-			*inner, err = collInLab(ctx, b.Hosts, rate, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			*inner, err = collInLab(ctx, b, rate, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			return err
 		}
 		ctx, end := withParent(ctx)
@@ -206,6 +207,8 @@ func (f *collFlags) check() (*collBench, uint64, error) {
 		return nil, 0, cli.Usagef("--rate goes with --lab: other links are as they are")
 	case f.count < 1 || f.count > maxCount || f.warmUp < 0 || f.warmUp > maxCount:
 		return nil, 0, cli.Usagef("--iterations %d, --warm-up %d: want 1 to %d, and 0 to %d", f.count, f.warmUp, maxCount, maxCount)
+	case !f.lab && f.deadAfter != 0 || f.deadAfter != 0 && (f.deadAfter < leastDeadAfter || f.deadAfter > time.Minute):
+		return nil, 0, cli.Usagef("--dead-after %v: want %v to %v, with --lab: other daemons have it in their configuration", f.deadAfter, leastDeadAfter, time.Minute)
 	case f.timeout <= 0:
 		return nil, 0, cli.Usagef("--timeout %v: it is more than 0, such as 30s", f.timeout)
 	}
@@ -213,7 +216,7 @@ func (f *collFlags) check() (*collBench, uint64, error) {
 }
 
 // collInLab starts a lab with a rank at each host.
-func collInLab(ctx context.Context, hosts []string, rate uint64, args []string, stdout, stderr io.Writer) (code int, err error) {
+func collInLab(ctx context.Context, b *collBench, rate uint64, args []string, stdout, stderr io.Writer) (code int, err error) {
 	dir, remove, err := lab.TempDir()
 	if err != nil {
 		return 0, err
@@ -222,7 +225,7 @@ func collInLab(ctx context.Context, hosts []string, rate uint64, args []string, 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := &wires{rate: rate}
-	l, err := lab.Start(ctx, lab.Options{Dir: dir, Port: w.port, Failed: func(err error) { cancel(err) },
+	l, err := lab.Start(ctx, lab.Options{Dir: dir, Port: w.port, DeadAfter: b.f.deadAfter, Failed: func(err error) { cancel(err) },
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		return 0, err
@@ -232,7 +235,7 @@ func collInLab(ctx context.Context, hosts []string, rate uint64, args []string, 
 			err = e
 		}
 	}()
-	for _, name := range hosts[1:] {
+	for _, name := range b.Hosts[1:] {
 		c, err := startChild(args, l.Host(name).Socket, nil, io.Discard, stderr, nil)
 		if err != nil {
 			return 0, fmt.Errorf("the rank at %s: %w", name, err)

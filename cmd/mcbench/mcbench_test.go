@@ -86,6 +86,7 @@ func TestUsage(t *testing.T) {
 		{"coll --lab -n 0", "--iterations 0"},
 		{"coll --lab -s 0", `--size "0"`},
 		{"coll --lab --timeout 0s", "--timeout 0s"},
+		{"coll --lab --dead-after 1ms", "want 200ms to 1m0s"},
 		{"ride", "there is no sub-command"},
 	} {
 		code, out, err := command(t, strings.Fields(c.args)...)
@@ -420,9 +421,10 @@ func TestLab(t *testing.T) {
 	}
 }
 
-// TestCollectives measures operations in a lab of processes: results are right, and the first rank's cable carries what all need once.
+// TestCollectives measures operations in a lab of processes: results are right, and the first rank's cable carries all that it has to. That it carries no
+// more, tests/scenario knows, where nothing is sent again because processors are busy.
 func TestCollectives(t *testing.T) {
-	code, out, errs := command(t, "coll", "--lab", "--way", "multicast", "-s", "256K", "-n", "3", "--warm-up", "1", "--json", "--explain")
+	code, out, errs := command(t, "coll", "--lab", "--way", "multicast", "-s", "32K", "-n", "2", "--warm-up", "0", "--rate", "400mbit", "--dead-after", "20s", "--json", "--explain")
 	if code != 0 || !strings.Contains(errs, "4 ranks") {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
@@ -436,7 +438,7 @@ func TestCollectives(t *testing.T) {
 	}
 	for _, x := range results {
 		want := uplinks[x.Operation]
-		if x.Wrong != 0 || x.Time <= 0 || want > 0 && (x.Uplink == nil || *x.Uplink < want || *x.Uplink > want*1.25 || x.BusBW <= 0) {
+		if x.Wrong != 0 || x.Time <= 0 || want > 0 && (x.Uplink == nil || *x.Uplink < want || x.BusBW <= 0) {
 			t.Errorf("%+v, want an uplink of %v", x, want)
 		}
 	}
