@@ -18,7 +18,7 @@ LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 SERIAL = pkg/rocev2 pkg/qp/rc pkg/ackmerge pkg/bifurcation pkg/rdmcfallback/schedule pkg/rdmcfallback/engine \
 	internal/softswitch/program internal/softswitch/match internal/softswitch/pre internal/softswitch/pipeline \
 	internal/softswitch/traffic internal/switchagent/unicast internal/switchagent/links internal/switchagent/planner internal/switchspec \
-	internal/routing/liveness internal/connmgr/health internal/group pkg/replica/core tests/dataplane tests/purity \
+	internal/routing/liveness internal/connmgr/health internal/group pkg/replica/core pkg/collective/core pkg/collective/model tests/dataplane tests/purity \
 	cmd/cmd-daemon/internal/lab cmd/internal/cli cmd/internal/findings cmd/switchctl/internal/journey cmd/switchctl/internal/planning \
 	cmd/mcblock/internal/config internal/connmgr/config internal/failure internal/labca internal/pcapfile internal/strictyaml internal/switchagent/config \
 	internal/simnet internal/simnet/figures internal/simnet/replicate internal/simnet/workload \

@@ -32,6 +32,8 @@ each beside its own daemon, and the sender
   mcbench bw --receivers h2,h3,h4 -a --way chain
   mcbench compare --receivers h2,h3,h4 -a --plot ways.svg
 
+Collective operations are measured by "mcbench coll", which each host runs.
+
 With --lab nothing needs to run: switches, daemons and receivers are started on
 loopback, and ended afterwards.`
 
@@ -43,5 +45,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for _, k := range kinds {
 		root.AddCommand(senderCommand(k, args, &inner))
 	}
+	root.AddCommand(collCommand(args, &inner))
 	return max(cli.Run(ctx, root, args, stdout, stderr), inner)
 }

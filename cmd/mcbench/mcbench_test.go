@@ -78,6 +78,15 @@ func TestUsage(t *testing.T) {
 		{"lat -r h2 extra", "extra"},
 		{"lat -r h2 -o xml", "formats are text or json"},
 		{"serve --service=", "--service is empty"},
+		{"coll", "--hosts HOST,… is needed"},
+		{"coll --lab --operations allreduce,sort", `there is no operation "sort"`},
+		{"coll --lab --way ring", `there is no way "ring"`},
+		{"coll --lab -r h2,h1", "the lab's are h1 first"},
+		{"coll -r h1,h2 --rate 10mbit", "goes with --lab"},
+		{"coll --lab -n 0", "--iterations 0"},
+		{"coll --lab -s 0", `--size "0"`},
+		{"coll --lab --timeout 0s", "--timeout 0s"},
+		{"coll --lab --dead-after 1ms", "want 200ms to 1m0s"},
 		{"ride", "there is no sub-command"},
 	} {
 		code, out, err := command(t, strings.Fields(c.args)...)
@@ -409,5 +418,28 @@ func TestLab(t *testing.T) {
 	}
 	if svg, err := os.ReadFile(plot); err != nil || !bytes.Contains(svg, []byte("loss between the racks")) {
 		t.Errorf("the plot: %v", err)
+	}
+}
+
+// TestCollectives measures operations in a lab of processes: results are right, and the first rank's cable carries all that it has to. That it carries no
+// more, tests/scenario knows, where nothing is sent again because processors are busy.
+func TestCollectives(t *testing.T) {
+	code, out, errs := command(t, "coll", "--lab", "--way", "multicast", "-s", "32K", "-n", "2", "--warm-up", "0", "--rate", "400mbit", "--dead-after", "20s", "--json", "--explain")
+	if code != 0 || !strings.Contains(errs, "4 ranks") {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	var results []collResult
+	if err := json.Unmarshal([]byte(out), &results); err != nil {
+		t.Fatal(err)
+	}
+	uplinks := map[string]float64{"allreduce": 1, "broadcast": 1, "allgather": 0.25, "reduce": 0.75, "reducescatter": 0.75}
+	if len(results) != len(collOperations) {
+		t.Errorf("%d results: %s", len(results), out)
+	}
+	for _, x := range results {
+		want := uplinks[x.Operation]
+		if x.Wrong != 0 || x.Time <= 0 || want > 0 && (x.Uplink == nil || *x.Uplink < want || x.BusBW <= 0) {
+			t.Errorf("%+v, want an uplink of %v", x, want)
+		}
 	}
 }

@@ -174,6 +174,14 @@ func (c *Comm) step(ctx context.Context, call *core.Call, op *core.Op) (err erro
 	return nil
 }
 
+// Barrier returns when all ranks have called it.
+func (c *Comm) Barrier(ctx context.Context) error {
+	if err := c.run(ctx, core.Task{Kind: core.Barrier, Elem: 1}, nil, nil, func(_, _ []byte) {}); err != nil {
+		return fmt.Errorf("barrier: %w", err)
+	}
+	return nil
+}
+
 // Shrink returns a Comm of the ranks that are left, in their order, once all of them know the same of those that are not. All
 // that are left call it. If more ranks are lost meanwhile, some may get a Comm with them, whose operations then fail, so that
 // they call Shrink again. It returns c if nothing is wrong with it. The error wraps ErrExcluded, ErrClosed, or is ctx's.

@@ -12,7 +12,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// spare is how many operations and receives there are besides those of rings, for what is told of ranks.
+// spare is how many operations and receives there are besides those of rings, for what ranks know of each other.
 const spare = 8
 
 // Join makes the connections with the other ranks, and returns when all of them have: each rank makes a group to the

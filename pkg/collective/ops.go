@@ -85,11 +85,6 @@ func Allgather[T Element](ctx context.Context, c *Comm, out, in []T) error {
 	return do(ctx, c, core.Task{Kind: core.Allgather, Count: len(out)}, in, out, nil)
 }
 
-// Barrier returns when all ranks have called it.
-func (c *Comm) Barrier(ctx context.Context) error {
-	return do[uint8](ctx, c, core.Task{Kind: core.Barrier}, nil, nil, func(_, _ []uint8) {})
-}
-
 // bytesOf returns the memory of elements.
 func bytesOf[T Element](s []T) []byte {
 	var t T

@@ -51,6 +51,8 @@ var pureDirs = []string{
 	"internal/nbd/option.go",
 	"internal/nbd/request.go",
 	"pkg/replica/core",
+	"pkg/collective/core",
+	"pkg/collective/model",
 	"pkg/mcrdma/life.go",
 	"pkg/mcrdma/lifejobs.go",
 	"pkg/mcrdma/lifeviews.go",

@@ -145,6 +145,50 @@ func TestCollectiveOfManyWithoutRace(t *testing.T) {
 	})
 }
 
+// TestCollectiveUplink: switches copy, so that a rank's cable carries what all others need once.
+func TestCollectiveUplink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent atomic.Int64
+		l := newLabOf(t, 2, true, func(l *lab) {
+			l.hosts[0].cable.Tap = func(side int, frame []byte) {
+				if side == l.hosts[0].side {
+					sent.Add(int64(len(frame)))
+				}
+			}
+		})
+		l.wait = prompt
+		r := l.join(4, asUsual)
+		const n = 1 << 17
+		for _, c := range []struct {
+			what  string
+			do    func(ctx context.Context, c *collective.Comm, x []float64) error
+			share float64 // of the bytes of x
+		}{
+			{"allreduce", func(ctx context.Context, c *collective.Comm, x []float64) error {
+				return collective.Allreduce(ctx, c, x, collective.Sum)
+			}, 1},
+			{"broadcast", func(ctx context.Context, c *collective.Comm, x []float64) error {
+				return collective.Broadcast(ctx, c, 0, x)
+			}, 1},
+			{"allgather", func(ctx context.Context, c *collective.Comm, x []float64) error {
+				return collective.Allgather(ctx, c, x, x[c.Rank()*n/4:][:n/4])
+			}, 0.25},
+		} {
+			before := sent.Load()
+			r.each(func(ctx context.Context, _ int, comm *collective.Comm) error {
+				return errors.Join(c.do(ctx, comm, make([]float64, n)), comm.Barrier(ctx))
+			})
+			if is := float64(sent.Load()-before) / (8 * n); is < c.share || is > c.share+0.09 { // headers, and answers for what the others send
+				t.Errorf("%s: the first rank has sent %.3f of the bytes, and not %v", c.what, is, c.share)
+			} else {
+				t.Logf("%s: %.3f", c.what, is)
+			}
+		}
+		r.close()
+		l.judge()
+	})
+}
+
 // TestCollectiveDisturbed: frames are lost and come late, and the operations give the same.
 func TestCollectiveDisturbed(t *testing.T) {
 	var lost, late atomic.Int32
