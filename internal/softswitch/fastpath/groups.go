@@ -144,47 +144,40 @@ func halves(neutral uint64) (id, srcPort [2]byte) {
 	return [2]byte(w[:2]), [2]byte(w[2:])
 }
 
-// regions adds those regions in which all receivers' copies can be rewritten: WRITEs to others climb.
+// regions adds the regions; false: there is one in which not all receivers' copies can be rewritten. Its WRITEs would
+// climb, and the packets behind them overtake them.
 func (b *builder) regions() bool {
 	spans := map[[4]byte]bpf.Span{}
 	for i, rid := range b.last {
-		here := map[[4]byte]*pipeline.Entry{} // nil: several, or one that cannot be
-		for e := range b.parts.regions[rid] {
-			key := wire(e.Key[2].Value.Uint())
-			_, twice := here[key]
-			if here[key] = e; twice || !b.constant(e, rid) {
-				here[key] = nil
-			}
+		here := b.parts.regions[rid]
+		if i > 0 && len(here) != len(spans) {
+			return false
 		}
-		for key, e := range here {
-			if e == nil {
-				continue
-			}
+		for e := range here {
+			key, s := wire(e.Key[2].Value.Uint()), spanOf(&e.Key[3])
+			all, there := spans[key]
 			n, ok := b.cells.number(e)
-			if !ok {
+			if there != (i > 0) || !ok || !b.constant(e, rid) {
+				return false
+			}
+			if there {
+				s.First, s.Last = max(s.First, all.First), min(s.Last, all.Last)
+			}
+			spans[key] = s
+			at := place{"regions", bpf.RegionKey{Copy: b.number(rid), RKey: key}}
+			if _, twice := b.out[at]; twice {
 				return false
 			}
 			r := bpf.Region{RKey: wire(arg(e, 1)), Counter: n}
 			r.ID, r.SrcPort = halves(arg(e, 2))
-			b.out[place{"regions", bpf.RegionKey{Copy: b.number(rid), RKey: key}}] = r
-			s := spanOf(&e.Key[3])
-			if all, there := spans[key]; i > 0 && there {
-				s.First, s.Last = max(s.First, all.First), min(s.Last, all.Last)
-			} else if i > 0 {
-				continue // not of all before
-			}
-			spans[key] = s
-		}
-		for key := range spans {
-			if here[key] == nil {
-				delete(spans, key)
-			}
+			b.out[at] = r
 		}
 	}
 	for key, s := range spans {
-		if s.First <= s.Last {
-			b.out[place{"group_regions", bpf.GroupRegion{Group: b.group, RKey: key}}] = s
+		if s.First > s.Last {
+			return false
 		}
+		b.out[place{"group_regions", bpf.GroupRegion{Group: b.group, RKey: key}}] = s
 	}
 	return true
 }
