@@ -11,16 +11,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strings"
 
 	"github.com/mcrdma/mcrdma/bmv2/compile"
 	"github.com/mcrdma/mcrdma/p4src/tna"
 )
-
-const dir = "p4src/tna"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -66,17 +62,6 @@ func run(ctx context.Context) error {
 	}
 	fmt.Print(made)
 	return os.WriteFile(filepath.Join(dir, "made.txt"), []byte(made), 0o644)
-}
-
-// command runs a compiler in the directory of the sources.
-func command(ctx context.Context, name string, args ...string) error {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, bytes.TrimSpace(out[max(0, len(out)-4000):]))
-	}
-	return nil
 }
 
 // compileShim compiles shim.p4, and takes out where in the sources each part comes from: most of its size.
