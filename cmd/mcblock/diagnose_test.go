@@ -108,14 +108,14 @@ func TestDiagnose(t *testing.T) {
 func TestDoctor(t *testing.T) {
 	r := newRig(t, 2)
 	r.must("volume create vol --size 16M --min-size 1")
-	type view struct {
-		Findings []struct{ Severity, Subject, What string }
-	}
+	type finding struct{ Severity, Subject, What string }
+	type view struct{ Findings []finding }
 	look := func() (v view) {
 		code, out, errs := call(t, "doctor", "-o", "json")
 		if err := json.Unmarshal([]byte(out), &v); err != nil || code != 1 {
 			t.Fatalf("%d, %s%s, %v", code, out, errs, err)
 		}
+		v.Findings = slices.DeleteFunc(v.Findings, func(x finding) bool { return strings.Contains(x.What, "nearly full") }) // of this machine
 		return v
 	}
 	r.until("only the daemon is missing", func() error {
