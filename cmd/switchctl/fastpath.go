@@ -81,11 +81,11 @@ func (o *softswitchOptions) accelerate(sw *softswitch.Switch, ports []fastpath.P
 	return fastPath{f}, nil
 }
 
-func (f fastPath) close() error {
-	if f.Fast == nil {
-		return nil
+func (f fastPath) close(sw *softswitch.Switch) (err error) {
+	if f.Fast != nil {
+		sw.Do(func(*pipeline.Pipeline, *pre.Engine) { err = f.Close() })
 	}
-	return f.Close()
+	return err
 }
 
 // log logs what the kernel has counted.

@@ -82,7 +82,7 @@ func (o *softswitchOptions) serve(ctx context.Context, stdout, stderr io.Writer)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, fast.close()) }()
+	defer func() { err = errors.Join(err, fast.close(sw)) }()
 	g := grpc.NewServer(append(p4rtserver.ServerOptions(), creds...)...)
 	server.Register(g)
 	up := health.NewServer()

@@ -9,7 +9,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
-// A Fast is the kernel's part of a switch. Its methods are called with the switch's lock held, but for Close.
+// A Fast is the kernel's part of a switch. Its methods are called with the switch's lock held.
 type Fast struct {
 	k     *kernel
 	log   *slog.Logger

@@ -140,8 +140,15 @@ func (f *Fast) prove() error {
 	return nil
 }
 
-// Close takes the programs off the ports.
-func (f *Fast) Close() error { return f.k.close() }
+// Close takes the programs off the ports. What the kernel has counted and merged last is lost.
+func (f *Fast) Close() error {
+	if f.pipe != nil {
+		f.pipe.SetOffload(nil)
+		f.plan.engine.Changed = nil
+	}
+	f.pipe, f.plan, f.all, f.active, f.why = nil, nil, nil, false, "it has ended"
+	return f.k.close()
+}
 
 // Loaded is called when the switch has got another pipeline.
 func (f *Fast) Loaded(p *pipeline.Pipeline, e *pre.Engine) {
