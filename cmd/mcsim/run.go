@@ -174,7 +174,11 @@ func (f *runFlags) jobs() (*runReport, []job, error) {
 		for _, s := range f.schemes {
 			c := workload.Config{Scheme: replicate.Scheme(s), Block: block, Replicas: f.replicas, Groups: f.groups, Sizes: sizes, Load: load, ReadShare: f.reads,
 				Requests: f.requests, Clients: clients, Storage: storage}
-			if err := c.Check(sim); err != nil {
+			err := c.Check()
+			if err == nil {
+				err = c.CheckFabric(sim)
+			}
+			if err != nil {
 				return nil, nil, cli.Usage(err)
 			}
 			configs = append(configs, c)

@@ -97,11 +97,11 @@ func TestImpossible(t *testing.T) {
 	s := newSim(t, 1) // what both hosts of the other rack read comes by one link as fast as theirs
 	c := config(s, replicate.Multicast)
 	c.Clients, c.Storage, c.Replicas, c.ReadShare, c.Load = s.Hosts()[:2], s.Hosts()[2:], 2, 1, 0.6
-	if err := c.Check(s); !errors.Is(err, ErrLoad) || !strings.Contains(err.Error(), "the link from spine to torA would have to carry 120 %") {
+	if err := c.CheckFabric(s); !errors.Is(err, ErrLoad) || !strings.Contains(err.Error(), "the link from spine to torA would have to carry 120 %") {
 		t.Errorf("what two racks have between them: error %v", err)
 	}
-	if c.Load = 0.45; c.Check(s) != nil {
-		t.Errorf("with 90 %%: error %v", c.Check(s))
+	if c.Load = 0.45; c.CheckFabric(s) != nil {
+		t.Errorf("with 90 %%: error %v", c.CheckFabric(s))
 	}
 }
 
