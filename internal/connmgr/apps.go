@@ -133,7 +133,7 @@ func (a *appsServer) AckView(ctx context.Context, req *mcrdmav1.AckViewRequest) 
 	if err != nil {
 		return nil, err
 	}
-	_, err = g.call(ctx, g.closed(), func(s *machine.Sender, call uint64, now time.Time) { s.AckView(call, req.GetView(), now) })
+	_, err = g.call(ctx, func(s *machine.Sender, call uint64, now time.Time) { s.AckView(call, req.GetView(), now) })
 	return &mcrdmav1.AckViewResponse{}, err
 }
 

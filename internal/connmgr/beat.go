@@ -32,16 +32,14 @@ func (m *Manager) beat(now time.Time) {
 		}
 	}
 	for a, list := range lists {
-		p := m.peers[a]
-		if p == nil || p.beats == maxBeats {
+		p, known := m.peers.beginBeat(a)
+		if p == nil {
 			continue
 		}
 		req := &mcrdmav1.BeatRequest{Boot: m.boot, List: list}
-		if list == 0 || p.list != list {
+		if list == 0 || known != list {
 			req.Groups = m.heartbeats(a)
 		}
-		p.beats++
-		p.users++
 		m.background(func(ctx context.Context) { m.beatOne(ctx, p, req) })
 	}
 }
@@ -70,9 +68,30 @@ func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatReques
 	begun := time.Now()
 	res, err := p.rpc.Beat(ctx, req)
 	trip := time.Since(begun)
-	err = p.explain(ctx, err)
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	p.endBeat(res, trip, err == nil && m.opts.Busy(time.Now()), p.explain(ctx, err))
+	if err == nil {
+		m.removeEnded(p, res)
+	}
+}
+
+// beginBeat counts a beat that is about to be sent, and returns the list of groups that the host
+// knows; nil: there is no such peer, or too many beats are under way.
+func (t *peers) beginBeat(a netip.Addr) (p *peer, known uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p = t.at[a]; p == nil || p.beats == maxBeats {
+		return nil, 0
+	}
+	p.beats++
+	p.users++
+	return p, p.list
+}
+
+// endBeat takes in what came of a beat; busy: this host is.
+func (p *peer) endBeat(res *mcrdmav1.BeatResponse, trip time.Duration, busy bool, err error) {
+	t := p.of
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	now := time.Now()
 	p.beats--
 	p.tried, p.err = true, err
@@ -80,22 +99,22 @@ func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatReques
 	p.idle = now
 	switch refused := errors.Is(p.conn.Last(), syscall.ECONNREFUSED); {
 	case err == nil:
-		m.metrics.beats.WithLabelValues("ok").Inc()
+		t.metrics.beats.WithLabelValues("ok").Inc()
 		p.trip, p.list = trip, res.GetList()
-		m.health.Answered(p.addr, now)
-		m.health.Busy(p.addr, res.GetBusy() || m.opts.Busy(now))
-		m.removeEnded(p, res)
+		t.health.Answered(p.addr, now)
+		t.health.Busy(p.addr, res.GetBusy() || busy)
 	case failure.Is(err, mcrdmav1.Reason_UNREACHABLE) && refused:
-		m.metrics.beats.WithLabelValues("refused").Inc()
-		m.health.Refused(p.addr, now)
+		t.metrics.beats.WithLabelValues("refused").Inc()
+		t.health.Refused(p.addr, now)
 	default:
-		m.metrics.beats.WithLabelValues("failed").Inc()
+		t.metrics.beats.WithLabelValues("failed").Inc()
 	}
 }
 
-// removeEnded takes out the receivers that a beat's answer says are gone. It is called
-// with Manager.mu.
+// removeEnded takes out the receivers that a beat's answer says are gone.
 func (m *Manager) removeEnded(p *peer, res *mcrdmav1.BeatResponse) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, x := range res.GetGone() {
 		id, err := groupIDFrom(x.GetGroup())
 		if err != nil {

@@ -65,34 +65,34 @@ func TestIdleHosts(t *testing.T) {
 		addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 60, 0, byte(i)}) }
 		target := r.host(2).listen
 		for i := range 2 * maxIdlePeers { // all are h2's daemon
-			m.mu.Lock()
-			p, err := m.newPeer(config.Host{Address: addr(i), Daemon: target}, false)
+			m.peers.mu.Lock()
+			p, err := m.peers.newPeer(config.Host{Address: addr(i), Daemon: target}, false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.peers[p.addr] = p
+			m.peers.at[p.addr] = p
 			p.users++
 			if i == 0 {
-				m.health.Add(p.addr, time.Now()) // as of a group's receiver
+				m.peers.health.Add(p.addr, time.Now()) // as of a group's receiver
 			}
-			m.mu.Unlock()
+			m.peers.mu.Unlock()
 			if !p.conn.Wait(t.Context(), time.Second) {
 				t.Fatal("no connection")
 			}
 			r.pass(time.Millisecond)
-			m.letPeer(p)
+			p.let()
 		}
 		if n := a.links(); n != 1+1+maxIdlePeers {
 			t.Errorf("%d connections are kept, want %d idle ones, the configured and the group's", n, maxIdlePeers)
 		}
-		m.mu.Lock()
+		m.peers.mu.Lock()
 		for i, kept := range map[int]bool{0: true, 1: false, maxIdlePeers - 1: false, maxIdlePeers: true, 2*maxIdlePeers - 1: true} {
-			if (m.peers[addr(i)] != nil) != kept {
+			if (m.peers.at[addr(i)] != nil) != kept {
 				t.Errorf("connection %d: kept %v", i, !kept)
 			}
 		}
-		m.health.Remove(addr(0))
-		m.mu.Unlock()
+		m.peers.health.Remove(addr(0))
+		m.peers.mu.Unlock()
 	})
 }
 
@@ -268,11 +268,13 @@ func TestMovedForgotten(t *testing.T) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		gone := netip.MustParseAddr("127.60.0.1")
-		m.health.Add(gone, time.Now())
-		m.moved.note([]netip.Addr{gone}, time.Now())
+		if err := m.peers.follow(gone, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		m.peers.noteMoved([]netip.Addr{gone}, time.Now())
 		m.unwatch()
-		if len(m.moved.at) > 0 || m.health.Follows(gone) {
-			t.Errorf("%v", m.moved.at)
+		if len(m.peers.moved) > 0 || m.peers.health.Follows(gone) {
+			t.Errorf("%v", m.peers.moved)
 		}
 	})
 }

@@ -31,7 +31,7 @@ func (m *Manager) closeGroup(s *session, id groupID) {
 // endGroup ends a group everywhere. This stops other work on the group, and does not end with
 // its caller. It returns when all have been told, or after a while.
 func (m *Manager) endGroup(g *group, e machine.Ending) {
-	_, _ = g.call(context.Background(), nil, func(s *machine.Sender, call uint64, now time.Time) { s.Close(call, e, now) })
+	_, _ = g.call(context.Background(), func(s *machine.Sender, call uint64, now time.Time) { s.Close(call, e, now) })
 }
 
 // abandon ends a group whose application is gone. It may be called with Manager.mu.

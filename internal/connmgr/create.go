@@ -30,7 +30,7 @@ func (m *Manager) create(ctx context.Context, s *session, req *mcrdmav1.CreateGr
 		return nil, err
 	}
 	by, _ := ctx.Deadline()
-	f, err := g.call(ctx, g.closed(), func(s *machine.Sender, call uint64, now time.Time) {
+	f, err := g.call(ctx, func(s *machine.Sender, call uint64, now time.Time) {
 		s.Create(machine.Call{ID: call, Begun: begun, By: by}, from, addrs, views, now)
 	})
 	if err != nil {
@@ -60,7 +60,7 @@ func (m *Manager) reform(ctx context.Context, g *group, req *mcrdmav1.ReformGrou
 	}
 	m.log.Debug("a group is to be formed anew", "group", g.id, "reason", failure.Clip(req.GetReason(), failure.MaxText))
 	by, _ := ctx.Deadline()
-	f, err := g.call(ctx, g.closed(), func(s *machine.Sender, call uint64, now time.Time) {
+	f, err := g.call(ctx, func(s *machine.Sender, call uint64, now time.Time) {
 		s.Reform(machine.Call{ID: call, Begun: begun, By: by}, again, now)
 	})
 	if err != nil {

@@ -431,9 +431,9 @@ func TestByAddress(t *testing.T) {
 		r.pass(100 * time.Millisecond)
 		r.pass(idleTime)
 		r.pass(100 * time.Millisecond)
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if p := m.peers[netip.MustParseAddr("127.9.0.2")]; p != nil {
+		m.peers.mu.Lock()
+		defer m.peers.mu.Unlock()
+		if p := m.peers.at[netip.MustParseAddr("127.9.0.2")]; p != nil {
 			t.Error("the connection is still there")
 		}
 	})

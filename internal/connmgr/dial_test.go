@@ -30,7 +30,12 @@ func TestConnectAgain(t *testing.T) {
 			}
 			return r.host(1).m.opts.Dial(ctx, target)
 		}
-		p, err := m.newPeer(config.Host{Name: to.name, Address: to.addr, Daemon: to.listen}, false)
+		others, err := newPeers(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer others.close()
+		p, err := others.newPeer(config.Host{Name: to.name, Address: to.addr, Daemon: to.listen}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +53,7 @@ func TestConnectAgain(t *testing.T) {
 		}
 		for want, dial := range map[string]func(context.Context, string) (net.Conn, error){"(nothing came back in time)": silent, "(connection refused)": refused} {
 			m.opts.Dial = dial
-			x, err := m.newPeer(config.Host{Name: to.name, Address: to.addr, Daemon: to.listen}, false)
+			x, err := others.newPeer(config.Host{Name: to.name, Address: to.addr, Daemon: to.listen}, false)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -46,8 +46,8 @@
 // A group's machine belongs to one goroutine (run, in perform.go), to which events are posted; others
 // read the status that it publishes. Parts with locks of their own are the sessions of
 // applications (session.go), the memberships (member.go), and the client of the switch's agent (package agent).
-// Manager.mu guards the tables of groups and peers, and the hosts' health. No goroutine waits for anything else while it holds
-// one of these locks, but for that of a later part in the order Manager.mu, memberships,
+// Manager.mu guards the table of groups, and peers.mu the other hosts and their health. No goroutine waits for anything
+// else while it holds one of these locks, but for that of a later part in the order Manager.mu, peers, memberships,
 // sessions, one session.
 //
 // The package may import the standard library, x/sync, grpc, prometheus, api, and the

@@ -87,8 +87,8 @@ func (g *group) post(e event) bool {
 }
 
 // call makes a call of the machine, and waits for its answer, which comes soon after ctx has
-// ended. Of a group of which nothing is left, it returns ended.
-func (g *group) call(ctx context.Context, ended error, f func(s *machine.Sender, call uint64, now time.Time)) (*mcrdmav1.FormationInfo, error) {
+// ended. Of a group of which nothing is left, it returns that it has been closed.
+func (g *group) call(ctx context.Context, f func(s *machine.Sender, call uint64, now time.Time)) (*mcrdmav1.FormationInfo, error) {
 	answers := make(chan answer, 1)
 	g.mu.Lock()
 	g.last++
@@ -98,7 +98,7 @@ func (g *group) call(ctx context.Context, ended error, f func(s *machine.Sender,
 	}
 	g.mu.Unlock()
 	if !g.post(func(s *machine.Sender, now time.Time) { f(s, id, now) }) {
-		return nil, ended
+		return nil, g.closed()
 	}
 	defer context.AfterFunc(ctx, func() {
 		g.post(func(s *machine.Sender, now time.Time) { s.Cancelled(id, ctx.Err(), now) })

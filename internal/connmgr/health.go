@@ -1,25 +1,30 @@
 package connmgr
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/connmgr/health"
+	"github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/internal/grpcclient"
 )
 
 // watch follows the receivers of a group, and stops following hosts that are in no group.
 // It is called with Manager.mu.
 func (m *Manager) watch(g *group, f *formation, now time.Time) {
 	for _, r := range f.Receivers {
-		m.health.Add(r.Addr, now)
 		if s := g.states.get(r.Addr); s.state != stateOK || s.host != r.Host {
 			g.states.set(r.Addr, memberState{host: r.Host, state: stateOK, since: now})
 		}
-		if _, err := m.peerLocked(r.Addr); err != nil {
+		if err := m.peers.follow(r.Addr, now); err != nil {
 			m.log.Error("no connection can be made", "host", r.Addr, "error", err)
 		}
 	}
@@ -37,18 +42,13 @@ func (m *Manager) unwatch() {
 			}
 		}
 	}
-	for _, a := range m.health.Peers() {
-		if !used[a] {
-			m.health.Remove(a)
-			m.moved.forget(a)
-		}
-	}
+	m.peers.keep(used)
 }
 
 // judge acts on what has changed with the hosts of receivers. It is called with
 // Manager.mu.
 func (m *Manager) judge(now time.Time) {
-	for _, c := range m.health.Tick(now) {
+	for _, c := range m.peers.tick(now) {
 		m.act(c, now)
 	}
 }
@@ -77,36 +77,130 @@ func (m *Manager) act(c health.Change, now time.Time) {
 	}
 }
 
-// patient is how long d is for hosts that are slower than usual.
-func (m *Manager) patient(d time.Duration, among ...netip.Addr) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return time.Duration(float64(d) * m.health.Patience(among))
+// follow has a host with receivers followed.
+func (t *peers) follow(a netip.Addr, now time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.health.Add(a, now)
+	_, err := t.get(a)
+	return err
 }
 
-// answering is when each host was last seen to have answered something, in any group.
-type answering struct {
-	mu sync.Mutex
-	at map[netip.Addr]time.Time
-}
-
-func (x *answering) note(hosts []netip.Addr, now time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, a := range hosts {
-		x.at[a] = now
+// keep ends following all but these hosts.
+func (t *peers) keep(used map[netip.Addr]bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, a := range t.health.Peers() {
+		if !used[a] {
+			t.health.Remove(a)
+			delete(t.moved, a)
+		}
 	}
 }
 
-func (x *answering) forget(host netip.Addr) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.at, host)
+// tick returns what has changed with the hosts that are followed.
+func (t *peers) tick(now time.Time) []health.Change {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.health.Tick(now)
 }
 
-// without returns the hosts that have answered nothing since then.
-func (x *answering) without(hosts []netip.Addr, then time.Time) []netip.Addr {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return slices.DeleteFunc(hosts, func(a netip.Addr) bool { return x.at[a].After(then) })
+// blame returns the hosts that are to be taken out since they do not answer beats; see health.Tracker.Blame.
+func (t *peers) blame(among []netip.Addr, now time.Time, down bool) []health.Change {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.health.Blame(among, now, down)
+}
+
+// suspected says whether there is one to blame, and after which time there may be.
+func (t *peers) suspected(among []netip.Addr, now time.Time) (there bool, next time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.health.Suspects(among, now, false)) > 0, t.health.SuspectIn(among, now)
+}
+
+// patient is how long d is for hosts that are slower than usual.
+func (t *peers) patient(d time.Duration, among ...netip.Addr) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Duration(float64(d) * t.health.Patience(among))
+}
+
+// noteMoved: these hosts have answered something.
+func (t *peers) noteMoved(hosts []netip.Addr, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, a := range hosts {
+		t.moved[a] = now
+	}
+}
+
+// still returns the hosts that have answered nothing since then.
+func (t *peers) still(hosts []netip.Addr, then time.Time) []netip.Addr {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.DeleteFunc(hosts, func(a netip.Addr) bool { return t.moved[a].After(then) })
+}
+
+// askEvery is the shortest time between two requests to other hosts for what a status says
+// of them.
+const askEvery = time.Second
+
+// ask asks the hosts that get no beats, so that what a status says of them is current.
+func (t *peers) ask(ctx context.Context, boot uint64) {
+	// The answer holds for all callers, so it does not depend on this one staying.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grpcclient.ConnectTime)
+	defer cancel()
+	var wg sync.WaitGroup
+	t.mu.Lock()
+	now := time.Now()
+	for _, p := range t.at {
+		if t.health.Follows(p.addr) || !p.asked.IsZero() && now.Sub(p.asked) < askEvery {
+			continue
+		}
+		p.asked = now
+		p.users++
+		wg.Go(func() { p.ask(ctx, boot) })
+	}
+	t.mu.Unlock()
+	wg.Wait()
+}
+
+func (p *peer) ask(ctx context.Context, boot uint64) {
+	defer p.let()
+	var trip time.Duration
+	err := p.call(ctx, func(ctx context.Context) error {
+		begun := time.Now()
+		_, err := p.rpc.Beat(ctx, &mcrdmav1.BeatRequest{Boot: boot})
+		trip = time.Since(begun)
+		return err
+	})
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	if p.err = err; err == nil {
+		p.trip = trip
+	}
+}
+
+// describe returns the other hosts as tools see them, in order of their addresses.
+func (t *peers) describe() (out []*mcrdmav1.PeerLink) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, a := range slices.SortedFunc(maps.Keys(t.at), netip.Addr.Compare) {
+		p := t.at[a]
+		x := &mcrdmav1.PeerLink{Host: p.name, Address: a.String(), Daemon: p.target, State: stateOK, RoundTrip: durationpb.New(p.trip)}
+		switch {
+		case !p.tried:
+			x.State = "unknown"
+		case failure.Is(p.err, mcrdmav1.Reason_UNTRUSTED):
+			x.State, x.Error = "untrusted", p.err.Error()
+		case p.err != nil:
+			x.State, x.Error = "down", p.err.Error()
+		}
+		if t.health.State(a) == health.Silent {
+			x.State = stateSilent
+		}
+		out = append(out, x)
+	}
+	return out
 }

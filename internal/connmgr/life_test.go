@@ -43,9 +43,9 @@ func (h *host) members(g *mcrdmav1.GroupID) string {
 
 // followed is how many hosts are monitored.
 func (h *host) followed() int {
-	h.m.mu.Lock()
-	defer h.m.mu.Unlock()
-	return len(h.m.health.Peers())
+	h.m.peers.mu.Lock()
+	defer h.m.peers.mu.Unlock()
+	return len(h.m.peers.health.Peers())
 }
 
 // atSwitch is the same, as the switch has them.
@@ -129,10 +129,10 @@ func TestRecovered(t *testing.T) {
 		r.host(1).hang(r.host(3), false)
 		// The beat that hangs ends by itself.
 		r.until("beats go on", func() bool {
-			h := r.host(1)
-			h.m.mu.Lock()
-			defer h.m.mu.Unlock()
-			return h.m.peers[hostAddr(3)].beats == 0
+			others := r.host(1).m.peers
+			others.mu.Lock()
+			defer others.mu.Unlock()
+			return others.at[hostAddr(3)].beats == 0
 		})
 		r.pass(200 * time.Millisecond)
 		if c := a.waitChange(recovered); c.GetAddress() != "127.9.0.3" {

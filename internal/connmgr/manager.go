@@ -20,7 +20,6 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/connmgr/agent"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
-	"github.com/mcrdma/mcrdma/internal/connmgr/health"
 	machine "github.com/mcrdma/mcrdma/internal/group"
 	"github.com/mcrdma/mcrdma/internal/grpcclient"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
@@ -97,6 +96,7 @@ type Manager struct {
 	numbers  atomic.Uint64 // the last of a group
 	mcIDs    mcIDs
 	creating *semaphore.Weighted
+	peers    *peers
 	sessions *sessions
 	members  *members
 	found    found
@@ -104,15 +104,12 @@ type Manager struct {
 	table
 }
 
-// table is the groups of this host and the other hosts, with what is known of them.
+// table is the groups of this host.
 type table struct {
 	mu       sync.Mutex
 	draining bool // see CloseAll
 	groups   map[groupID]*group
-	peers    map[netip.Addr]*peer
-	health   *health.Tracker
 	seed     maphash.Seed // of the lists of beats
-	moved    answering    // with a lock of its own
 }
 
 // New makes a daemon. It opens its state and listens; it does nothing else before
@@ -125,7 +122,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Manager, error) {
 	}
 	m := &Manager{cfg: &own, opts: o, log: o.Logger, files: identity.Files{Cert: own.TLS.Cert, Key: own.TLS.Key, CA: own.TLS.CA},
 		creating: semaphore.NewWeighted(maxCreatingAll), running: running{ready: make(chan struct{})},
-		table: table{groups: map[groupID]*group{}, peers: map[netip.Addr]*peer{}, seed: maphash.MakeSeed(), moved: answering{at: map[netip.Addr]time.Time{}}}}
+		table: table{groups: map[groupID]*group{}, seed: maphash.MakeSeed()}}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
@@ -138,7 +135,6 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Manager, error) {
 		m.host.Hosts[h.Name] = h.Address
 	}
 	m.life, m.end = context.WithCancel(context.WithoutCancel(ctx))
-	m.health = health.New(health.Config{Interval: own.Beat.Interval, DeadAfter: own.Beat.DeadAfter, Grace: own.Beat.Grace})
 	if err := m.open(ctx); err != nil {
 		m.close()
 		return nil, err
@@ -165,7 +161,7 @@ func (m *Manager) open(ctx context.Context) error {
 	}
 	m.boot = m.store.Boot()
 	m.numbers.Store(rand.Uint64N(firstGroups)) //nolint:gosec // not a secret
-	if err := m.dialConfigured(); err != nil {
+	if m.peers, err = newPeers(m); err != nil {
 		return err
 	}
 	if err := m.dialSwitch(); err != nil {
@@ -266,7 +262,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			}
 		})
 	}
-	m.warm()
+	m.peers.warm()
 	m.log.Info("the daemon serves", "host", m.cfg.Name, "hosts", m.hosts.Addr(), "applications", m.apps.Addr())
 	close(m.ready)
 	<-ctx.Done()
@@ -295,8 +291,8 @@ func (m *Manager) tick(ticks <-chan time.Time) {
 			}
 			m.mu.Lock()
 			m.judge(now)
-			m.closeIdle(now)
 			m.mu.Unlock()
+			m.peers.closeIdle(now)
 		case <-m.life.Done():
 			return
 		}
@@ -305,11 +301,9 @@ func (m *Manager) tick(ticks <-chan time.Time) {
 
 func (m *Manager) close() {
 	m.end()
-	m.mu.Lock()
-	for _, p := range m.peers {
-		_ = p.conn.Close()
+	if m.peers != nil {
+		m.peers.close()
 	}
-	m.mu.Unlock()
 	if m.tor != nil {
 		_ = m.tor.Conn.Close()
 	}

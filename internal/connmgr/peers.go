@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,14 +15,27 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/connmgr/health"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/grpcclient"
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
+// peers are the daemons of the other hosts, and how well these hosts are.
+type peers struct {
+	connect func(config.Host) (*grpcclient.Conn, error)
+	metrics *metrics
+	spares  int // beyond so many, connections that nothing uses are closed
+
+	mu     sync.Mutex
+	at     map[netip.Addr]*peer
+	health *health.Tracker          // of the hosts in which groups have receivers
+	moved  map[netip.Addr]time.Time // when each was last seen to have answered something, in any group
+}
+
 // A peer is the daemon of another host, known by the address of its RDMA device.
 type peer struct {
-	m          *Manager
+	of         *peers
 	addr       netip.Addr
 	name       string // that its certificate must have; "": any that owns the address
 	target     string
@@ -29,7 +43,7 @@ type peer struct {
 	conn       *grpcclient.Conn
 	rpc        mcrdmav1.HostsClient
 
-	// Under Manager.mu.
+	// Under peers.mu.
 	users int // calls and formations that use it
 	idle  time.Time
 	beats int    // that are under way
@@ -57,69 +71,85 @@ func (m *Manager) connect(target string, to identity.Identity, more []grpc.DialO
 	return grpcclient.New(grpcclient.Config{Target: target, Creds: creds, Own: own, MaxMessage: maxMessage, Dial: m.opts.Dial, More: more})
 }
 
-// newPeer makes a peer. It connects when it is used.
-func (m *Manager) newPeer(h config.Host, configured bool) (*peer, error) {
-	conn, err := m.connect(h.Daemon, identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Address}}, m.opts.DialHosts)
-	if err != nil {
-		return nil, fmt.Errorf("the daemon of %v: %w", h.Address, err)
-	}
-	return &peer{m: m, addr: h.Address, name: h.Name, target: h.Daemon, configured: configured, conn: conn,
-		rpc: mcrdmav1.NewHostsClient(conn), idle: time.Now()}, nil
-}
-
-func (m *Manager) dialConfigured() error {
+// newPeers has the hosts of the configuration.
+func newPeers(m *Manager) (*peers, error) {
+	t := &peers{metrics: m.metrics, spares: len(m.cfg.Hosts) + maxIdlePeers, at: map[netip.Addr]*peer{}, moved: map[netip.Addr]time.Time{},
+		health: health.New(health.Config{Interval: m.cfg.Beat.Interval, DeadAfter: m.cfg.Beat.DeadAfter, Grace: m.cfg.Beat.Grace}),
+		connect: func(h config.Host) (*grpcclient.Conn, error) {
+			return m.connect(h.Daemon, identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Address}}, m.opts.DialHosts)
+		}}
 	for _, h := range m.cfg.Hosts {
 		if h.Address == m.cfg.Address {
 			continue
 		}
-		p, err := m.newPeer(h, true)
+		p, err := t.newPeer(h, true)
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrConfig, err)
+			t.close()
+			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
-		m.peers[p.addr] = p
+		t.at[p.addr] = p
 	}
-	return nil
+	return t, nil
 }
 
-// warm connects to the hosts of the configuration before they are needed.
-func (m *Manager) warm() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, p := range m.peers {
-		p.conn.Connect()
-	}
-}
-
-// peerAt returns the daemon of the host with that address; it is in use until letPeer.
-func (m *Manager) peerAt(addr netip.Addr) (*peer, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p, err := m.peerLocked(addr)
+// newPeer makes a peer, which connects when it is used.
+func (t *peers) newPeer(h config.Host, configured bool) (*peer, error) {
+	conn, err := t.connect(h)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the daemon of %v: %w", h.Address, err)
 	}
-	p.users++
-	return p, nil
+	return &peer{of: t, addr: h.Address, name: h.Name, target: h.Daemon, configured: configured, conn: conn,
+		rpc: mcrdmav1.NewHostsClient(conn), idle: time.Now()}, nil
 }
 
-func (m *Manager) peerLocked(addr netip.Addr) (*peer, error) {
-	if p := m.peers[addr]; p != nil {
+// get is called with peers.mu.
+func (t *peers) get(addr netip.Addr) (*peer, error) {
+	if p := t.at[addr]; p != nil {
 		return p, nil
 	}
-	p, err := m.newPeer(config.Host{Address: addr, Daemon: netip.AddrPortFrom(addr, config.DefaultPort).String()}, false)
+	p, err := t.newPeer(config.Host{Address: addr, Daemon: netip.AddrPortFrom(addr, config.DefaultPort).String()}, false)
 	if err == nil {
-		m.peers[addr] = p
+		t.at[addr] = p
 	}
 	return p, err
 }
 
-func (m *Manager) letPeer(p *peer) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// warm connects to the hosts of the configuration before they are needed.
+func (t *peers) warm() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.at {
+		p.conn.Connect()
+	}
+}
+
+func (t *peers) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.at {
+		_ = p.conn.Close()
+	}
+}
+
+// use returns the daemon of the host with that address; it is in use until let.
+func (t *peers) use(addr netip.Addr) (*peer, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, err := t.get(addr)
+	if err == nil {
+		p.users++
+	}
+	return p, err
+}
+
+func (p *peer) let() {
+	t := p.of
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	p.users--
 	p.idle = time.Now()
-	if m.spare(p) && (!p.conn.Ready() || len(m.peers) > len(m.cfg.Hosts)+maxIdlePeers) {
-		m.closeIdle(p.idle)
+	if t.spare(p) && (!p.conn.Ready() || len(t.at) > t.spares) {
+		t.closeIdleLocked(p.idle)
 	}
 }
 
@@ -128,25 +158,30 @@ func (m *Manager) letPeer(p *peer) {
 const idleTime = 5 * time.Minute
 
 // spare reports whether a peer is neither configured nor used, nor in a group. It is called
-// with Manager.mu.
-func (m *Manager) spare(p *peer) bool {
-	return !p.configured && p.users == 0 && !m.health.Follows(p.addr)
+// with peers.mu.
+func (t *peers) spare(p *peer) bool {
+	return !p.configured && p.users == 0 && !t.health.Follows(p.addr)
 }
 
 // closeIdle closes connections that are unlikely to be used again: those that are not
-// established, those not used for long, and if there are too many, the longest idle. It is
-// called with Manager.mu.
-func (m *Manager) closeIdle(now time.Time) {
+// established, those not used for long, and if there are too many, the longest idle.
+func (t *peers) closeIdle(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closeIdleLocked(now)
+}
+
+func (t *peers) closeIdleLocked(now time.Time) {
 	var idle []*peer
-	for _, p := range m.peers {
-		if m.spare(p) {
+	for _, p := range t.at {
+		if t.spare(p) {
 			idle = append(idle, p)
 		}
 	}
 	slices.SortFunc(idle, func(x, y *peer) int { return y.idle.Compare(x.idle) })
 	for i, p := range idle {
 		if i >= maxIdlePeers || now.Sub(p.idle) > idleTime || !p.conn.Ready() {
-			delete(m.peers, p.addr)
+			delete(t.at, p.addr)
 			_ = p.conn.Close()
 		}
 	}
@@ -160,9 +195,9 @@ func (p *peer) call(ctx context.Context, f func(context.Context) error) error {
 	if unsent {
 		err = &unsentError{err}
 	}
-	p.m.metrics.peerCall(time.Since(begun), err)
-	p.m.mu.Lock()
-	defer p.m.mu.Unlock()
+	p.of.metrics.peerCall(time.Since(begun), err)
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
 	p.tried = true
 	p.err = nil
 	if failure.Is(err, mcrdmav1.Reason_UNREACHABLE) || failure.Is(err, mcrdmav1.Reason_UNTRUSTED) {
@@ -172,13 +207,13 @@ func (p *peer) call(ctx context.Context, f func(context.Context) error) error {
 }
 
 // askHost makes a request of the daemon of a host.
-func askHost[Req, Res any](ctx context.Context, m *Manager, a netip.Addr,
+func askHost[Req, Res any](ctx context.Context, t *peers, a netip.Addr,
 	rpc func(mcrdmav1.HostsClient, context.Context, Req, ...grpc.CallOption) (Res, error), req Req) (res Res, err error) {
-	p, err := m.peerAt(a)
+	p, err := t.use(a)
 	if err != nil {
 		return res, err
 	}
-	defer m.letPeer(p)
+	defer p.let()
 	err = p.call(ctx, func(ctx context.Context) (err error) {
 		res, err = rpc(p.rpc, ctx, req)
 		return err

@@ -122,7 +122,7 @@ func (r *runner) perform(a machine.SenderAction) {
 	case machine.FreeNumber:
 		m.mcIDs.inUse.Delete(a.MCID)
 	case machine.PrepareMember:
-		r.start(r.calls, m.patient(a.Limit, a.Addr), func(ctx context.Context) event {
+		r.start(r.calls, m.peers.patient(a.Limit, a.Addr), func(ctx context.Context) event {
 			x, err := r.prepare(ctx, a)
 			unsent := errors.As(err, new(*unsentError))
 			return func(s *machine.Sender, now time.Time) { s.Prepared(a.Formation.MCID, a.Addr, x, err, unsent, now) }
@@ -135,7 +135,7 @@ func (r *runner) perform(a machine.SenderAction) {
 	case machine.CommitMember:
 		info := r.info(a.Formation)
 		r.start(r.calls, commitTime, func(ctx context.Context) event {
-			_, err := askHost(ctx, m, a.Addr, mcrdmav1.HostsClient.Commit, &mcrdmav1.CommitRequest{Formation: info, Address: a.Addr.String()})
+			_, err := askHost(ctx, m.peers, a.Addr, mcrdmav1.HostsClient.Commit, &mcrdmav1.CommitRequest{Formation: info, Address: a.Addr.String()})
 			return func(s *machine.Sender, now time.Time) { s.Committed(a.Formation.MCID, a.Addr, err, now) }
 		})
 	case machine.CancelCalls:
@@ -213,7 +213,7 @@ func (r *runner) prepare(ctx context.Context, a machine.PrepareMember) (machine.
 	if m.host.NoSwitch(&r.spec, f) == "" {
 		req.Connection = &mcrdmav1.Connection{Address: m.cfg.Address.String(), Qpn: f.MCID, Psn: f.PSN, Mtu: r.spec.MTU, Dscp: r.spec.DSCP, Timeout: uint32(r.timeout)}
 	}
-	res, err := askHost(ctx, m, a.Addr, func(c mcrdmav1.HostsClient, ctx context.Context, req *mcrdmav1.PrepareRequest, _ ...grpc.CallOption) (*mcrdmav1.PrepareResponse, error) {
+	res, err := askHost(ctx, m.peers, a.Addr, func(c mcrdmav1.HostsClient, ctx context.Context, req *mcrdmav1.PrepareRequest, _ ...grpc.CallOption) (*mcrdmav1.PrepareResponse, error) {
 		if end, ok := ctx.Deadline(); ok {
 			req = proto.CloneOf(req)
 			req.Timeout = durationpb.New(time.Duration(answerShare * float64(time.Until(end))))
@@ -233,7 +233,7 @@ func (r *runner) recordMembers(ctx context.Context, a machine.RecordMembers) err
 	for _, x := range a.Next.Receivers {
 		req.Members = append(req.Members, &mcrdmav1.Member{Address: x.Addr.String(), Host: x.Host})
 	}
-	_, err := askHost(ctx, r.m, a.Addr, mcrdmav1.HostsClient.RecordView, req)
+	_, err := askHost(ctx, r.m.peers, a.Addr, mcrdmav1.HostsClient.RecordView, req)
 	if failure.Is(err, mcrdmav1.Reason_VERSION) {
 		return nil
 	}
@@ -249,7 +249,7 @@ func (r *runner) cleanUp(j machine.Job) {
 	r.start(r.life, undoTime, func(ctx context.Context) event {
 		var err error
 		if j.Addr.IsValid() {
-			_, err = askHost(ctx, m, j.Addr, mcrdmav1.HostsClient.Drop, &mcrdmav1.DropRequest{Group: r.id.proto(), Formation: j.Formation,
+			_, err = askHost(ctx, m.peers, j.Addr, mcrdmav1.HostsClient.Drop, &mcrdmav1.DropRequest{Group: r.id.proto(), Formation: j.Formation,
 				Address: j.Addr.String(), Reason: j.Reason, Text: failure.Clip(j.Text, failure.MaxText)})
 		} else {
 			err = m.tor.Remove(ctx, j.MCID)

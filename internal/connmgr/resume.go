@@ -76,7 +76,7 @@ func (m *Manager) resumeAll() {
 // resumeGroup says that an application still has a group.
 func (m *Manager) resumeGroup(ctx context.Context, g *group, req *mcrdmav1.ResumeGroupRequest) (*mcrdmav1.ResumeGroupResponse, error) {
 	views := g.sess.acksViews()
-	f, err := g.call(ctx, g.closed(), func(s *machine.Sender, call uint64, now time.Time) { s.Resume(call, req.GetFormation(), views, now) })
+	f, err := g.call(ctx, func(s *machine.Sender, call uint64, now time.Time) { s.Resume(call, req.GetFormation(), views, now) })
 	if err != nil {
 		return nil, err
 	}

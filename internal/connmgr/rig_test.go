@@ -391,12 +391,14 @@ func (h *host) leftovers() string {
 	if n := h.mcIDs(); n > 0 {
 		out += fmt.Sprintf(" %d MC_IDs", n)
 	}
-	for _, p := range m.peers {
+	m.peers.mu.Lock()
+	defer m.peers.mu.Unlock()
+	for _, p := range m.peers.at {
 		if p.users != 0 {
 			out += fmt.Sprintf(" %v is used %d times", p, p.users)
 		}
 	}
-	if n := len(m.health.Peers()); n > 0 {
+	if n := len(m.peers.health.Peers()); n > 0 {
 		out += fmt.Sprintf(" %d hosts are followed", n)
 	}
 	for _, b := range []string{groupsBucket, membersBucket} {

@@ -203,6 +203,12 @@ func (s *session) finish(stream uint64) bool {
 	return true
 }
 
+func (s *session) describe(services []string) *mcrdmav1.SessionInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &mcrdmav1.SessionInfo{Program: s.program, Uid: s.uid, Pid: s.pid, Services: services, Since: timestamppb.New(s.since), Lost: s.stream == 0}
+}
+
 // sessions are all applications of the host.
 type sessions struct {
 	log  *slog.Logger
@@ -399,9 +405,7 @@ func (t *sessions) describe(u unixsock.User) (out []*mcrdmav1.SessionInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range list {
-		s.mu.Lock()
-		out = append(out, &mcrdmav1.SessionInfo{Program: s.program, Uid: s.uid, Pid: s.pid, Services: t.servicesOf(s), Since: timestamppb.New(s.since), Lost: s.stream == 0})
-		s.mu.Unlock()
+		out = append(out, s.describe(t.servicesOf(s)))
 	}
 	return out
 }

@@ -84,7 +84,7 @@ func (m *Manager) stallers(g *group, f *formation, l *looks, since time.Duration
 	if suspects := m.blame(g, f, !switched); len(suspects) > 0 || !switched {
 		return suspects
 	}
-	pause := m.patient(fruitless(m.cfg.Beat.DeadAfter, qp.AckTimeout(g.timeout)), f.Addrs()...) / machine.LooksEach
+	pause := m.peers.patient(fruitless(m.cfg.Beat.DeadAfter, qp.AckTimeout(g.timeout)), f.Addrs()...) / machine.LooksEach
 	if err := m.waitForSuspects(g, f, time.Until(l.again)); err != nil {
 		return nil
 	}
@@ -132,7 +132,7 @@ func (m *Manager) blame(g *group, f *formation, down bool) (suspects []netip.Add
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	for _, c := range m.health.Blame(f.Addrs(), now, down) {
+	for _, c := range m.peers.blame(f.Addrs(), now, down) {
 		suspects = append(suspects, c.Addr)
 		m.act(c, now)
 	}
@@ -148,12 +148,10 @@ func (m *Manager) blame(g *group, f *formation, down bool) (suspects []netip.Add
 // if the group ends.
 func (m *Manager) waitForSuspects(g *group, f *formation, d time.Duration) error {
 	for end := time.Now().Add(d); ; {
-		m.mu.Lock()
-		now, among := time.Now(), f.Addrs()
-		suspects, next := m.health.Suspects(among, now, false), m.health.SuspectIn(among, now)
-		m.mu.Unlock()
+		now := time.Now()
+		there, next := m.peers.suspected(f.Addrs(), now)
 		left := end.Sub(now)
-		if left <= 0 || len(suspects) > 0 {
+		if left <= 0 || there {
 			return nil
 		}
 		select {
@@ -190,7 +188,7 @@ func (m *Manager) compare(g *group, f *formation, l *looks, since, pause time.Du
 		if c, err = m.tor.Counts(g.ctx, f.MCID, count); err != nil {
 			return nil, nil, stall.Alive(), err
 		}
-		m.moved.note(stall.Look(c), time.Now())
+		m.peers.noteMoved(stall.Look(c), time.Now())
 		if len(stall.Still()) == 0 {
 			return nil, nil, true, nil
 		}
@@ -208,7 +206,7 @@ func (m *Manager) compare(g *group, f *formation, l *looks, since, pause time.Du
 	}
 	still = stall.Still()
 	if since < m.cfg.Beat.Grace {
-		still = m.moved.without(still, begun)
+		still = m.peers.still(still, begun)
 	}
 	return nil, still, true, nil
 }
@@ -231,8 +229,6 @@ func (m *Manager) refusers(g *group, f *formation) (suspects []netip.Addr) {
 		m.log.Warn("who has refused a group's operation cannot be found out", "group", g.id, "error", err)
 		return nil
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for _, r := range f.Receivers {
 		if fatal.Answers[r.Addr] == 0 {
 			continue

@@ -7,18 +7,14 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/connmgr/agent"
-	"github.com/mcrdma/mcrdma/internal/connmgr/health"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	machine "github.com/mcrdma/mcrdma/internal/group"
-	"github.com/mcrdma/mcrdma/internal/grpcclient"
 	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
@@ -82,7 +78,7 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 		return nil, err
 	}
 	m := a.m
-	m.askPeers(ctx)
+	m.peers.ask(ctx, m.boot)
 	out := &mcrdmav1.GetDaemonResponse{Host: m.cfg.Name, Address: m.cfg.Address.String(), Device: m.cfg.Device, Version: m.opts.Version,
 		Started: timestamppb.New(m.started), Listen: m.hosts.Addr().String(), Tls: "plain text"}
 	if !m.files.Plain() {
@@ -112,72 +108,21 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 			out.Problems = append(out.Problems, "switch "+t.Name+": "+why)
 		}
 	}
-	for _, addr := range slices.SortedFunc(maps.Keys(m.peers), netip.Addr.Compare) {
-		out.Peers = append(out.Peers, m.describePeer(m.peers[addr]))
+	out.Peers = m.peers.describe()
+	for _, x := range out.GetPeers() {
+		x.Shared = m.shared(x.GetAddress())
 	}
 	out.Sessions = m.sessions.describe(u)
 	return out, nil
 }
 
-// askEvery is the shortest time between two requests to other hosts for what a status says
-// of them.
-const askEvery = time.Second
-
-// askPeers asks the hosts that get no beats, so that what a status says of them is current.
-func (m *Manager) askPeers(ctx context.Context) {
-	// The answer holds for all callers, so it does not depend on this one staying.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grpcclient.ConnectTime)
-	defer cancel()
-	var wg sync.WaitGroup
-	m.mu.Lock()
-	now := time.Now()
-	for _, p := range m.peers {
-		if m.health.Follows(p.addr) || !p.asked.IsZero() && now.Sub(p.asked) < askEvery {
-			continue
-		}
-		p.asked = now
-		p.users++
-		wg.Go(func() { m.askPeer(ctx, p) })
-	}
-	m.mu.Unlock()
-	wg.Wait()
-}
-
-func (m *Manager) askPeer(ctx context.Context, p *peer) {
-	defer m.letPeer(p)
-	var trip time.Duration
-	err := p.call(ctx, func(ctx context.Context) error {
-		begun := time.Now()
-		_, err := p.rpc.Beat(ctx, &mcrdmav1.BeatRequest{Boot: m.boot})
-		trip = time.Since(begun)
-		return err
-	})
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if p.err = err; err == nil {
-		p.trip = trip
-	}
-}
-
-// describePeer is called with Manager.mu.
-func (m *Manager) describePeer(p *peer) *mcrdmav1.PeerLink {
-	x := &mcrdmav1.PeerLink{Host: p.name, Address: p.addr.String(), Daemon: p.target, State: stateOK, RoundTrip: durationpb.New(p.trip)}
-	switch {
-	case !p.tried:
-		x.State = "unknown"
-	case failure.Is(p.err, mcrdmav1.Reason_UNTRUSTED):
-		x.State, x.Error = "untrusted", p.err.Error()
-	case p.err != nil:
-		x.State, x.Error = "down", p.err.Error()
-	}
-	if m.health.State(p.addr) == health.Silent {
-		x.State = stateSilent
-	}
+// shared is in how many groups a host is with this one. It is called with Manager.mu.
+func (m *Manager) shared(host string) (n uint32) {
+	a := netip.MustParseAddr(host)
 	for _, g := range m.groups {
-		if f := g.form(); f != nil && f.Has(p.addr) {
-			x.Shared++
+		if f := g.form(); f != nil && f.Has(a) {
+			n++
 		}
 	}
-	x.Shared += uint32(m.members.from(p.addr)) //nolint:gosec // bounded by limits
-	return x
+	return n + uint32(m.members.from(a)) //nolint:gosec // bounded by limits
 }

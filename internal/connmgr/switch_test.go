@@ -414,8 +414,11 @@ func TestReformed(t *testing.T) {
 		}
 		// An answer to a beat for the formation before comes late.
 		m := r.host(1).m
+		m.peers.mu.Lock()
+		late := m.peers.at[hostAddr(2)]
+		m.peers.mu.Unlock()
+		m.removeEnded(late, &mcrdmav1.BeatResponse{Gone: []*mcrdmav1.Gone{{Group: f.GetGroup(), Formation: 1, Address: "127.9.0.2"}, {}}})
 		m.mu.Lock()
-		m.removeEnded(m.peers[hostAddr(2)], &mcrdmav1.BeatResponse{Gone: []*mcrdmav1.Gone{{Group: f.GetGroup(), Formation: 1, Address: "127.9.0.2"}, {}}})
 		for _, g := range m.groups {
 			if len(g.status.Load().Lost) > 0 {
 				t.Error("a receiver is lost by what was said of the formation before")
