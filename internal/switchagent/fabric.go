@@ -86,7 +86,7 @@ func (a *Agent) fabric(ctx context.Context) {
 
 // settling says why what the agent has not learned by now may exist all the same; "": it does not.
 func (a *Agent) settling() string {
-	since := time.Now().Sub(a.started)
+	since := time.Since(a.started)
 	switch {
 	case !closed(a.adopted):
 		return "what the switch has is being read"

@@ -28,7 +28,7 @@ func (a *Agent) follow(ctx context.Context) {
 			a.log.Warn("the switch does not follow the routes yet", "error", err)
 			retry.Reset(time.Second)
 		}
-		a.metrics.rerunTime.Observe(time.Now().Sub(begun).Seconds())
+		a.metrics.rerunTime.Observe(time.Since(begun).Seconds())
 	}
 }
 
