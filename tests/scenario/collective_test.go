@@ -122,7 +122,7 @@ func (l *lab) rankDies(cfg mcrdma.GroupConfig, elements, step int) {
 			case i == victim && err != nil:
 				return nil
 			case !ok || !errors.Is(err, collective.ErrLost) || len(e.Lost) != 1 || e.Lost[0].Rank != victim || e.Lost[0].Host != lost.h.name:
-				return fmt.Errorf("after %d operations: %v", n, err)
+				return fmt.Errorf("after %d operations: %w", n, err)
 			}
 			if <-dead; time.Since(died) > time.Second { // as docs/failures.md has it
 				return fmt.Errorf("told after %v", time.Since(died))

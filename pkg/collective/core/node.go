@@ -125,7 +125,7 @@ func (n *Node) Failed(g Group) *Failure {
 	return f
 }
 
-// Lost: another rank is lost.
+// Lost says that another rank is lost.
 func (n *Node) Lost(id int) { n.grow(State{Lost: 1 << id}) }
 
 // GiveUp ends all operations, at all ranks.
@@ -297,7 +297,7 @@ func (n *Node) pump(lane, to int) {
 	}
 }
 
-// Landed: the device is done with the oldest message to a rank, or All, of which that was not said. If it is not ok, by unicast,
+// Landed says that the device is done with the oldest message to a rank, or All, of which that was not said. If it is not ok, by unicast,
 // the connection was lost, and the message may have come; it is sent again.
 func (n *Node) Landed(lane, to int, ok bool) {
 	t := n.ring(lane, to)
@@ -307,7 +307,7 @@ func (n *Node) Landed(lane, to int, ok bool) {
 	n.pump(lane, to)
 }
 
-// Acked: a rank has taken so many of the messages that came on a path, of all that were sent. The error is that it cannot
+// Acked says that a rank has taken so many of the messages that came on a path, of all that were sent. The error is that it cannot
 // have.
 func (n *Node) Acked(id, lane int, p Path, messages uint64) error {
 	to := id
@@ -321,7 +321,7 @@ func (n *Node) Acked(id, lane int, p Path, messages uint64) error {
 	return nil
 }
 
-// Arrived: a rank has written so many bytes to this one's memory for it, with immediate data. The error is that it breaks
+// Arrived says that a rank has written so many bytes to this one's memory for it, with immediate data. The error is that it breaks
 // the rules.
 func (n *Node) Arrived(id int, p Path, memory []byte, written int, imm uint32) error {
 	if imm&stateImm != 0 {
