@@ -162,6 +162,22 @@ func (s *Session) Takeover(above ElectionID) error {
 	return s.arbitrate(id)
 }
 
+// Renew has the primary arbitrate again with an election id that the switch has not seen, and waits until it is the
+// primary with that. The switch refuses writes then that a former session with the same id has sent, and that are still on their way.
+func (s *Session) Renew(ctx context.Context) error {
+	s.mu.Lock()
+	if s.id.High < math.MaxUint64 {
+		s.id.High++
+	}
+	id := s.id
+	s.role = Backup
+	s.mu.Unlock()
+	if err := s.arbitrate(id); err != nil {
+		return err
+	}
+	return s.WaitPrimary(ctx)
+}
+
 // primary returns the session's election id if it is the primary.
 func (s *Session) primary() (ElectionID, error) {
 	s.mu.Lock()

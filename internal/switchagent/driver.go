@@ -187,6 +187,11 @@ func (d *driver) once(ctx context.Context) error {
 	if err := s.WaitPrimary(ctx); err != nil {
 		return err
 	}
+	if s.ElectionID().High == 0 { // an agent that was killed may have had it
+		if err := s.Renew(ctx); err != nil {
+			return err
+		}
+	}
 	d.setStatus(func(st *driverStatus) { st.backup = false })
 	if err := d.program(ctx, s); err != nil {
 		return err

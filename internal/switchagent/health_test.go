@@ -48,14 +48,10 @@ func TestHealth(t *testing.T) {
 		}
 		n.sw, _ = l.startSwitch(n.p4)
 		expect("with its switch", healthpb.HealthCheckResponse_SERVING)
-		other, err := l.second(1, func(c *config.Config, _ *Options) { c.P4Runtime.ElectionID = 2 })
-		if err != nil {
-			t.Fatal(err)
-		}
-		end := l.running(other)
-		expect("another agent has its switch", healthpb.HealthCheckResponse_NOT_SERVING)
+		_, end := l.control(1)
+		expect("another controller has its switch", healthpb.HealthCheckResponse_NOT_SERVING)
 		end()
-		expect("the other agent has gone", healthpb.HealthCheckResponse_SERVING)
+		expect("the other controller has gone", healthpb.HealthCheckResponse_SERVING)
 	})
 }
 

@@ -395,7 +395,11 @@ func (l *line) settlesAs(name string, want [][]string) {
 // tidy removes the group; nothing is left then.
 func (l *line) tidy(name string) {
 	l.t.Helper()
-	if _, err := l.groups(1).Remove(l.t.Context(), &mcrdmav1.RemoveRequest{Key: killGroup(l, nil).Key}); err != nil {
+	_, err := l.groups(1).Remove(l.t.Context(), &mcrdmav1.RemoveRequest{Key: killGroup(l, nil).Key})
+	if status.Code(err) == codes.Unavailable { // it went by the connection to the agent that was killed
+		_, err = l.groups(1).Remove(l.t.Context(), &mcrdmav1.RemoveRequest{Key: killGroup(l, nil).Key})
+	}
+	if err != nil {
 		l.t.Fatalf("%s: remove: %v", name, err)
 	}
 	var last string

@@ -66,13 +66,13 @@ func TestFigure6(t *testing.T) {
 	near(t, "connection", v[[2]string{"connections", "1"}].Value, 0.5, 0.15)
 }
 
-// TestFigure7: loss costs throughput, in each way.
+// TestFigure7: loss costs throughput, in each way: little up to 1/4096, and then what ACK timers take.
 func TestFigure7(t *testing.T) {
 	for _, scheme := range []replicate.Scheme{replicate.Multicast, replicate.Chain} {
 		v := quick(t, "mc7", string(scheme)+", loss")
-		clean, lossy := v[[2]string{string(scheme), "0"}].Value, v[[2]string{string(scheme), "1/1024"}].Value
-		if clean < 80 || lossy >= clean || lossy < clean/4 {
-			t.Errorf("%s: %.1f Gb/s without loss, and %.1f with 1/1024", scheme, clean, lossy)
+		of := func(loss string) float64 { return v[[2]string{string(scheme), loss}].Value }
+		if clean, some, more := of("0"), of("1/4096"), of("1/1024"); clean < 80 || some >= clean || some < 0.9*clean || more >= some {
+			t.Errorf("%s: %.1f Gb/s without loss, %.1f with 1/4096, %.1f with 1/1024", scheme, clean, some, more)
 		}
 	}
 }
@@ -86,7 +86,7 @@ func TestFigure9(t *testing.T) {
 		t.Errorf("multicast takes %.2f ms, and the links %.2f", m, in+out)
 	}
 	for _, s := range []replicate.Scheme{replicate.Chain, replicate.Fanout} {
-		if m := of(s); m < 2*in || m < 1.2*of(replicate.Multicast) {
+		if m := of(s); m < 2*in || m <= of(replicate.Multicast) {
 			t.Errorf("%s takes %.2f ms, multicast %.2f", s, m, of(replicate.Multicast))
 		}
 	}
