@@ -138,7 +138,7 @@ proto: ## check api/ and generate its Go code
 p4: ## compile p4src into bmv2/; needs p4c-bm2-ss
 	$(GO) run ./bmv2/compile/p4c
 
-p4-tna: ## compile p4src/tna for v1model and Tofino; needs p4c-bm2-ss and p4c-barefoot
+p4-tna: ## compile p4src/tna for v1model and Tofino; needs p4c-bm2-ss, p4c-barefoot, bfas
 	$(GO) run ./p4src/tna/compile
 
 bpf: ## compile bpf/ into bpf/mcrdma.o, by Debian's clang; only after a change of its C source

@@ -2,7 +2,7 @@
 //
 //	go run ./p4src/tna/compile
 //
-// It needs p4c-bm2-ss, as package bmv2/compile finds it, and p4c-barefoot in PATH.
+// It needs p4c-bm2-ss, as package bmv2/compile finds it, and p4c-barefoot and bfas in PATH.
 package main
 
 import (

@@ -19,13 +19,17 @@ type target struct {
 
 var targets = []target{{"tofino", "tna", "1", 6}, {"tofino2", "t2na", "2", 14}}
 
-// compile compiles tna.p4. It returns lines that say what it takes of the chip.
+// compile compiles and assembles tna.p4. It returns lines that say what it takes of the chip.
 func (t *target) compile(ctx context.Context, to string) (string, error) {
 	if err := command(ctx, "p4c-barefoot", "--target", t.name, "--arch", t.arch, "-D__TARGET_TOFINO__="+t.number,
 		fmt.Sprintf("-DMEMBERS=%d", t.members), "-g", "-o", to, "tna.p4"); err != nil {
 		return "", err
 	}
-	logs := filepath.Join(to, "pipe", "logs")
+	pipe := filepath.Join(to, "pipe")
+	if err := command(ctx, "bfas", "--target", t.name, "-o", pipe, filepath.Join(pipe, "tna.bfa")); err != nil {
+		return "", err
+	}
+	logs := filepath.Join(pipe, "logs")
 	stages, err := stages(t.name, filepath.Join(logs, "resources.json"))
 	if err != nil {
 		return "", err
