@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
@@ -149,7 +148,10 @@ func collCommand(args []string, inner *int) *cobra.Command {
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		if f.lab && os.Getenv(innerEnv) == "" {
-			*inner, err = collInLab(ctx, b, rate, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			rank := func(_ context.Context, socket string) (*lab.Child, error) {
+				return startChild(args, socket, nil, io.Discard, cmd.ErrOrStderr(), nil)
+			}
+			*inner, err = inLab(ctx, labPlan{rate, f.deadAfter, b.Hosts[1:], rank}, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			return err
 		}
 		ctx, end := withParent(ctx)
@@ -213,40 +215,6 @@ func (f *collFlags) check() (*collBench, uint64, error) {
 		return nil, 0, cli.Usagef("--timeout %v: it is more than 0, such as 30s", f.timeout)
 	}
 	return b, rate.PerSecond, nil
-}
-
-// collInLab starts a lab with a rank at each host.
-func collInLab(ctx context.Context, b *collBench, rate uint64, args []string, stdout, stderr io.Writer) (code int, err error) {
-	dir, remove, err := lab.TempDir()
-	if err != nil {
-		return 0, err
-	}
-	defer remove()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	w := &wires{rate: rate}
-	l, err := lab.Start(ctx, lab.Options{Dir: dir, Port: w.port, DeadAfter: b.f.deadAfter, Failed: func(err error) { cancel(err) },
-		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		if e := l.Close(); e != nil && err == nil && ctx.Err() == nil {
-			err = e
-		}
-	}()
-	for _, name := range b.Hosts[1:] {
-		c, err := startChild(args, l.Host(name).Socket, nil, io.Discard, stderr, nil)
-		if err != nil {
-			return 0, fmt.Errorf("the rank at %s: %w", name, err)
-		}
-		defer func() { _ = c.End() }() // what was wrong, it has said
-	}
-	code, err = measure(ctx, args, l, w, stdout, stderr)
-	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
-		err = cause // the lab's
-	}
-	return code, err
 }
 
 // run measures, and reports if this is the first rank.

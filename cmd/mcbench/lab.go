@@ -121,9 +121,17 @@ func (p *paced) Recv(bufs [][]byte) (int, error) {
 	return n, err
 }
 
+// A labPlan is what inLab starts: links of a rate in bits a second (0: unlimited), and at each of the hosts what begin starts.
+type labPlan struct {
+	rate      uint64
+	deadAfter time.Duration
+	hosts     []string
+	begin     func(ctx context.Context, socket string) (*lab.Child, error)
+}
+
 // inLab starts a lab and measures in it. The exit code is that of the process that
 // measures, which reports errors itself.
-func inLab(ctx context.Context, o *options, args []string, stdout, stderr io.Writer) (code int, err error) {
+func inLab(ctx context.Context, p labPlan, args []string, stdout, stderr io.Writer) (code int, err error) {
 	dir, remove, err := lab.TempDir()
 	if err != nil {
 		return 0, err
@@ -131,8 +139,8 @@ func inLab(ctx context.Context, o *options, args []string, stdout, stderr io.Wri
 	defer remove()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w := &wires{rate: o.rate}
-	l, err := lab.Start(ctx, lab.Options{Dir: dir, Port: w.port, DeadAfter: o.deadAfter, Failed: func(err error) { cancel(err) },
+	w := &wires{rate: p.rate}
+	l, err := lab.Start(ctx, lab.Options{Dir: dir, Port: w.port, DeadAfter: p.deadAfter, Failed: func(err error) { cancel(err) },
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		return 0, err
@@ -142,12 +150,12 @@ func inLab(ctx context.Context, o *options, args []string, stdout, stderr io.Wri
 			err = e
 		}
 	}()
-	for _, name := range o.receivers {
-		r, err := startReceiver(ctx, l.Host(name).Socket, o.service, stderr)
+	for _, name := range p.hosts {
+		c, err := p.begin(ctx, l.Host(name).Socket)
 		if err != nil {
-			return 0, fmt.Errorf("the receiver at %s: %w", name, err)
+			return 0, fmt.Errorf("starting host %s: %w", name, err)
 		}
-		defer func() { _ = r.End() }() // what was wrong, it has said
+		defer func() { _ = c.End() }() // what was wrong, it has said
 	}
 	code, err = measure(ctx, args, l, w, stdout, stderr)
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/lab"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
@@ -62,7 +63,10 @@ func senderCommand(k kind, args []string, inner *int) *cobra.Command {
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		if o.lab && os.Getenv(innerEnv) == "" {
-			*inner, err = inLab(ctx, o, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			receiver := func(ctx context.Context, socket string) (*lab.Child, error) {
+				return startReceiver(ctx, socket, o.service, cmd.ErrOrStderr())
+			}
+			*inner, err = inLab(ctx, labPlan{o.rate, o.deadAfter, o.receivers, receiver}, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			return err
 		}
 		ctx, end := withParent(ctx)
