@@ -175,14 +175,12 @@ func (a *Agent) syncPeers(ctx context.Context) {
 				if err := a.syncPeer(ctx, p); err != nil {
 					wait = min(wait, time.Second)
 				}
-				periodic := time.After(wait)
 				select {
 				case <-ctx.Done():
-				case <-periodic:
-				case <-p.unsure:
-					select { // a peer that refuses or is away is not asked all the time
+				case <-time.After(wait):
+				case <-p.unsure: // soon, but a peer that refuses or is away is not asked all the time
+					select {
 					case <-ctx.Done():
-					case <-periodic:
 					case <-time.After(resync):
 					}
 				}
