@@ -424,7 +424,7 @@ func TestLab(t *testing.T) {
 // TestCollectives measures operations in a lab of processes: results are right, and the first rank's cable carries all that it has to. That it carries no
 // more, tests/scenario knows, where nothing is sent again because processors are busy.
 func TestCollectives(t *testing.T) {
-	code, out, errs := command(t, "coll", "--lab", "--way", "multicast", "-s", "32K", "-n", "2", "--warm-up", "0", "--rate", "400mbit", "--dead-after", "20s", "--json", "--explain")
+	code, out, errs := command(t, "coll", "--lab", "--way", "multicast", "-s", "32K", "-n", "2", "--warm-up", "0", "--rate", "400mbit", "--json", "--explain")
 	if code != 0 || !strings.Contains(errs, "4 ranks") {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
