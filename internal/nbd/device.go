@@ -232,8 +232,8 @@ func (d *Device) receive() {
 	}
 }
 
-// fail ends the connection, and all that is under way.
-func (d *Device) fail(err error) {
+// refuse has later requests fail with err, or with what an earlier call said.
+func (d *Device) refuse(err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = errors.New("the server has ended the connection")
 	}
@@ -241,8 +241,15 @@ func (d *Device) fail(err error) {
 	defer d.mu.Unlock()
 	if d.broken == nil {
 		d.broken = fmt.Errorf("nbd: export %q: %w", d.info.Name, err)
-		_ = d.conn.Close() // it has ended in any case
 	}
+}
+
+// fail ends the connection, and all that is under way.
+func (d *Device) fail(err error) {
+	d.refuse(err)
+	_ = d.conn.Close() // it has ended in any case
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for cookie, c := range d.calls {
 		delete(d.calls, cookie)
 		c.done <- d.broken
@@ -251,6 +258,7 @@ func (d *Device) fail(err error) {
 
 // Close says farewell, and ends the connection.
 func (d *Device) Close() error {
+	d.refuse(net.ErrClosed) // before the server can end the connection, too
 	b := binary.BigEndian.AppendUint32(make([]byte, 0, requestLen), requestMagic)
 	b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, 0), cmdDisc)
 	d.send.Lock()

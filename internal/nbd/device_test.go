@@ -69,6 +69,30 @@ func TestDevice(t *testing.T) {
 	}
 }
 
+// lateConn is a connection whose writes return after the device has seen the server's end of it.
+type lateConn struct {
+	net.Conn
+	ended <-chan struct{}
+}
+
+func (c lateConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	<-c.ended
+	return n, err
+}
+
+// TestDeviceClosedFirst: requests after Close fail with net.ErrClosed, even if the server ends the connection before Close does.
+func TestDeviceClosedFirst(t *testing.T) {
+	d := dial(t, served(t, only(small("vol"))), "vol")
+	d.mu.Lock()
+	d.conn = lateConn{d.conn, d.stopped}
+	d.mu.Unlock()
+	_ = d.Close()
+	if err := d.Flush(t.Context()); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
+
 // TestDeviceRefused: what a server has against it is in the error.
 func TestDeviceRefused(t *testing.T) {
 	c := only(small("vol"))
