@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,15 +87,20 @@ func TestBootstrapDuplicate(t *testing.T) {
 func TestBootstrapMissing(t *testing.T) {
 	ls, addrs := listen(t, 4)
 	check(t, ls[1].Close())
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var met sync.Map
+	var meetings atomic.Int32
 	errs := make([]error, 4)
 	var wg sync.WaitGroup
 	for _, i := range []int{0, 2, 3} {
 		wg.Go(func() {
 			_, errs[i] = tcp.Connect(ctx, tcp.Options{Members: addrs, Self: i, Listener: ls[i],
-				Progress: func(peer int) { met.Store([2]int{i, peer}, true) }})
+				Progress: func(peer int) {
+					if met.Store([2]int{i, peer}, true); meetings.Add(1) == 3*2 {
+						cancel() // all that are there have met
+					}
+				}})
 		})
 	}
 	wg.Wait()
@@ -202,9 +208,17 @@ func TestEpochs(t *testing.T) {
 	check(t, x.Close())
 
 	ls, addrs = listen(t, 3)
-	_, errs = connectFor(t, time.Second, 3, func(i int) tcp.Options {
-		return tcp.Options{Members: addrs, Self: i, Epoch: uint64(5 - i/2), Listener: ls[i]}
-	})
+	errs = make([]error, 3)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			_, errs[i] = tcp.Connect(ctx, tcp.Options{Members: addrs, Self: i, Epoch: uint64(5 - i/2), Listener: ls[i]})
+			if i == 2 {
+				cancel() // the others would wait for it
+			}
+		})
+	}
+	wg.Wait()
 	if !errors.Is(errs[2], tcp.ErrStale) {
 		t.Errorf("member 2, of epoch 4: %v", errs[2])
 	}

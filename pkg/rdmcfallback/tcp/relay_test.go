@@ -45,11 +45,7 @@ func connect(t testing.TB, n int) []*tcp.Transport {
 }
 
 func connectAll(t testing.TB, n int, options func(i int) tcp.Options) ([]*tcp.Transport, []error) {
-	return connectFor(t, 20*time.Second, n, options)
-}
-
-func connectFor(t testing.TB, most time.Duration, n int, options func(i int) tcp.Options) ([]*tcp.Transport, []error) {
-	ctx, cancel := context.WithTimeout(context.Background(), most)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
 	ts, errs := make([]*tcp.Transport, n), make([]error, n)
 	var wg sync.WaitGroup
