@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -50,7 +49,7 @@ func (p *peer) tellReady() error {
 func (p *peer) receive() {
 	conn, err := p.dial(greetBlocks, func(conn stream) error {
 		p.in = conn
-		if err := p.readies.open(p, conn, 64<<10); err != nil {
+		if err := p.readies.open(conn, 64<<10); err != nil {
 			return err
 		}
 		return p.tellReady()
@@ -59,35 +58,6 @@ func (p *peer) receive() {
 		err = p.readBlocks(conn)
 	}
 	p.fail(err, true)
-}
-
-// dial makes one more connection to the peer, and calls use with it, under the
-// lock, if it is still wanted.
-func (p *peer) dial(kind uint8, use func(conn stream) error) (stream, error) {
-	ctx, cancel := context.WithTimeout(p.ctx, p.t.opt.DeadAfter)
-	defer cancel()
-	conn, g, err := p.t.dial(ctx, p.id, &greeting{Kind: kind, Group: p.t.opt.Group, Epoch: p.t.opt.Epoch,
-		From: p.t.opt.Self, To: p.id, Run: p.t.run, ToRun: p.run})
-	if err != nil {
-		return nil, err
-	}
-	if g.Kind != kind || g.From != p.id || g.Run != p.run {
-		closeConns(conn)
-		return nil, fmt.Errorf("%w: another process answers at %s", ErrProtocol, p.t.opt.Members[p.id])
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	err = net.ErrClosed
-	if !p.failing {
-		err = setDeadAfter(conn, p.t.opt.DeadAfter)
-	}
-	if err == nil {
-		err = use(conn)
-	}
-	if err != nil {
-		closeConns(conn)
-	}
-	return conn, err
 }
 
 // readBlocks reads blocks into the posted buffers.
@@ -128,7 +98,7 @@ func (p *peer) readMessages(conn io.Reader, magic uint32, room func() ([]byte, e
 		p.mu.Lock()
 		e := done(imm, buf[:n])
 		p.mu.Unlock()
-		p.t.events.push(e)
+		p.self.events.push(e)
 	}
 }
 
@@ -139,7 +109,7 @@ func (p *peer) supply(conn stream) error {
 	if p.failing || p.out != nil {
 		return net.ErrClosed
 	}
-	if err := errors.Join(setUnsent(conn, maxUnsent), setDeadAfter(conn, p.t.opt.DeadAfter)); err != nil {
+	if err := errors.Join(setUnsent(conn, maxUnsent), setDeadAfter(conn, p.self.opt.DeadAfter)); err != nil {
 		return err
 	}
 	p.out = conn
@@ -157,7 +127,7 @@ func (p *peer) readReadies(conn io.Reader) error {
 		known += more
 		p.credits.Add(int32(more))
 		for range more {
-			p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.EventReady, Peer: p.id})
+			p.self.events.push(rdmcfallback.Event{Kind: rdmcfallback.EventReady, Peer: p.id})
 		}
 	})
 }
@@ -200,6 +170,6 @@ func (p *peer) writeBlocks(conn stream) {
 			return
 		}
 		array[1] = nil
-		p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.EventSent, Peer: p.id})
+		p.self.events.push(rdmcfallback.Event{Kind: rdmcfallback.EventSent, Peer: p.id})
 	}
 }

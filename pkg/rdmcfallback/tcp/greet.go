@@ -10,56 +10,6 @@ import (
 	"time"
 )
 
-// dial makes a connection to a member and exchanges greetings. A rejection comes
-// as an error.
-func (t *Transport) dial(ctx context.Context, to int, mine *greeting) (stream, *greeting, error) {
-	c, err := t.connect(ctx, t.opt.Members[to])
-	if err != nil {
-		return nil, nil, err
-	}
-	conn, ok := c.(stream)
-	if !ok {
-		_ = c.Close()
-		return nil, nil, fmt.Errorf("%w: Dial's connections cannot be closed for writing alone: %T", ErrOptions, c)
-	}
-	end := context.AfterFunc(ctx, func() { closeConns(conn) })
-	defer end()
-	g, err := t.exchange(conn, mine)
-	if err == nil && !end() {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		closeConns(conn)
-		return nil, nil, err
-	}
-	return conn, g, nil
-}
-
-// connect makes a connection.
-func (t *Transport) connect(ctx context.Context, addr string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
-	defer cancel()
-	if t.opt.Dial != nil {
-		return t.opt.Dial(ctx, "tcp", addr)
-	}
-	return new(net.Dialer).DialContext(ctx, "tcp", addr)
-}
-
-func (t *Transport) exchange(conn stream, mine *greeting) (*greeting, error) {
-	_ = conn.SetDeadline(time.Now().Add(greetingTime))
-	if _, err := conn.Write(mine.encode()); err != nil {
-		return nil, err
-	}
-	g, err := readGreeting(conn)
-	if err == nil && g.Kind == greetReject {
-		err = g.err()
-	}
-	if err != nil {
-		return nil, err
-	}
-	return g, conn.SetDeadline(time.Time{})
-}
-
 // call calls a peer until it has been met or further calls are pointless.
 func (t *Transport) call(p *peer) {
 	mine := t.greeting(p)
@@ -266,11 +216,6 @@ func (t *Transport) welcome(p *peer, conn stream, g *greeting) error {
 	}
 	return t.begin(p, conn)
 }
-
-// A failedError is why the bootstrap has failed here.
-type failedError struct{ error }
-
-func (e *failedError) Unwrap() error { return e.error }
 
 // admit decides about a caller. A caller of this very group, by its number or by its
 // members, whose greeting is wrong ends the bootstrap.

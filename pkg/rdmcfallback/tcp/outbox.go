@@ -2,14 +2,18 @@ package tcp
 
 import (
 	"fmt"
+	"sync"
 	"syscall"
 )
 
 // An outbox writes small messages to a connection: at once if the kernel takes
 // them, else by a goroutine that lives for as long as there is a backlog. What is
-// sent before there is a connection waits, too. It is guarded by its peer's lock.
+// sent before there is a connection waits, too. Its lock, which is its peer's, is held in open and send.
 type outbox struct {
-	p       *peer
+	lock sync.Locker
+	wg   *sync.WaitGroup // of its goroutine
+	lost func(error)     // called without the lock if the connection is broken
+
 	conn    stream
 	raw     syscall.RawConn // nil: all is left to the goroutine
 	limit   int             // bytes that may wait
@@ -25,13 +29,13 @@ type outbox struct {
 	attempt func(fd uintptr) bool
 }
 
-func (o *outbox) open(p *peer, conn stream, limit int) (err error) {
+func (o *outbox) open(conn stream, limit int) (err error) {
 	if c, ok := conn.(syscall.Conn); ok {
 		if o.raw, err = c.SyscallConn(); err != nil {
 			return err
 		}
 	}
-	o.p, o.conn, o.limit = p, conn, limit
+	o.conn, o.limit = conn, limit
 	o.attempt = func(fd uintptr) bool {
 		o.n, o.err = tryWrite(fd, o.msg)
 		return true
@@ -42,8 +46,7 @@ func (o *outbox) open(p *peer, conn stream, limit int) (err error) {
 	return nil
 }
 
-// send writes msg, or what the kernel doesn't take of it later. The peer's lock
-// is held.
+// send writes msg, or what the kernel doesn't take of it later. The lock is held.
 func (o *outbox) send(msg []byte) error {
 	if o.idle == nil && o.raw != nil {
 		o.msg, o.n = msg, 0
@@ -70,21 +73,21 @@ func (o *outbox) send(msg []byte) error {
 
 func (o *outbox) start() {
 	o.idle = make(chan struct{})
-	o.p.wg.Go(o.flush)
+	o.wg.Go(o.flush)
 }
 
 // flush writes the backlog until there is none.
 func (o *outbox) flush() {
-	o.p.mu.Lock()
+	o.lock.Lock()
 	for len(o.backlog) > 0 {
 		chunk := o.backlog
 		o.backlog = o.spare[:0]
-		o.p.mu.Unlock()
+		o.lock.Unlock()
 		_, err := o.conn.Write(chunk)
 		if err != nil {
-			o.p.fail(err, true)
+			o.lost(err)
 		}
-		o.p.mu.Lock()
+		o.lock.Lock()
 		o.spare = chunk
 		if err != nil {
 			o.backlog = nil
@@ -92,5 +95,5 @@ func (o *outbox) flush() {
 	}
 	close(o.idle)
 	o.idle = nil
-	o.p.mu.Unlock()
+	o.lock.Unlock()
 }

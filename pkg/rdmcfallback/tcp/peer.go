@@ -25,10 +25,26 @@ const (
 	parting    = 2 * time.Second // Close waits so long for peers to read
 )
 
+// A local is this member, as its peers use it.
+type local struct {
+	opt     Options
+	run     uint64
+	meeting meeting
+	events  *queue
+	ctx     context.Context // ends when the transport is being closed
+	wg      sync.WaitGroup
+}
+
+// A meeting is what peers tell of the bootstrap.
+type meeting interface {
+	complete()      // a peer has met all members
+	fail(err error) // a peer has given up, or has gone
+}
+
 // A peer is another member and the connections to it.
 type peer struct {
-	t  *Transport
-	id int
+	self *local
+	id   int
 
 	run   uint64 // set, with hello, before it is met
 	hello []byte
@@ -80,11 +96,36 @@ type send struct {
 	block []byte
 }
 
-func newPeer(t *Transport, id int) *peer {
-	p := &peer{t: t, id: id, cut: make(chan struct{}), ctlDone: make(chan struct{}),
+func newPeer(self *local, id int) *peer {
+	p := &peer{self: self, id: id, cut: make(chan struct{}), ctlDone: make(chan struct{}),
 		inbox: make(chan []byte, maxInbox), sends: make(chan send, MaxPosted)}
-	p.ctx, p.stop = context.WithCancel(t.ctx)
+	p.ctx, p.stop = context.WithCancel(self.ctx)
+	lost := func(err error) { p.fail(err, true) }
+	for _, o := range []*outbox{&p.tells, &p.readies, &p.ring.out} {
+		o.lock, o.wg, o.lost = &p.mu, &p.wg, lost
+	}
 	return p
+}
+
+// use calls f under the lock, unless the peer is failing. If the peer is lost, it fails.
+func (p *peer) use(f func() (lost, err error)) error {
+	p.mu.Lock()
+	if p.failing {
+		p.mu.Unlock()
+		return nil
+	}
+	lost, err := f()
+	p.mu.Unlock()
+	if lost != nil {
+		p.fail(lost, true)
+	}
+	return err
+}
+
+func (p *peer) isMet() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.met
 }
 
 // meet begins to use the control connection.
@@ -94,7 +135,7 @@ func (p *peer) meet(ctl stream) error {
 	if p.failing {
 		return ErrClosed
 	}
-	if err := p.tells.open(p, ctl, maxBacklog); err != nil {
+	if err := p.tells.open(ctl, maxBacklog); err != nil {
 		return err
 	}
 	p.ctl, p.met = ctl, true
@@ -163,7 +204,7 @@ func (p *peer) readFrames(r *bufio.Reader) error {
 		if kind == frameAlive {
 			continue
 		}
-		if p.t.ctx.Err() != nil {
+		if p.self.ctx.Err() != nil {
 			if _, err := r.Discard(n); err != nil {
 				return err
 			}
@@ -181,7 +222,7 @@ func (p *peer) readFrames(r *bufio.Reader) error {
 			return err
 		}
 		if kind == frameTold {
-			p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.EventTold, Peer: p.id, Msg: buf})
+			p.self.events.push(rdmcfallback.Event{Kind: rdmcfallback.EventTold, Peer: p.id, Msg: buf})
 			continue
 		}
 		if kind == frameMet {
@@ -189,10 +230,10 @@ func (p *peer) readFrames(r *bufio.Reader) error {
 				return fmt.Errorf("%w: it met all members twice", ErrProtocol)
 			}
 			completed = true
-			p.t.boot.complete()
+			p.self.meeting.complete()
 		} else {
 			err := parseAbort(buf)
-			p.t.boot.fail(err)
+			p.self.meeting.fail(err)
 			return err
 		}
 		p.giveBack(buf)
@@ -231,7 +272,7 @@ func (p *peer) buffer() ([]byte, error) {
 		return b, nil
 	case <-p.cut:
 		return nil, net.ErrClosed
-	case <-p.t.ctx.Done():
+	case <-p.self.ctx.Done():
 		return make([]byte, 0, rdmcfallback.MaxTell), nil
 	}
 }
@@ -253,17 +294,18 @@ func (p *peer) fail(err error, patient bool) {
 		return
 	}
 	go func() {
-		defer p.t.wg.Done()
+		defer p.self.wg.Done()
 		if patient && p.ctl != nil {
 			p.draining.Store(true)
 			_ = p.ctl.SetReadDeadline(time.Now().Add(grace))
 			select {
 			case <-p.ctlDone:
-			case <-p.t.ctx.Done():
+			case <-p.self.ctx.Done():
 			}
 		}
 		p.cutOff()
-		p.t.down(p)
+		p.self.meeting.fail(&memberError{p.id, p.self.opt.Members[p.id], p.err})
+		p.self.events.push(rdmcfallback.Event{Kind: rdmcfallback.EventDown, Peer: p.id, Err: p.err})
 	}()
 }
 
@@ -276,7 +318,7 @@ func (p *peer) end(err error) bool {
 		return false
 	}
 	p.failing, p.err = true, err
-	p.t.wg.Add(1) // under the lock, so that Close, which takes it, waits
+	p.self.wg.Add(1) // under the lock, so that Close, which takes it, waits
 	p.stop()
 	closeConns(p.in, p.out, p.ring.conn)
 	return true
@@ -296,7 +338,7 @@ func (p *peer) part() {
 	if !p.end(ErrClosed) {
 		return
 	}
-	defer p.t.wg.Done()
+	defer p.self.wg.Done()
 	if p.ctl != nil {
 		_ = p.ctl.SetDeadline(time.Now().Add(parting))
 		p.mu.Lock()

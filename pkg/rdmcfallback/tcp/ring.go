@@ -100,7 +100,7 @@ func (p *peer) putSmall(imm uint32, msg []byte) (lost, err error) {
 func (p *peer) fill() {
 	conn, err := p.dial(greetRing, func(conn stream) error {
 		p.ring.conn = conn
-		return p.ring.out.open(p, conn, p.ring.out.limit)
+		return p.ring.out.open(conn, p.ring.out.limit)
 	})
 	if err == nil {
 		err = p.readFreed(conn)
@@ -118,7 +118,7 @@ func (p *peer) readFreed(conn io.Reader) error {
 		p.mu.Lock()
 		r.nFreed += more
 		p.mu.Unlock()
-		p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.EventFreed, Peer: p.id, N: int(more)})
+		p.self.events.push(rdmcfallback.Event{Kind: rdmcfallback.EventFreed, Peer: p.id, N: int(more)})
 	})
 }
 
@@ -131,10 +131,10 @@ func (p *peer) drain(conn stream) error {
 	if p.failing || r.conn != nil {
 		return net.ErrClosed
 	}
-	if err := setDeadAfter(conn, p.t.opt.DeadAfter); err != nil {
+	if err := setDeadAfter(conn, p.self.opt.DeadAfter); err != nil {
 		return err
 	}
-	if err := r.out.open(p, conn, countBytes*r.slots); err != nil {
+	if err := r.out.open(conn, countBytes*r.slots); err != nil {
 		return err
 	}
 	r.conn, r.memory = conn, make([]byte, r.slots*r.size)

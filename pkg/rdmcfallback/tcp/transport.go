@@ -2,6 +2,8 @@ package tcp
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -13,19 +15,15 @@ import (
 
 // A Transport is an rdmcfallback.Transport over TCP. Use Connect.
 type Transport struct {
-	opt    Options
-	run    uint64
+	local
+	boot   *bootstrap
 	listen net.Listener
 	peers  []*peer // [opt.Self] is nil
-	boot   bootstrap
-	events *queue
 
 	lent []lent // messages that the last Events returned
 
-	ctx       context.Context // ends when the transport is being closed
 	cancel    context.CancelFunc
 	closing   sync.Once
-	wg        sync.WaitGroup
 	greetings chan struct{} // a token for each greeting that is being read
 	callers   callers
 }
@@ -39,16 +37,17 @@ type lent struct {
 }
 
 func newTransport(o Options) *Transport {
-	t := &Transport{opt: o, run: newRun(), listen: o.Listener, events: newQueue(), peers: make([]*peer, len(o.Members)),
+	t := &Transport{local: local{opt: o, run: newRun(), events: newQueue()}, listen: o.Listener, peers: make([]*peer, len(o.Members)),
 		greetings: make(chan struct{}, maxGreetings)}
 	t.wg.Add(1) // until Close waits
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	for i := range t.peers {
 		if i != o.Self {
-			t.peers[i] = newPeer(t, i)
+			t.peers[i] = newPeer(&t.local, i)
 		}
 	}
-	t.boot.init(t)
+	t.boot = newBootstrap(&t.opt, t.peers)
+	t.meeting = t.boot
 	return t
 }
 
@@ -82,20 +81,6 @@ func (t *Transport) use(peer int, f func(p *peer) (lost, err error)) error {
 		return err
 	}
 	return p.use(func() (error, error) { return f(p) })
-}
-
-func (p *peer) use(f func() (lost, err error)) error {
-	p.mu.Lock()
-	if p.failing {
-		p.mu.Unlock()
-		return nil
-	}
-	lost, err := f()
-	p.mu.Unlock()
-	if lost != nil {
-		p.fail(lost, true)
-	}
-	return err
 }
 
 // PostRecv implements rdmcfallback.Transport. At most MaxPosted buffers may be
@@ -167,12 +152,6 @@ func (t *Transport) beat() {
 	}
 }
 
-// down reports that a peer has gone and nothing of it is in use any more.
-func (t *Transport) down(p *peer) {
-	t.boot.fail(&memberError{p.id, t.opt.Members[p.id], p.err})
-	t.events.push(rdmcfallback.Event{Kind: rdmcfallback.EventDown, Peer: p.id, Err: p.err})
-}
-
 // Close implements rdmcfallback.Transport. It waits up to 2 s for peers that
 // don't read what they have been told.
 func (t *Transport) Close() (err error) {
@@ -191,4 +170,11 @@ func (t *Transport) Close() (err error) {
 		t.events.close()
 	})
 	return err
+}
+
+// newRun draws a number that no other process has.
+func newRun() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.BigEndian.Uint64(b[:])
 }
