@@ -48,19 +48,6 @@ func (r *run) wreck(ctx context.Context) {
 	wg.Wait()
 }
 
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
-
-func (r *run) note(format string, args ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.events = append(r.events, fmt.Sprintf(format, args...))
-}
-
 // do has a fault begin.
 func (r *run) do(f plan.Fault) {
 	switch f.What {
@@ -106,20 +93,6 @@ func (r *run) do(f plan.Fault) {
 			r.note("%v: %v", f, err)
 		}
 	}
-}
-
-// process is what a fault is about, other than an application.
-func (r *run) process(f plan.Fault) *lab.Process {
-	switch f.What {
-	case plan.KillDaemon, plan.StopDaemon, plan.WarpDaemon:
-		return r.lab.Host(f.Node).Daemon
-	case plan.KillSwitch, plan.StopSwitch:
-		return r.lab.Switch(f.Node).Switch
-	}
-	if r.hosts[f.Node] != nil {
-		return r.lab.Host(f.Node).Daemon
-	}
-	return r.lab.Switch(f.Node).Agent
 }
 
 // undo has a fault end.
@@ -212,4 +185,29 @@ func (r *run) heal(ctx context.Context) (bad []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append(bad, r.events...)
+}
+
+// killAtWrite has a process be killed before a durable write, if it comes to that before
+// the groups are closed.
+func (r *run) killAtWrite(ctx context.Context, f plan.Fault, start time.Time) {
+	sleep(ctx, time.Until(start.Add(f.At)))
+	w := r.nodes[f.Node].watcher
+	died := w.Arm(f.N, f.Hold)
+	select {
+	case <-died:
+	case <-r.closed:
+		if w.Disarm() {
+			return
+		}
+		<-died
+	}
+	r.process(f).Kill() // until it has ended
+	sleep(ctx, f.For)
+	if err := r.undo(ctx, f); err != nil {
+		r.note("%v: %v", f, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.quiet = time.Now()
+	r.struck++
 }

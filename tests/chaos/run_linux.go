@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -171,28 +170,6 @@ func (r *run) begin(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// open has a host's application dial and listen.
-func (r *run) open(ctx context.Context, h *host, m *lab.Member, life int) error {
-	err := m.Do(ctx, orders.Open, orders.OpenArgs{Device: "softroce:" + h.Addr.String(), Socket: h.Socket, Dir: r.dir, Host: h.Name, Life: life}, nil)
-	for _, g := range r.plan.Groups {
-		if err == nil && slices.Contains(g.All(), h.Name) {
-			err = m.Do(ctx, orders.Listen, orders.ListenArgs{Group: g}, nil)
-		}
-	}
-	return err
-}
-
-// app is the application of a host at present, and its life; nil: none runs.
-func (r *run) app(name string) (*lab.Member, int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	h := r.hosts[name]
-	if !h.Member.Running() {
-		return nil, h.life
-	}
-	return h.Member, h.life
 }
 
 // end ends the groups, undoes all faults, and looks for what is left.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -93,31 +92,6 @@ func (r *run) prepare(programs lab.Programs) func(*lab.Process) {
 		r.nodes[name].watcher = w
 		p.Args = append([]string{programs.Member, orders.Watched, socket}, p.Args...)
 	}
-}
-
-// killAtWrite has a process be killed before a durable write, if it comes to that before
-// the groups are closed.
-func (r *run) killAtWrite(ctx context.Context, f plan.Fault, start time.Time) {
-	sleep(ctx, time.Until(start.Add(f.At)))
-	w := r.nodes[f.Node].watcher
-	died := w.Arm(f.N, f.Hold)
-	select {
-	case <-died:
-	case <-r.closed:
-		if w.Disarm() {
-			return
-		}
-		<-died
-	}
-	r.process(f).Kill() // until it has ended
-	sleep(ctx, f.For)
-	if err := r.undo(ctx, f); err != nil {
-		r.note("%v: %v", f, err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.quiet = time.Now()
-	r.struck++
 }
 
 // setClock has a node's clock jump.

@@ -54,8 +54,6 @@ const (
 
 var outcomeNames = [...]string{"arrives", "lost", "held", "doubled", "echoed"}
 
-func (a action) outcome(i int) outcome { return outcome(a.outcomes >> (3 * i) & 7) }
-
 func (f outcome) of(i int) uint16 { return uint16(f) << (3 * i) }
 
 // String is the action as scripts write it.
@@ -205,26 +203,6 @@ func sends(w *world, to []action) []action {
 	}
 	choose(0, action{kind: send}, w.left)
 	return to
-}
-
-// spend takes an outcome out of what may go wrong, if there is enough left.
-func (f *faults) spend(x outcome) bool {
-	l, d, r := byte(0), byte(0), byte(0)
-	switch x {
-	case lost:
-		l = 1
-	case held:
-		r = 1
-	case doubled:
-		d = 1
-	case echoed:
-		d, r = 1, 1
-	}
-	if f.losses < l || f.duplicates < d || f.reorderings < r {
-		return false
-	}
-	f.losses, f.duplicates, f.reorderings = f.losses-l, f.duplicates-d, f.reorderings-r
-	return true
 }
 
 // answers appends what can happen to the answers of a member. A switch that loses

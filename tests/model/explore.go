@@ -21,17 +21,6 @@ type bound struct {
 	merger   func() (merger, error) // nil: that of pkg/ackmerge
 }
 
-func (b *bound) newMerger() merger {
-	if b.merger == nil {
-		return goMerger{}
-	}
-	m, err := b.merger()
-	if err != nil {
-		panic(err)
-	}
-	return m
-}
-
 // A result is what an exploration found.
 type result struct {
 	States, Transitions, Depth, Completed int

@@ -290,3 +290,25 @@ func (m *machine) failed() error {
 	}
 	return nil
 }
+
+func (a action) outcome(i int) outcome { return outcome(a.outcomes >> (3 * i) & 7) }
+
+// spend takes an outcome out of what may go wrong, if there is enough left.
+func (f *faults) spend(x outcome) bool {
+	l, d, r := byte(0), byte(0), byte(0)
+	switch x {
+	case lost:
+		l = 1
+	case held:
+		r = 1
+	case doubled:
+		d = 1
+	case echoed:
+		d, r = 1, 1
+	}
+	if f.losses < l || f.duplicates < d || f.reorderings < r {
+		return false
+	}
+	f.losses, f.duplicates, f.reorderings = f.losses-l, f.duplicates-d, f.reorderings-r
+	return true
+}

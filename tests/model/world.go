@@ -259,3 +259,14 @@ func (m *machine) done(w *world) bool {
 	_, posted := m.sender.Unacknowledged()
 	return posted == 0
 }
+
+func (b *bound) newMerger() merger {
+	if b.merger == nil {
+		return goMerger{}
+	}
+	m, err := b.merger()
+	if err != nil {
+		panic(err)
+	}
+	return m
+}

@@ -1,8 +1,7 @@
 // Package purity holds the tests of the repository's architecture: that the
 // pure cores are pure (pureDirs), and that no import points against the direction
 // that docs/architecture.md lays down (limits and monopolies), and that no files of a package
-// call each other but those that did (circles). These tables are the
-// only place of these rules.
+// call each other. These tables are the only place of these rules.
 //
 // It reads source with go/parser and asks go list; it imports the standard
 // library only.

@@ -5,21 +5,15 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce"
-	"github.com/mcrdma/mcrdma/tests/chaos/history"
 	"github.com/mcrdma/mcrdma/tests/chaos/orders"
 	"github.com/mcrdma/mcrdma/tests/chaos/watch"
 	e2e "github.com/mcrdma/mcrdma/tests/e2e/orders"
@@ -76,11 +70,6 @@ func (a *app) do(o *e2e.Order) (any, error) {
 	return nil, fmt.Errorf("there is no order %q", o.Do)
 }
 
-// wait returns a context that ends after some milliseconds.
-func wait(millis int) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), time.Duration(millis)*time.Millisecond)
-}
-
 func (a *app) open(args orders.OpenArgs) (any, error) {
 	dev, err := qp.Open(args.Device)
 	if err != nil {
@@ -102,32 +91,4 @@ func (a *app) left() (orders.LeftResult, error) {
 		return orders.LeftResult{}, nil
 	}
 	return orders.LeftResult{QPs: a.dev.Counters()["qps"]}, nil
-}
-
-// A journal is a file that entries are appended to.
-type journal struct {
-	log *slog.Logger
-	mu  sync.Mutex
-	f   *os.File
-}
-
-func (a *app) journal(name string) (*journal, error) {
-	f, err := os.OpenFile(filepath.Join(a.args.Dir, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	return &journal{log: a.log, f: f}, err
-}
-
-// put writes an entry; it is there when put returns, whatever becomes of the process.
-func (j *journal) put(e history.Entry) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	var now unix.Timespec // time.Now is what the fault matrix sets
-	_ = unix.ClockGettime(unix.CLOCK_REALTIME, &now)
-	e.At = now.Nano() / 1000
-	line, err := e.Line()
-	if err == nil {
-		_, err = j.f.Write(line)
-	}
-	if err != nil {
-		j.log.Error("journal", "error", err)
-	}
 }

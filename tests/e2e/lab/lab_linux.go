@@ -6,39 +6,15 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 )
-
-// Programs are where the programs are that a lab consists of.
-type Programs struct {
-	Switchctl, Daemon, Member string
-	BMv2                      string // the launcher of bmv2, from FindBMv2; only for labs with it
-}
-
-const module = "github.com/mcrdma/mcrdma/"
-
-// Build compiles the programs into dir.
-func Build(dir string) (Programs, error) { return build(context.Background(), "", dir) }
-
-// build compiles the programs of the sources in a directory.
-func build(ctx context.Context, source, dir string) (Programs, error) {
-	_, err := command(ctx, source, "go", "build", "-o", dir+"/", module+"cmd/switchctl", module+"cmd/cmd-daemon", module+"tests/e2e/member")
-	return programsIn(dir), err
-}
-
-func programsIn(dir string) Programs {
-	return Programs{Switchctl: filepath.Join(dir, "switchctl"), Daemon: filepath.Join(dir, "cmd-daemon"), Member: filepath.Join(dir, "member")}
-}
 
 // A Lab is running.
 type Lab struct {
@@ -56,30 +32,6 @@ type Lab struct {
 
 	mu        sync.Mutex
 	processes []*Process
-}
-
-// A SwitchNode is a switch with its agent.
-type SwitchNode struct {
-	Name  string
-	Space *Space
-	// Switch and Agent are its processes.
-	Switch, Agent *Process
-	Management    netip.Addr
-	lab           *Lab
-}
-
-// A HostNode is a host with its daemon and its application.
-type HostNode struct {
-	Name   string
-	Addr   netip.Addr
-	Space  *Space
-	Daemon *Process // nil: none
-	Member *Member
-	Socket string // of the daemon
-	Config string // file of the daemon's
-	Files  identity.Files
-	lab    *Lab
-	index  int
 }
 
 // Start makes a lab whose files go to dir. When it returns, every host reaches every
@@ -217,10 +169,6 @@ func (l *Lab) makeLinks() error {
 	return nil
 }
 
-func torOf(rack int) string { return []string{"", "torA", "torB"}[rack] }
-
-func swp(port int) string { return fmt.Sprint("swp", port) }
-
 // link makes a link that is up, by a wire if it is to be impaired.
 func (l *Lab) link(a *Space, aName string, b *Space, bName string, mtu int, number uint64) error {
 	if l.Spec.Links.none() && !l.Spec.Wired {
@@ -251,23 +199,6 @@ func (l *Lab) link(a *Space, aName string, b *Space, bName string, mtu int, numb
 	l.wires = append(l.wires, newWire([2]string{a.Name, b.Name}, ends, imp))
 	return nil
 }
-
-// Switch returns a switch by its name.
-func (l *Lab) Switch(name string) *SwitchNode {
-	return l.Switches[slices.IndexFunc(l.Switches, func(n *SwitchNode) bool { return n.Name == name })]
-}
-
-// Host returns a host by its name.
-func (l *Lab) Host(name string) *HostNode {
-	return l.Hosts[slices.IndexFunc(l.Hosts, func(h *HostNode) bool { return h.Name == name })]
-}
-
-// StateDir is the directory in which the daemon of a host, or the agent of a switch, of a
-// lab in dir has its state, and nothing else is.
-func StateDir(dir, name string) string { return filepath.Join(dir, name+".state") }
-
-// StateFile is the file itself.
-func (l *Lab) StateFile(name string) string { return filepath.Join(StateDir(l.Dir, name), "state.db") }
 
 // process adds a process that ends with the lab.
 func (l *Lab) process(p *Process) *Process {
@@ -441,34 +372,9 @@ func (l *Lab) PIDs() (list []int) {
 	return list
 }
 
-// Issue makes a certificate for a host, in place of the one that it has.
-func (h *HostNode) Issue() (identity.Files, error) {
-	return h.lab.CA.Issue(identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Addr}})
-}
-
-// Lab is the lab that the host is in.
-func (h *HostNode) Lab() *Lab { return h.lab }
-
-// Device is the name of the host's device, with options in the form name=value.
-func (h *HostNode) Device(options ...string) string {
-	if h.lab.Spec.BMv2 {
-		options = append(options, bmv2Window)
-	}
-	name, sep := "softroce:"+h.Addr.String(), "?"
-	for _, o := range options {
-		name, sep = name+sep+o, "&"
-	}
-	return name
-}
-
 // NewMember starts another application at the host, in place of the one before,
 // which has ended.
 func (h *HostNode) NewMember(ctx context.Context) error {
 	h.Member = newMember(h.lab.process(&Process{Name: "application of " + h.Name, Space: h.Space, Args: []string{h.lab.programs.Member}, Talks: true}))
 	return h.Member.Start(ctx)
-}
-
-func (l *Lab) write(name, text string) (string, error) {
-	path := filepath.Join(l.Dir, name)
-	return path, os.WriteFile(path, []byte(text), 0o600)
 }

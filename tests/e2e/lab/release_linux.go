@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 )
 
 // ErrNoRelease says that git does not have a commit.
@@ -36,15 +34,4 @@ func BuildRelease(ctx context.Context, commit, dir string) (Programs, error) {
 		return Programs{}, err
 	}
 	return build(ctx, source, filepath.Join(dir, "bin"))
-}
-
-// command runs a program in a directory, and returns what it says.
-func command(ctx context.Context, dir string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%s: %w\n%s", strings.Join(args[:2], " "), err, out)
-	}
-	return strings.TrimSpace(string(out)), err
 }

@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"os"
 	"sync"
-	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/qp"
@@ -107,15 +106,6 @@ func sentinels(err error) (list []string) {
 	return list
 }
 
-// within returns a context that ends after some milliseconds, or the default.
-func within(millis int, def time.Duration) (context.Context, context.CancelFunc) {
-	d := time.Duration(millis) * time.Millisecond
-	if d == 0 {
-		d = def
-	}
-	return context.WithTimeout(context.Background(), d)
-}
-
 func (a *app) openDevice(args orders.DeviceArgs) (orders.DeviceInfo, error) {
 	dev, err := qp.Open(args.Device)
 	if err != nil {
@@ -125,31 +115,6 @@ func (a *app) openDevice(args orders.DeviceArgs) (orders.DeviceInfo, error) {
 	defer a.mu.Unlock()
 	a.dev = dev
 	return orders.DeviceInfo{MTU: dev.Attr().ActiveMTU}, nil
-}
-
-func (a *app) dial(args orders.DialArgs) (orders.HostInfo, error) {
-	ctx, cancel := within(0, 10*time.Second)
-	defer cancel()
-	a.mu.Lock()
-	dev := a.dev
-	a.mu.Unlock()
-	c, err := mcrdma.Dial(ctx, mcrdma.Options{Socket: args.Socket, Program: args.Program, Device: dev, Logger: a.log})
-	if err != nil {
-		return orders.HostInfo{}, err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.client = c
-	return orders.HostInfo{Host: c.Host(), Address: c.Address()}, nil
-}
-
-func (a *app) session() (*mcrdma.Client, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.client == nil {
-		return nil, errors.New("no daemon has been dialed")
-	}
-	return a.client, nil
 }
 
 func (a *app) counters(struct{}) (map[string]uint64, error) {

@@ -131,3 +131,26 @@ func (l *Lab) close() error {
 	l.ns.close()
 	return errors.Join(errs...)
 }
+
+// StartGuest boots a guest with the given address, which must be in the
+// network of HostAddr, and returns when it takes commands.
+func (l *Lab) StartGuest(ctx context.Context, addr netip.Addr) (*Guest, error) {
+	ours, theirs, err := l.ns.framePair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	g := &Guest{addr: addr, exited: make(chan struct{})}
+	g.connect = func(ctx context.Context) (net.Conn, error) { return l.Dial(ctx, netip.AddrPortFrom(addr, guestPort)) }
+	params := fmt.Sprintf("mcrdma.addr=%v/%d mcrdma.mtu=%d", addr, HostAddr.Bits(), l.mtu)
+	nic := nic{theirs, net.HardwareAddr{0x52, 0x54, 0, 0x77, 0, addr.As4()[3]}}
+	if err := g.start(l.ns, l.img, 256, params, nic); err != nil {
+		ours.Close()
+		return nil, err
+	}
+	l.sw.attach(ours)
+	l.mu.Lock()
+	l.guests = append(l.guests, g)
+	l.mu.Unlock()
+	return g, g.waitReady(ctx)
+}

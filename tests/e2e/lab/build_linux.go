@@ -1,0 +1,41 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Programs are where the programs are that a lab consists of.
+type Programs struct {
+	Switchctl, Daemon, Member string
+	BMv2                      string // the launcher of bmv2, from FindBMv2; only for labs with it
+}
+
+const module = "github.com/mcrdma/mcrdma/"
+
+// Build compiles the programs into dir.
+func Build(dir string) (Programs, error) { return build(context.Background(), "", dir) }
+
+// build compiles the programs of the sources in a directory.
+func build(ctx context.Context, source, dir string) (Programs, error) {
+	_, err := command(ctx, source, "go", "build", "-o", dir+"/", module+"cmd/switchctl", module+"cmd/cmd-daemon", module+"tests/e2e/member")
+	return programsIn(dir), err
+}
+
+func programsIn(dir string) Programs {
+	return Programs{Switchctl: filepath.Join(dir, "switchctl"), Daemon: filepath.Join(dir, "cmd-daemon"), Member: filepath.Join(dir, "member")}
+}
+
+// command runs a program in a directory, and returns what it says.
+func command(ctx context.Context, dir string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s: %w\n%s", strings.Join(args[:2], " "), err, out)
+	}
+	return strings.TrimSpace(string(out)), err
+}

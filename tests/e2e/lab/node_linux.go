@@ -1,0 +1,81 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/mcrdma/mcrdma/internal/identity"
+)
+
+// A SwitchNode is a switch with its agent.
+type SwitchNode struct {
+	Name  string
+	Space *Space
+	// Switch and Agent are its processes.
+	Switch, Agent *Process
+	Management    netip.Addr
+	lab           *Lab
+}
+
+// A HostNode is a host with its daemon and its application.
+type HostNode struct {
+	Name   string
+	Addr   netip.Addr
+	Space  *Space
+	Daemon *Process // nil: none
+	Member *Member
+	Socket string // of the daemon
+	Config string // file of the daemon's
+	Files  identity.Files
+	lab    *Lab
+	index  int
+}
+
+func torOf(rack int) string { return []string{"", "torA", "torB"}[rack] }
+
+func swp(port int) string { return fmt.Sprint("swp", port) }
+
+// Switch returns a switch by its name.
+func (l *Lab) Switch(name string) *SwitchNode {
+	return l.Switches[slices.IndexFunc(l.Switches, func(n *SwitchNode) bool { return n.Name == name })]
+}
+
+// Host returns a host by its name.
+func (l *Lab) Host(name string) *HostNode {
+	return l.Hosts[slices.IndexFunc(l.Hosts, func(h *HostNode) bool { return h.Name == name })]
+}
+
+// StateDir is the directory in which the daemon of a host, or the agent of a switch, of a
+// lab in dir has its state, and nothing else is.
+func StateDir(dir, name string) string { return filepath.Join(dir, name+".state") }
+
+// StateFile is the file itself.
+func (l *Lab) StateFile(name string) string { return filepath.Join(StateDir(l.Dir, name), "state.db") }
+
+// Issue makes a certificate for a host, in place of the one that it has.
+func (h *HostNode) Issue() (identity.Files, error) {
+	return h.lab.CA.Issue(identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Addr}})
+}
+
+// Lab is the lab that the host is in.
+func (h *HostNode) Lab() *Lab { return h.lab }
+
+// Device is the name of the host's device, with options in the form name=value.
+func (h *HostNode) Device(options ...string) string {
+	if h.lab.Spec.BMv2 {
+		options = append(options, bmv2Window)
+	}
+	name, sep := "softroce:"+h.Addr.String(), "?"
+	for _, o := range options {
+		name, sep = name+sep+o, "&"
+	}
+	return name
+}
+
+func (l *Lab) write(name, text string) (string, error) {
+	path := filepath.Join(l.Dir, name)
+	return path, os.WriteFile(path, []byte(text), 0o600)
+}
