@@ -23,16 +23,16 @@ const maxUnsent = 64 << 10
 
 // postRecv posts a buffer. The first one makes the connection. The lock is held.
 func (p *peer) postRecv(buf []byte) (lost, err error) {
-	if p.nPosted-p.nRecv == MaxPosted {
+	if p.in.nPosted-p.in.nRecv == MaxPosted {
 		return nil, fmt.Errorf("tcp: %d buffers are posted for blocks of member %d already", MaxPosted, p.id)
 	}
-	p.posted[p.nPosted%MaxPosted] = buf
-	p.nPosted++
-	if p.in != nil {
+	p.in.posted[p.in.nPosted%MaxPosted] = buf
+	p.in.nPosted++
+	if p.in.conn != nil {
 		return p.tellReady(), nil
 	}
-	if !p.dialed {
-		p.dialed = true
+	if !p.in.dialed {
+		p.in.dialed = true
 		p.wg.Go(p.receive)
 	}
 	return nil, nil
@@ -40,16 +40,16 @@ func (p *peer) postRecv(buf []byte) (lost, err error) {
 
 // tellReady tells the peer how many buffers are posted. The lock is held.
 func (p *peer) tellReady() error {
-	binary.BigEndian.PutUint32(p.ready[:], p.nPosted)
-	return p.readies.send(p.ready[:])
+	binary.BigEndian.PutUint32(p.in.ready[:], p.in.nPosted)
+	return p.in.readies.send(p.in.ready[:])
 }
 
 // receive makes the connection for blocks from the peer, and reads it until it
 // ends.
 func (p *peer) receive() {
 	conn, err := p.dial(greetBlocks, func(conn stream) error {
-		p.in = conn
-		if err := p.readies.open(conn, 64<<10); err != nil {
+		p.in.conn = conn
+		if err := p.in.readies.open(conn, 64<<10); err != nil {
 			return err
 		}
 		return p.tellReady()
@@ -63,13 +63,13 @@ func (p *peer) receive() {
 // readBlocks reads blocks into the posted buffers.
 func (p *peer) readBlocks(conn io.Reader) error {
 	return p.readMessages(conn, blockMagic, func() ([]byte, error) {
-		if p.nPosted == p.nRecv {
+		if p.in.nPosted == p.in.nRecv {
 			return nil, fmt.Errorf("%w: a block for which no buffer was posted", ErrProtocol)
 		}
-		return p.posted[p.nRecv%MaxPosted], nil
+		return p.in.posted[p.in.nRecv%MaxPosted], nil
 	}, func(imm uint32, block []byte) rdmcfallback.Event {
-		p.posted[p.nRecv%MaxPosted] = nil
-		p.nRecv++
+		p.in.posted[p.in.nRecv%MaxPosted] = nil
+		p.in.nRecv++
 		return rdmcfallback.Event{Kind: rdmcfallback.EventReceived, Peer: p.id, Imm: imm, N: len(block)}
 	})
 }
@@ -106,13 +106,13 @@ func (p *peer) readMessages(conn io.Reader, magic uint32, room func() ([]byte, e
 func (p *peer) supply(conn stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.failing || p.out != nil {
+	if p.failing || p.out.conn != nil {
 		return net.ErrClosed
 	}
 	if err := errors.Join(setUnsent(conn, maxUnsent), setDeadAfter(conn, p.self.opt.DeadAfter)); err != nil {
 		return err
 	}
-	p.out = conn
+	p.out.conn = conn
 	p.wg.Go(func() { p.fail(p.readReadies(conn), true) })
 	p.wg.Go(func() { p.writeBlocks(conn) })
 	return nil
@@ -122,10 +122,10 @@ func (p *peer) supply(conn stream) error {
 func (p *peer) readReadies(conn io.Reader) error {
 	var known uint32
 	return readCounts(conn, "buffers posted", func() (uint32, uint32) {
-		return known, MaxPosted - (known - p.nSent.Load())
+		return known, MaxPosted - (known - p.out.nSent.Load())
 	}, func(more uint32) {
 		known += more
-		p.credits.Add(int32(more))
+		p.out.credits.Add(int32(more))
 		for range more {
 			p.self.events.push(rdmcfallback.Event{Kind: rdmcfallback.EventReady, Peer: p.id})
 		}
@@ -137,11 +137,11 @@ func (p *peer) sendBlock(imm uint32, block []byte) error {
 	if p.ctx.Err() != nil {
 		return nil
 	}
-	if p.credits.Add(-1) < 0 {
-		p.credits.Add(1)
+	if p.out.credits.Add(-1) < 0 {
+		p.out.credits.Add(1)
 		return fmt.Errorf("%w: member %d", ErrNotReady, p.id)
 	}
-	p.sends <- send{imm, block} // has room for all credits
+	p.out.sends <- send{imm, block} // has room for all credits
 	return nil
 }
 
@@ -155,7 +155,7 @@ func (p *peer) writeBlocks(conn stream) {
 	for number := uint32(0); ; number++ {
 		var s send
 		select {
-		case s = <-p.sends:
+		case s = <-p.out.sends:
 		case <-p.ctx.Done():
 			return
 		}
@@ -164,7 +164,7 @@ func (p *peer) writeBlocks(conn stream) {
 		vector = array[:]
 		// Counted before, because readiness for more may come before Write
 		// returns.
-		p.nSent.Add(1)
+		p.out.nSent.Add(1)
 		if _, err := vector.WriteTo(conn); err != nil {
 			p.fail(err, true)
 			return

@@ -239,7 +239,7 @@ func (t *Transport) admit(g *greeting) (*peer, error) {
 		defer p.mu.Unlock()
 		switch {
 		case !p.taken || p.run != g.Run || g.ToRun != t.run,
-			g.Kind == greetBlocks && p.out != nil, g.Kind == greetRing && p.ring.conn != nil:
+			g.Kind == greetBlocks && p.out.conn != nil, g.Kind == greetRing && p.ring.conn != nil:
 			return nil, fmt.Errorf("%w: not the member %d that was met", ErrDuplicate, g.From)
 		case g.Kind == greetRing && (g.From != 0 || p.ring.slots == 0):
 			return nil, fmt.Errorf("%w: member %d called member %d for a ring that isn't there", ErrMismatch, g.From, t.opt.Self)

@@ -479,7 +479,7 @@ func FuzzBlocks(f *testing.F) {
 		x := newTransport(Options{Members: []string{"a:1", "b:1"}, Self: 0, Listener: l})
 		defer x.Close()
 		p := x.peers[1]
-		p.dialed = true // by the test
+		p.in.dialed = true // by the test
 		buf := make([]byte, int(room)+1)
 		for range 3 {
 			if err := x.PostRecv(1, buf[:room]); err != nil {
@@ -495,7 +495,7 @@ func FuzzBlocks(f *testing.F) {
 		if err := p.readReadies(bytes.NewReader(b)); err == nil {
 			t.Error("it never ends")
 		}
-		if n := p.credits.Load(); n < 0 || n > MaxPosted {
+		if n := p.out.credits.Load(); n < 0 || n > MaxPosted {
 			t.Errorf("%d blocks may be sent", n)
 		}
 	})

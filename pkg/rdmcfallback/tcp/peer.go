@@ -59,10 +59,17 @@ type peer struct {
 	stop    context.CancelFunc
 	cut     chan struct{} // closed when the control connection ends
 
-	// The control connection.
+	control
+	in   blocksIn
+	out  blocksOut
+	ring ring // root: to the peer; else, of peer 0: from it
+}
+
+// A control is the control connection.
+type control struct {
 	ctl     stream
 	ctlDone chan struct{} // closed when its reader has ended
-	// draining: the peer is failing, and the control connection is read as long as each
+	// draining: the peer is failing, and the connection is read as long as each
 	// message comes within the grace, but at most maxDrain times.
 	draining atomic.Bool
 	drained  int
@@ -72,23 +79,25 @@ type peer struct {
 	buffers  int          // how many there are
 	silent   atomic.Int32 // own beats since something came
 	held     atomic.Bool  // the reader waits for Events, so silence means nothing
+}
 
-	// Blocks from the peer.
-	in      stream
+// A blocksIn is the connection for blocks from the peer.
+type blocksIn struct {
+	conn    stream
 	dialed  bool
 	readies outbox
 	posted  [MaxPosted][]byte // buffers, those at nRecv...nPosted-1
 	nPosted uint32
 	nRecv   uint32
 	ready   [countBytes]byte
+}
 
-	// Blocks to the peer.
-	out     stream
+// A blocksOut is the connection for blocks to the peer.
+type blocksOut struct {
+	conn    stream
 	credits atomic.Int32 // how many more blocks it can take
 	nSent   atomic.Uint32
 	sends   chan send
-
-	ring ring // root: to the peer; else, of peer 0: from it
 }
 
 type send struct {
@@ -97,11 +106,11 @@ type send struct {
 }
 
 func newPeer(self *local, id int) *peer {
-	p := &peer{self: self, id: id, cut: make(chan struct{}), ctlDone: make(chan struct{}),
-		inbox: make(chan []byte, maxInbox), sends: make(chan send, MaxPosted)}
+	p := &peer{self: self, id: id, cut: make(chan struct{}), control: control{ctlDone: make(chan struct{}), inbox: make(chan []byte, maxInbox)},
+		out: blocksOut{sends: make(chan send, MaxPosted)}}
 	p.ctx, p.stop = context.WithCancel(self.ctx)
 	lost := func(err error) { p.fail(err, true) }
-	for _, o := range []*outbox{&p.tells, &p.readies, &p.ring.out} {
+	for _, o := range []*outbox{&p.tells, &p.in.readies, &p.ring.out} {
 		o.lock, o.wg, o.lost = &p.mu, &p.wg, lost
 	}
 	return p
@@ -320,7 +329,7 @@ func (p *peer) end(err error) bool {
 	p.failing, p.err = true, err
 	p.self.wg.Add(1) // under the lock, so that Close, which takes it, waits
 	p.stop()
-	closeConns(p.in, p.out, p.ring.conn)
+	closeConns(p.in.conn, p.out.conn, p.ring.conn)
 	return true
 }
 
