@@ -121,12 +121,13 @@ func (r *benchResult) summarize(times []time.Duration, took time.Duration) {
 		sum += t
 	}
 	us := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+	rank := func(permille int) float64 { return us(times[(n*permille+999)/1000-1]) } // the nearest rank
 	r.Seconds = took.Seconds()
 	r.IOPS = float64(n+r.Flushes) / r.Seconds
 	r.Bandwidth = float64(n) * float64(r.Block) / r.Seconds
-	r.Min, r.Typical, r.Max = us(times[0]), us(times[n/2]), us(times[n-1])
+	r.Min, r.Typical, r.Max = us(times[0]), rank(500), us(times[n-1])
 	r.Avg = us(sum) / float64(n)
-	r.P99, r.P999 = us(times[(n-1)*99/100]), us(times[(n-1)*999/1000])
+	r.P99, r.P999 = rank(990), rank(999)
 }
 
 func writeBench(w io.Writer, out *cli.Output, list []benchResult) error {

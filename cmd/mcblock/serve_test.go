@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -247,5 +248,19 @@ func TestBench(t *testing.T) {
 	}
 	if strings.Contains(r.must("volume list"), "bench-") {
 		t.Error("a bench that was called wrongly has left a volume")
+	}
+}
+
+// TestSummary: the median of few requests is not above the higher percentiles.
+func TestSummary(t *testing.T) {
+	for n := 1; n <= 300; n++ {
+		var times []time.Duration
+		for i := range n {
+			times = append(times, time.Duration(i+1)*time.Microsecond)
+		}
+		var r benchResult
+		if r.summarize(times, time.Second); r.Min != 1 || r.Typical != float64((n+1)/2) || r.P99 < r.Typical || r.P999 < r.P99 || r.Max < r.P999 || n%100 == 0 && r.P99 != float64(n*99/100) {
+			t.Errorf("%d: %+v", n, r)
+		}
 	}
 }
