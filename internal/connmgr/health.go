@@ -109,6 +109,7 @@ func (t *peers) tick(now time.Time) []health.Change {
 func (t *peers) blame(among []netip.Addr, now time.Time, down bool) []health.Change {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.noteAcknowledged(among, now)
 	return t.health.Blame(among, now, down)
 }
 
@@ -116,7 +117,19 @@ func (t *peers) blame(among []netip.Addr, now time.Time, down bool) []health.Cha
 func (t *peers) suspected(among []netip.Addr, now time.Time) (there bool, next time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.noteAcknowledged(among, now)
 	return len(t.health.Suspects(among, now, false)) > 0, t.health.SuspectIn(among, now)
+}
+
+// noteAcknowledged asks this host's kernel what it has heard of the others. It is called with peers.mu.
+func (t *peers) noteAcknowledged(among []netip.Addr, now time.Time) {
+	for _, a := range among {
+		if p := t.at[a]; p != nil {
+			if ago, ok := p.conn.Acknowledged(); ok {
+				t.health.Acknowledged(a, now, ago)
+			}
+		}
+	}
 }
 
 // patient is how long d is for hosts that are slower than usual.

@@ -72,3 +72,41 @@ type countedConn struct {
 }
 
 func (c *countedConn) Close() error { c.open.Add(-1); return nil }
+
+// TestAcknowledged: the kernel at the other end acknowledges what its program does not read.
+func TestAcknowledged(t *testing.T) {
+	l, err := Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	begun := time.Now()
+	c, err := dialOnce(t.Context(), l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(20 * time.Millisecond) // of the kernel's time
+	sent := time.Now()
+	if _, err := c.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		ago, ok := acknowledged(c)
+		if now := time.Now(); !ok || ago > now.Sub(begun)+time.Millisecond {
+			t.Fatalf("%v ago, %v", ago, ok)
+		} else if now.Add(-ago).After(sent) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	_ = c.Close()
+	if _, ok := acknowledged(c); ok {
+		t.Error("it is closed")
+	}
+	if _, ok := acknowledged(nil); ok {
+		t.Error("there is no connection")
+	}
+	if _, ok := acknowledged(&countedConn{}); ok {
+		t.Error("it is not TCP")
+	}
+}

@@ -6,7 +6,7 @@
 //	unsent, err := c.Call(ctx, func(ctx context.Context) error { … }) // a request
 //	if err != nil { … c.Last() … }
 //
-// The package imports the standard library, grpc, and the packages failure, grpcwindow and identity.
+// The package imports the standard library, grpc, golang.org/x/sys, and the packages failure, grpcwindow and identity.
 package grpcclient
 
 import (
@@ -87,6 +87,14 @@ func (c *Conn) Ready() bool { return c.GetState() == connectivity.Ready }
 // Last is why the last try to connect failed; nil: it did not.
 func (c *Conn) Last() error { return c.watch.last() }
 
+// Acknowledged is how long ago the kernel at the other end has acknowledged something, or sent anything: it works, whatever
+// its programs do. ok is false if that is not known.
+func (c *Conn) Acknowledged() (ago time.Duration, ok bool) {
+	c.watch.mu.Lock()
+	defer c.watch.mu.Unlock()
+	return acknowledged(c.watch.raw)
+}
+
 // Explain is the error of a call in plain words: why there is no connection, or else what came back. It has the call's code.
 func (c *Conn) Explain(err error) error {
 	if last := c.Last(); err != nil && last != nil {
@@ -160,6 +168,7 @@ type watcher struct {
 	mu      sync.Mutex
 	err     error                // nil: the last connection was made
 	waiting map[*func()]struct{} // called when one could not be made, and the next is unlikely to be
+	raw     net.Conn             // the last connection that was made
 }
 
 func (d *watcher) note(err error) {
@@ -206,6 +215,9 @@ func (d *watcher) ClientHandshake(ctx context.Context, authority string, raw net
 		d.note(err)
 		return c, info, err
 	}
+	d.mu.Lock()
+	d.raw = raw
+	d.mu.Unlock()
 	return &watchedConn{Conn: c, d: d}, info, nil
 }
 

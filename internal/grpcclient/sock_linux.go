@@ -4,6 +4,9 @@ import (
 	"context"
 	"net"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // thinLinear is TCP_THIN_LINEAR_TIMEOUTS of tcp(7), which package syscall lacks.
@@ -21,4 +24,23 @@ func steady(_, _ string, raw syscall.RawConn) error {
 // Listen listens for other daemons. What is accepted is steady, too.
 func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return (&net.ListenConfig{Control: steady}).Listen(ctx, "tcp", addr)
+}
+
+// acknowledged is how long ago the kernel at the other end of a TCP connection has acknowledged something.
+func acknowledged(c net.Conn) (ago time.Duration, ok bool) {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return 0, false
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return 0, false
+	}
+	var info *unix.TCPInfo
+	if failed := raw.Control(func(fd uintptr) {
+		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) //nolint:gosec // a descriptor
+	}); failed != nil || err != nil {
+		return 0, false
+	}
+	return time.Duration(info.Last_ack_recv) * time.Millisecond, true
 }

@@ -94,7 +94,7 @@ var limits = []limit{
 	{dir: "internal/cmdline", only: []string{std, "github.com/spf13"}},
 	{dir: "internal/failure", only: []string{std, "google.golang.org", "api"}},
 	{dir: "internal/grpcwindow", only: []string{"google.golang.org/grpc"}},
-	{dir: "internal/grpcclient", only: []string{std, "google.golang.org/grpc", "internal/failure", "internal/grpcwindow", "internal/identity"}},
+	{dir: "internal/grpcclient", only: []string{std, "golang.org/x/sys/unix", "google.golang.org/grpc", "internal/failure", "internal/grpcwindow", "internal/identity"}},
 	{dir: "internal/unixsock", only: []string{std, "golang.org/x/sys/unix", "google.golang.org/grpc", "api", "internal/failure"}},
 	{dir: "internal/grpcserver", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "internal/connmgr", "pkg", "cmd"}},
 	{dir: "internal/labca", only: []string{std, "internal/identity"}},

@@ -33,7 +33,8 @@
 // When the data path reports that nothing is acknowledged, the caller need not wait so long:
 // Blame makes those peers Gone that have not answered for three Intervals, a quarter of
 // DeadAfter (of a busy peer, half of it), and twice the longest silence of late, if another one
-// answers. Suspects says what counts of those that refuse.
+// answers. Suspects says what counts of those that refuse. A peer whose kernel acknowledges what
+// it is sent (Acknowledged) is slow, and its host is there: it gets as long as without a stall.
 //
 // The package imports the standard library only.
 package health
@@ -96,6 +97,7 @@ type peer struct {
 	refused  bool          // the last thing heard was a refusal
 	slowest  time.Duration // of late: the longest silence that ended
 	busy     bool
+	acked    time.Time // its kernel acknowledged something
 }
 
 const (
@@ -172,6 +174,13 @@ func (t *Tracker) Answered(a netip.Addr, now time.Time) {
 	}
 }
 
+// Acknowledged says that a peer's kernel has acknowledged what was sent to the peer, some time ago.
+func (t *Tracker) Acknowledged(a netip.Addr, now time.Time, ago time.Duration) {
+	if p := t.peers[a]; p != nil {
+		p.acked = t.own(now).Add(-ago)
+	}
+}
+
 // Busy says whether a peer's host, or the caller's, has more work than it can do at once.
 func (t *Tracker) Busy(a netip.Addr, busy bool) {
 	if p := t.peers[a]; p != nil {
@@ -242,13 +251,18 @@ func (t *Tracker) judge(p *peer, own time.Time) State {
 // missed is how many beats in a row make a peer the suspect of a stall, if they take long enough.
 const missed = 3
 
-// suspectAfter is how long a peer may be silent while the data path stalls.
-func (t *Tracker) suspectAfter(p *peer) time.Duration {
+// suspectIn is how long a peer may still be silent while the data path stalls.
+func (t *Tracker) suspectIn(p *peer, own time.Time) time.Duration {
 	least := max(missed*t.cfg.Interval, t.cfg.DeadAfter/inStall)
 	if p.busy {
 		least = max(least, t.cfg.DeadAfter/busyInStall)
 	}
-	return min(max(least, perSilence*t.slowest(p)/inStall), t.patience(p))
+	silent := own.Sub(p.answered)
+	in := max(least, perSilence*t.slowest(p)/inStall) - silent
+	if !p.acked.IsZero() {
+		in = max(in, least-own.Sub(p.acked))
+	}
+	return min(in, t.patience(p)-silent)
 }
 
 // SuspectIn is how long it takes at least until another of these peers is one of the Suspects,
@@ -257,7 +271,7 @@ func (t *Tracker) SuspectIn(among []netip.Addr, now time.Time) time.Duration {
 	own, least := t.own(now), time.Duration(math.MaxInt64)
 	for _, a := range among {
 		if p := t.peers[a]; p != nil && p.state != Gone {
-			if in := t.suspectAfter(p) - own.Sub(p.answered); in > 0 {
+			if in := t.suspectIn(p, own); in > 0 {
 				least = min(least, in)
 			}
 		}
@@ -287,13 +301,12 @@ func (t *Tracker) Suspects(among []netip.Addr, now time.Time, down bool) []Chang
 		if p == nil || p.state == Gone {
 			continue
 		}
-		silent := own.Sub(p.answered)
 		refuses := p.refused && own.Sub(p.heard) < t.cfg.DeadAfter/4
 		switch {
 		case refuses && !down:
 			answers = true // its host answers
-		case p.refused || silent >= t.suspectAfter(p):
-			out = append(out, Change{a, Gone, silent})
+		case p.refused || t.suspectIn(p, own) <= 0:
+			out = append(out, Change{a, Gone, own.Sub(p.answered)})
 		default:
 			answers = true
 		}

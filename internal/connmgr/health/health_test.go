@@ -17,7 +17,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestScripts runs testdata. Commands are "tracker [interval=] [dead-after=]
-// [grace=]", "add", "remove", "answered", "refused", "busy [over]", "patience" of addresses, "tick at=", and
+// [grace=]", "add", "remove", "answered", "refused", "acked [ago=]", "busy [over]", "patience" of addresses, "tick at=", and
 // "blame [spare-down]". Time is in milliseconds.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -52,6 +52,10 @@ func TestScripts(t *testing.T) {
 				return each(func(a netip.Addr) { tr.Answered(a, now) })
 			case "refused":
 				return each(func(a netip.Addr) { tr.Refused(a, now) })
+			case "acked":
+				var ago int
+				d.MaybeScanArgs(t, "ago", &ago)
+				return each(func(a netip.Addr) { tr.Acknowledged(a, now, time.Duration(ago)*time.Millisecond) })
 			case "busy":
 				return each(func(a netip.Addr) { tr.Busy(a, !d.HasArg("over")) })
 			case "patience":

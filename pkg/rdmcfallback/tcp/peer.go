@@ -35,7 +35,7 @@ type local struct {
 	wg      sync.WaitGroup
 }
 
-// A meeting is what peers tell of the bootstrap.
+// A meeting is the bootstrap, as peers report to it.
 type meeting interface {
 	complete()      // a peer has met all members
 	fail(err error) // a peer has given up, or has gone

@@ -8,8 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mcrdma/mcrdma/tests/chaos/history"
 	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/tests/chaos/history"
 )
 
 // wait returns a context that ends after some milliseconds.
