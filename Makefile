@@ -39,10 +39,12 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## a file to three hosts by switches and by hosts, and one of them dies
+	@echo "compiling examples/replicate; the first time takes a minute or more" >&2
 	@$(GO) build -o bin/replicate ./examples/replicate
 	@bin/replicate $(if $(FILE),--file '$(FILE)') $(ARGS)
 
 volume: ## a replicated volume on three hosts of this machine, at nbd://127.0.0.1:10809/vol
+	@echo "compiling mcblock and examples/volume; the first time takes a minute or more" >&2
 	@$(GO) build -o bin/ ./cmd/mcblock ./examples/volume
 	@bin/volume $(ARGS)
 
