@@ -3,6 +3,7 @@ package mcrdma
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
@@ -157,6 +158,7 @@ func TestCreateErrors(t *testing.T) {
 			"negative depth":   {change(func(c *GroupConfig) { c.Depth = -1 }), ErrInvalid, "Depth"},
 			"size":             {change(func(c *GroupConfig) { c.TypicalSize = -1 }), ErrInvalid, "TypicalSize"},
 			"CNP gap":          {change(func(c *GroupConfig) { c.CNPGap = -1 }), ErrInvalid, "CNPGap"},
+			"wait":             {change(func(c *GroupConfig) { c.Wait = -1 }), ErrInvalid, "Wait -1ns"},
 			"transport":        {change(func(c *GroupConfig) { c.Transport = "carrier pigeon" }), ErrInvalid, "pigeon"},
 			"algorithm":        {change(func(c *GroupConfig) { c.Algorithm = "none" }), ErrInvalid, "none"},
 			"empty region":     {change(func(c *GroupConfig) { c.Regions = []Region{{"r", 0}} }), ErrInvalid, "empty"},
@@ -169,6 +171,15 @@ func TestCreateErrors(t *testing.T) {
 		} {
 			_, err := src.Create(t.Context(), c.cfg)
 			wants(t, name, err, c.want, c.text)
+		}
+		for _, n := range []int{-1, 0, maxAlloc + 1, math.MaxInt} {
+			_, err := src.Alloc(n)
+			wants(t, "memory", err, ErrInvalid, fmt.Sprint(n))
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := src.Create(gone, good); !errors.Is(err, context.Canceled) || errors.Is(err, ErrDaemon) {
+			t.Errorf("with a context that was canceled: %v", err)
 		}
 		refusal = errors.New("I don't like you")
 		_, err = src.Create(t.Context(), good)

@@ -3,6 +3,7 @@ package mcrdma
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -77,6 +78,9 @@ func (c *Client) ready(ctx context.Context) (*connection, error) {
 		case <-conn.up:
 			return conn, nil
 		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return nil, ctx.Err() // by the caller: it says nothing of the daemon
+			}
 			return nil, fmt.Errorf("%w is not there: %w", ErrDaemon, ctx.Err())
 		case <-conn.ctx.Done():
 			if c.ctx.Err() != nil {

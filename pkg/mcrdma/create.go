@@ -42,8 +42,12 @@ func (cfg GroupConfig) check() (GroupConfig, error) {
 		return bad("Depth %d; at most %d", cfg.Depth, MaxDepth)
 	case cfg.ViewTime < 0 || cfg.ViewTime > MaxViewTime:
 		return bad("ViewTime %v; at most %v", cfg.ViewTime, MaxViewTime)
-	case cfg.TypicalSize < 0 || cfg.CNPGap < 0 || cfg.Wait < 0:
-		return bad("TypicalSize %d, CNPGap %v, Wait %v; none may be negative", cfg.TypicalSize, cfg.CNPGap, cfg.Wait)
+	case cfg.TypicalSize < 0:
+		return bad("TypicalSize %d", cfg.TypicalSize)
+	case cfg.CNPGap < 0:
+		return bad("CNPGap %v", cfg.CNPGap)
+	case cfg.Wait < 0:
+		return bad("Wait %v", cfg.Wait)
 	case cfg.Transport != "" && cfg.Transport != transportRDMA && cfg.Transport != transportTCP:
 		return bad("Transport %q; it is %s or %s", cfg.Transport, transportRDMA, transportTCP)
 	case len(cfg.Regions) > 1<<16:
@@ -77,6 +81,9 @@ func (c *Client) Create(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	}
 	if c.dev == nil && cfg.Mode == ModeRequire {
 		return nil, fmt.Errorf("%w, mode require: this host has no device: %w", ErrNoSwitch, c.noDev)
+	}
+	if c.ctx.Err() != nil {
+		return nil, errClientClosed
 	}
 	g := newGroup(c, cfg)
 	c.mu.Lock()

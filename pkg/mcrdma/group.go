@@ -244,8 +244,8 @@ func (g *Group) Close(ctx context.Context) error {
 // without those that were not added, and the cut is that of the others. If ctx ends first, they may
 // still be added.
 func (g *Group) Add(ctx context.Context, receivers ...string) (cut uint64, err error) {
-	if len(receivers) == 0 {
-		return 0, fmt.Errorf("%w: no receiver is to be added", ErrInvalid)
+	if len(receivers) == 0 || slices.Contains(receivers, "") {
+		return 0, fmt.Errorf("%w receivers to be added: %q", ErrInvalid, receivers)
 	}
 	if err := text("receiver", receivers...); err != nil {
 		return 0, err

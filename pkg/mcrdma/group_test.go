@@ -378,7 +378,10 @@ func TestReformed(t *testing.T) {
 			if err := r.g.Submit(t.Context(), op); err != nil {
 				t.Fatal(err)
 			}
-			if rng.IntN(20) == 0 {
+			if n%100 == 99 {
+				time.Sleep(time.Second) // the group is formed again
+			}
+			if n%100 == 50 || rng.IntN(20) == 0 {
 				w := &Op{Kind: OpWrite, Pieces: []Piece{r.mem.Slice(0, 50_000)}, Done: func(*Op) {}}
 				if err := r.g.Submit(t.Context(), w); err != nil {
 					t.Fatal(err)

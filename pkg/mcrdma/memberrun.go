@@ -36,17 +36,23 @@ func (m *Member) work() {
 	}
 	m.working = true
 	m.c.wg.Go(func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		for len(m.life.out) > 0 {
-			a := m.life.out[0]
-			m.life.out = m.life.out[1:]
-			m.mu.Unlock()
+		for a := m.next(); a != nil; a = m.next() {
 			m.perform(a)
-			m.mu.Lock()
 		}
-		m.working = false
 	})
+}
+
+// next takes the next action; nil: there is none, and the goroutine ends.
+func (m *Member) next() action {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.life.out) == 0 {
+		m.working = false
+		return nil
+	}
+	a := m.life.out[0]
+	m.life.out = m.life.out[1:]
+	return a
 }
 
 // perform does an action of the member's life.

@@ -50,10 +50,14 @@ func (c *Client) Register(buf []byte) (*Memory, error) {
 	return m, nil
 }
 
-// Alloc makes n bytes of memory and registers them.
+// maxAlloc is how much Alloc takes, in bytes.
+const maxAlloc = 1 << 40
+
+// Alloc makes n bytes of memory, at most 1 TiB, and registers them. As with make, the process ends if the host has not
+// so much.
 func (c *Client) Alloc(n int) (*Memory, error) {
-	if n < 1 {
-		return nil, fmt.Errorf("%w memory of %d bytes", ErrInvalid, n)
+	if n < 1 || n > maxAlloc {
+		return nil, fmt.Errorf("%w memory of %d bytes; 1 to %d are possible", ErrInvalid, n, maxAlloc)
 	}
 	return c.Register(make([]byte, n))
 }
