@@ -13,6 +13,8 @@ import (
 	"os"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce"
@@ -123,5 +125,11 @@ func (a *app) counters(struct{}) (map[string]uint64, error) {
 	if a.dev == nil {
 		return nil, errors.New("no device has been opened")
 	}
-	return a.dev.Counters(), nil
+	n := a.dev.Counters()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return nil, err
+	}
+	n[orders.ProcessorTime] = uint64(u.Utime.Nano() + u.Stime.Nano()) //nolint:gosec // never negative
+	return n, nil
 }

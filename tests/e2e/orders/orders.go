@@ -37,12 +37,15 @@ const (
 	Close      = "close"    // Name: closes a group of its own
 	Replica    = "replica"  // ReplicaArgs, ReplicaInfo: what it has received in a group
 	Leave      = "leave"    // Name is the group's ID: leaves it
-	Counters   = "counters" // map[string]uint64: of the device
+	Counters   = "counters" // map[string]uint64: of the device, and ProcessorTime
 	FlowEnd    = "flowend"  // FlowEndArgs, FlowAddr: makes an end of a unicast connection
 	FlowJoin   = "flowjoin" // FlowJoinArgs: connects it
 	FlowRun    = "flowrun"  // FlowRunArgs, FlowResult: writes
 	FlowSum    = "flowsum"  // Name, string: SHA-256 of what the end has in memory
 )
+
+// ProcessorTime is the application's so far, in nanoseconds, beside the device's counters.
+const ProcessorTime = "processor_time"
 
 // A Name names a group, a service or a flow's end.
 type Name struct {
