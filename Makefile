@@ -90,6 +90,7 @@ bench: ## benchmarks, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 	$(GO) run ./tests/bench/softroce
 	$(GO) run ./tests/bench/softswitch
+	$(GO) run ./tests/bench/receivers
 	$(GO) run ./tests/bench/groups
 	$(GO) run ./tests/bench/rdmc
 	$(GO) run ./tests/bench/volumes

@@ -16,7 +16,7 @@ type Impairment struct {
 	Corrupt float64 // probability that one bit of it is flipped
 	Hold    bool    // requests are held back, until the next impairment
 	// Frames to an address are rewritten as a switch does in mode neutral, with their ICRC left
-	// alone.
+	// alone. Half of those that are corrupted are so before it, half behind it.
 	To      [4]byte
 	Rewrite rocev2.HeaderChange // of QPN and rkey
 	Seed    uint64
@@ -99,17 +99,30 @@ func (im *impairer) apply(frame []byte) bool {
 			im.stats.SequenceNaks++
 		}
 	}
-	if ip := frame[ethLen:]; im.imp.To != [4]byte{} && [4]byte(ip[16:]) == im.imp.To {
-		rewrite(ip, im.imp.Rewrite)
-		im.stats.Rewritten++
-	}
+	ip := frame[ethLen:]
+	turned := im.imp.To != [4]byte{} && [4]byte(ip[16:]) == im.imp.To
+	early, late := false, false
 	switch {
 	case im.imp.Loss > 0 && im.rng.Float64() < im.imp.Loss:
 		im.stats.Lost++
 		return false
 	case im.imp.Corrupt > 0 && im.rng.Float64() < im.imp.Corrupt:
 		im.stats.Corrupted++
-		flip(frame[ethLen:], im.rng)
+		early = turned && im.rng.IntN(2) == 0
+		late = !early
+	}
+	if early {
+		flip(ip, im.rng)
+		if rocev2.Checksum(ip[:ipLen]) != 0 {
+			return false // a switch checks it
+		}
+	}
+	if turned {
+		rewrite(ip, im.imp.Rewrite)
+		im.stats.Rewritten++
+	}
+	if late {
+		flip(ip, im.rng)
 	}
 	return true
 }
