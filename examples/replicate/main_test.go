@@ -168,6 +168,9 @@ func TestRun(t *testing.T) {
 			t.Errorf("the output for people lacks %q", text)
 		}
 	}
+	if strings.Contains(people.String(), "computes ICRCs anew") {
+		t.Error("copies do not keep their ICRC")
+	}
 }
 
 // equal compares replicas with what they should be.
