@@ -79,15 +79,16 @@ type rack struct {
 
 	starting sync.Mutex // of processes that faults have ended
 
-	mu    sync.Mutex
-	maps  []core.Map    // all that there were
-	told  chan struct{} // replaced with each
-	lives []volume.Life
+	mu     sync.Mutex
+	maps   []core.Map    // all that there were
+	told   chan struct{} // replaced with each
+	lives  []volume.Life
+	deaths map[*lab.Process]int // by faults
 }
 
 // newRack starts it, and waits until all copies are in the acting set.
 func newRack(ctx context.Context, programs volumePrograms, dir string, p *volume.Plan) (*rack, error) {
-	r := &rack{plan: p, programs: programs, blocks: map[string]*lab.Process{}, disks: map[string]*powerloss.Disk{}, told: make(chan struct{})}
+	r := &rack{plan: p, programs: programs, blocks: map[string]*lab.Process{}, disks: map[string]*powerloss.Disk{}, told: make(chan struct{}), deaths: map[*lab.Process]int{}}
 	spec := lab.Spec{Racks: []int{3}, Wired: true, Daemon: daemons, Switches: map[string]lab.Switch{"torA": {NotProgrammable: p.HostsRelay}}}
 	if p.SetsClocks() {
 		if err := r.makeClocks(dir); err != nil {

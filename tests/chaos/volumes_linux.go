@@ -35,6 +35,7 @@ type volumeResult struct {
 	Longest    time.Duration // that an operation took
 	Took       time.Duration
 	Logs       string
+	Kept       string // what there is to judge
 }
 
 // carryOutVolume carries a plan out and judges it. The error says that it could not be.
@@ -122,6 +123,10 @@ func (res *volumeResult) judge(r *rack, h *volume.History) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	losses, bad := volume.Losses(r.maps, r.lives)
+	res.Kept = fmt.Sprintf("maps: %+v\nlives: %+v\nlosses: %v\n", r.maps, r.lives, losses)
+	for _, o := range ops {
+		res.Kept += fmt.Sprintf("%+v\n", o)
+	}
 	res.Violations = append(append(res.Violations, bad...), volume.Check(ops, losses)...)
 	for _, o := range ops {
 		if o.Return != volume.Never {
@@ -238,23 +243,43 @@ func freeze(list ...*lab.Process) func(context.Context) error {
 
 // killed kills a process that keeps nothing of a volume.
 func (r *rack) killed(p *lab.Process) func(context.Context) error {
+	r.dies(p)
 	p.Kill()
 	return func(ctx context.Context) error { return r.again(p, func() error { return p.Start(ctx) }) }
 }
 
-// again starts a process, unless another fault's end has done so.
+// dies has a start of a process that is under way know that it is killed.
+func (r *rack) dies(p *lab.Process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deaths[p]++
+}
+
+func (r *rack) died(p *lab.Process) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.deaths[p]
+}
+
+// again starts a process, unless another fault's end has done so. If another fault kills it before it is ready, that one's end does.
 func (r *rack) again(p *lab.Process, start func() error) error {
 	r.starting.Lock()
 	defer r.starting.Unlock()
 	if p.Running() {
 		return nil
 	}
-	return start()
+	before := r.died(p)
+	err := start()
+	if r.died(p) > before {
+		return nil
+	}
+	return err
 }
 
 // kill kills mcblock on hosts at the same time; with power, what they and their daemons had not synced is gone.
 func (r *rack) kill(hosts []string, power bool) (func(context.Context) error, error) {
 	for _, h := range hosts {
+		r.dies(r.blocks[h])
 		r.blocks[h].Signal(unix.SIGKILL)
 	}
 	var errs []error
@@ -263,7 +288,7 @@ func (r *rack) kill(hosts []string, power bool) (func(context.Context) error, er
 		if !power {
 			continue
 		}
-		r.lab.Host(h).Daemon.Kill()
+		_ = r.killed(r.lab.Host(h).Daemon)
 		rng := rand.New(rand.NewPCG(r.plan.Seed, uint64(hostID(h))))
 		none := rng.IntN(2) == 0 || r.plan.Lying
 		errs = append(errs, r.disks[h].Lose(func(string) bool { return !none && rng.IntN(2) == 0 }))
@@ -288,7 +313,8 @@ func oneVolume(ctx context.Context, programs volumePrograms, base string, p *vol
 		return res, err
 	}
 	keep = filepath.Join(keep, "volume-"+strings.ReplaceAll(p.Name(), " ", "-"))
-	return res, errors.Join(os.MkdirAll(keep, 0o750), os.WriteFile(filepath.Join(keep, "logs"), []byte(res.Logs), 0o600))
+	return res, errors.Join(os.MkdirAll(keep, 0o750), os.WriteFile(filepath.Join(keep, "logs"), []byte(res.Logs), 0o600),
+		os.WriteFile(filepath.Join(keep, "history"), []byte(res.Kept), 0o600))
 }
 
 func reportVolume(p *volume.Plan, res *volumeResult) string {

@@ -83,7 +83,7 @@ func checkBlock(ops, flushes []Op, losses []int64) string {
 		part := during(ops, from, to)
 		var possible []uint64
 		for _, v := range begins {
-			switch porcupine.CheckOperationsTimeout(register(v), operations(part, from), undecided) {
+			switch porcupine.CheckOperationsTimeout(register(v, part), operations(part, from), undecided) {
 			case porcupine.Ok:
 				possible = append(possible, v)
 			case porcupine.Unknown:
@@ -142,22 +142,41 @@ func survivors(part, flushes []Op, begins []uint64, loss int64) (values []uint64
 	return values
 }
 
-// register is a block that has begun with a value.
-func register(begin uint64) porcupine.Model {
+// register is a block that has begun with a value, and the operations of a time. A value is written once, unless it had begun with it, so
+// it is not overwritten before all its reads: that makes the search for an order short.
+func register(begin uint64, part []Op) porcupine.Model {
+	type state struct {
+		value uint64
+		reads int // that are still to come
+	}
+	reads := map[uint64]int{}
+	for _, o := range part {
+		if o.Kind == Read && o.Value != begin {
+			reads[o.Value]++
+		}
+	}
 	return porcupine.Model{
-		Init: func() any { return begin },
-		Step: func(state, input, output any) (bool, any) {
-			if o := input.(Op); o.Kind == Write {
-				return true, o.Value
+		Init: func() any { return state{value: begin} },
+		Step: func(was, input, output any) (bool, any) {
+			s, o := was.(state), input.(Op)
+			if o.Kind == Write {
+				return s.reads == 0, state{o.Value, reads[o.Value]}
 			}
-			return output.(uint64) == state.(uint64), state
+			return output.(uint64) == s.value, state{s.value, max(s.reads-1, 0)}
 		},
 	}
 }
 
+// operations are those that an order has to be found for: a write that has not ended, and that nobody has read, may come last.
 func operations(ops []Op, from int64) (list []porcupine.Operation) {
+	read := map[uint64]bool{}
+	for _, o := range ops {
+		read[o.Value] = read[o.Value] || o.Kind == Read
+	}
 	for i, o := range ops {
-		list = append(list, porcupine.Operation{ClientId: i, Input: o, Call: max(o.Call, from), Output: o.Value, Return: o.Return})
+		if o.Kind == Read || o.Return != Never || read[o.Value] {
+			list = append(list, porcupine.Operation{ClientId: i, Input: o, Call: max(o.Call, from), Output: o.Value, Return: o.Return})
+		}
 	}
 	return list
 }
