@@ -47,10 +47,6 @@ func (m *Map) Holds(id ID) bool {
 	return slices.ContainsFunc(m.Acting, func(x Member) bool { return x.ID == id })
 }
 
-func (m *Map) equal(o *Map) bool {
-	return m.Epoch == o.Epoch && m.Since == o.Since && m.Primary == o.Primary && slices.Equal(m.Acting, o.Acting)
-}
-
 // An Interval is one try of a primary to lead: Round counts its groups.
 type Interval struct{ Since, Round uint64 }
 

@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -319,7 +320,7 @@ func (w *world) perform(h *host, a Action) {
 	case ReadMap:
 		w.ask(event{kind: evRead, host: n.self})
 	case Propose:
-		if w.steps && slices.ContainsFunc(w.queue, func(e *event) bool { return e.kind == evPropose && e.host == n.self && e.m.equal(&a.Map) }) {
+		if w.steps && slices.ContainsFunc(w.queue, func(e *event) bool { return e.kind == evPropose && e.host == n.self && reflect.DeepEqual(e.m, a.Map) }) {
 			break
 		}
 		w.ask(event{kind: evPropose, host: n.self, m: a.Map})

@@ -7,12 +7,13 @@
 //   - 1 MiB writes, 8 at a time: rate, bytes on the primary's link for each of payload, and
 //     the processor time of the primary's process;
 //   - 4 KiB writes, one after the other, with and without an fsync after each: latency;
-//   - what a host takes that comes back: a copy of the volume from the writes' rate, and the log of its bytes.
+//   - what a host takes that comes back: a copy of the volume from the writes' rate, and the log of its bytes;
+//   - with -ceph: 1 MiB writes, 8 at a time, to Ceph on three of the hosts, with size 3.
 //
 // It takes root, fio with its nbd engine and iproute2's kernel part (tbf), makes everything itself, and leaves nothing.
 // Run it on a machine that does nothing else:
 //
-//	go run ./tests/bench/volumes [-rates 100,200] [-rounds 5] [-time 5s] [-only large|small|catchup]
+//	go run ./tests/bench/volumes [-rates 100,200] [-rounds 5] [-time 5s] [-only large|small|catchup|ceph] [-ceph bluestore|memstore]
 package main
 
 import (
@@ -40,6 +41,7 @@ type options struct {
 	rounds int
 	span   time.Duration
 	only   string
+	ceph   string // objectstore of the OSDs
 	fio    string
 }
 
@@ -48,7 +50,8 @@ func main() {
 	flag.StringVar(&o.rates, "rates", "100,200", "of the hosts' links, Mb/s, with commas between")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each contestant runs; medians are shown")
 	flag.DurationVar(&o.span, "time", 5*time.Second, "how long each run takes")
-	flag.StringVar(&o.only, "only", "", "large, small or catchup; all if empty")
+	flag.StringVar(&o.only, "only", "", "large, small, catchup or ceph; all but the last if empty")
+	flag.StringVar(&o.ceph, "ceph", "", "measure beside Ceph, too, whose OSDs have this objectstore: bluestore or memstore")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -68,6 +71,15 @@ func run(ctx context.Context, o *options) (err error) {
 	}
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: it takes root", lab.ErrUnable)
+	}
+	if o.only == "ceph" && o.ceph == "" {
+		o.ceph = "bluestore"
+	}
+	if list := missing(o); o.ceph != "" && list != nil {
+		fmt.Println("Ceph is left out: there is no", strings.Join(list, ", no "))
+		if o.ceph = ""; o.only == "ceph" {
+			return nil
+		}
 	}
 	dir, err := os.MkdirTemp("", "mcrdma-bench-")
 	if err != nil {
@@ -94,8 +106,8 @@ func run(ctx context.Context, o *options) (err error) {
 		for _, b := range []struct {
 			name string
 			run  func(context.Context, *rack, *options) error
-		}{{"large", large}, {"small", small}, {"catchup", catchup}} {
-			if o.only == "" || o.only == b.name {
+		}{{"large", large}, {"small", small}, {"catchup", catchup}, {"ceph", besideCeph}} {
+			if o.only == b.name || o.only == "" && (b.name != "ceph" || o.ceph != "") {
 				if err := b.run(ctx, r, o); err != nil {
 					return fmt.Errorf("%w\n%s", err, r.logs())
 				}
@@ -116,6 +128,7 @@ type figure struct {
 	rate      float64 // bits of payload a second
 	bytes     float64 // of payload
 	uplink    float64 // bytes on the sender's link for each of payload
+	links     float64 // bytes on all hosts' links, both ways, for each of payload
 	processor float64 // seconds of the sender's process for each GiB of payload
 	typical   float64 // latency, µs
 	p99       float64
@@ -149,7 +162,7 @@ func contest(ctx context.Context, rounds int, all []*contestant) ([]figure, erro
 			slices.Sort(list)
 			return list[len(list)/2]
 		}
-		medians = append(medians, figure{m(func(f *figure) float64 { return f.rate }), m(func(f *figure) float64 { return f.bytes }), m(func(f *figure) float64 { return f.uplink }),
+		medians = append(medians, figure{m(func(f *figure) float64 { return f.rate }), m(func(f *figure) float64 { return f.bytes }), m(func(f *figure) float64 { return f.uplink }), m(func(f *figure) float64 { return f.links }),
 			m(func(f *figure) float64 { return f.processor }), m(func(f *figure) float64 { return f.typical }), m(func(f *figure) float64 { return f.p99 })})
 	}
 	return medians, nil

@@ -46,63 +46,92 @@ func (r *rack) mcbench(o *options, kind, way string, receivers, size, depth int)
 
 // fio has fio write to the volume at its primary.
 func (v *volume) fio(o *options, args ...string) func(context.Context) (figure, error) {
-	return func(context.Context) (f figure, err error) {
-		h, p := v.hosts[v.primary], v.blocks[v.primary]
-		link, processor, err := counts(h, p)
-		if err != nil {
-			return f, err
-		}
-		args := append([]string{"--name=x", "--ioengine=nbd", "--uri=nbd://" + nbdAt + "/" + name, fmt.Sprintf("--size=%d", size), "--time_based",
-			"--runtime=" + fmt.Sprint(o.span.Milliseconds()) + "ms", "--output-format=json"}, args...)
-		out, err := h.Space.Run(o.fio, args...)
-		if err != nil {
-			return f, fmt.Errorf("fio: %w: %s", err, out)
-		}
-		linkAfter, processorAfter, err := counts(h, p)
-		if err != nil {
-			return f, err
-		}
-		type latency struct {
-			Percentile map[string]float64 `json:"percentile"` // ns
-		}
-		var j struct {
-			Jobs []struct {
-				Write struct {
-					Bytes   float64 `json:"io_bytes"`
-					Rate    float64 `json:"bw_bytes"`
-					Latency latency `json:"clat_ns"`
-				} `json:"write"`
-				Sync struct {
-					Latency latency `json:"lat_ns"`
-				} `json:"sync"`
-			} `json:"jobs"`
-		}
-		report := out[max(0, strings.Index(out, "{")):] // it says before that it is connected
-		if err := json.Unmarshal([]byte(report), &j); err != nil || len(j.Jobs) != 1 {
-			return f, fmt.Errorf("fio has printed %q: %w", out, err)
-		}
-		x := j.Jobs[0]
-		took := func(percentile string) float64 {
-			return (x.Write.Latency.Percentile[percentile] + x.Sync.Latency.Percentile[percentile]) / 1e3
-		}
-		return figure{rate: x.Write.Rate * 8, bytes: x.Write.Bytes, uplink: (linkAfter - link) / x.Write.Bytes, processor: (processorAfter - processor) / (x.Write.Bytes / (1 << 30)),
-			typical: took("50.000000"), p99: took("99.000000")}, nil
+	args = append([]string{"--ioengine=nbd", "--uri=nbd://" + nbdAt + "/" + name}, args...)
+	return func(context.Context) (figure, error) {
+		return onLinks(v.hosts, v.primary, v.blocks[v.primary], func(h *lab.HostNode) (figure, error) { return fio(o, h, o.span, args...) })
 	}
 }
 
-// counts are the bytes that a host has sent, and the seconds that a process has used.
-func counts(h *lab.HostNode, p *lab.Process) (sent, used float64, err error) {
-	text, err := h.Space.Run("cat", "/proc/net/dev")
+// fio has fio write on a host for a while.
+func fio(o *options, h *lab.HostNode, span time.Duration, args ...string) (f figure, err error) {
+	args = append([]string{"--name=x", fmt.Sprintf("--size=%d", size), "--time_based", "--runtime=" + fmt.Sprint(span.Milliseconds()) + "ms", "--output-format=json"}, args...)
+	out, err := h.Space.Run(o.fio, args...)
 	if err != nil {
-		return 0, 0, err
+		return f, fmt.Errorf("fio: %w: %s", err, out)
 	}
-	_, line, _ := strings.Cut(text, "eth0:")
-	if fields := strings.Fields(line); len(fields) > 8 {
-		sent, err = strconv.ParseFloat(fields[8], 64)
+	type latency struct {
+		Percentile map[string]float64 `json:"percentile"` // ns
 	}
-	b, statErr := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
-	if err != nil || statErr != nil || sent == 0 {
-		return 0, 0, fmt.Errorf("%s: what it has sent and used: %w, %w", h.Name, err, statErr)
+	var j struct {
+		Jobs []struct {
+			Write struct {
+				Bytes   float64 `json:"io_bytes"`
+				Rate    float64 `json:"bw_bytes"`
+				Latency latency `json:"clat_ns"`
+			} `json:"write"`
+			Sync struct {
+				Latency latency `json:"lat_ns"`
+			} `json:"sync"`
+		} `json:"jobs"`
+	}
+	report := out[max(0, strings.Index(out, "{")):] // it says before that it is connected
+	if err := json.Unmarshal([]byte(report), &j); err != nil || len(j.Jobs) != 1 {
+		return f, fmt.Errorf("fio has printed %q: %w", out, err)
+	}
+	x := j.Jobs[0]
+	took := func(percentile string) float64 {
+		return (x.Write.Latency.Percentile[percentile] + x.Sync.Latency.Percentile[percentile]) / 1e3
+	}
+	return figure{rate: x.Write.Rate * 8, bytes: x.Write.Bytes, typical: took("50.000000"), p99: took("99.000000")}, nil
+}
+
+// onLinks has one of the hosts write, and adds to the figure what that cost: the hosts' links, and the process.
+func onLinks(hosts []*lab.HostNode, writer int, p *lab.Process, write func(*lab.HostNode) (figure, error)) (f figure, err error) {
+	before, err := counts(hosts, writer, p)
+	if err != nil {
+		return f, err
+	}
+	if f, err = write(hosts[writer]); err != nil {
+		return f, err
+	}
+	after, err := counts(hosts, writer, p)
+	f.uplink, f.links, f.processor = (after.sent-before.sent)/f.bytes, (after.all-before.all)/f.bytes, (after.used-before.used)/(f.bytes/(1<<30))
+	return f, err
+}
+
+// A count is what has been sent and used.
+type count struct {
+	sent float64 // bytes by the writer
+	all  float64 // bytes by all hosts, and to them
+	used float64 // seconds of a process
+}
+
+func counts(hosts []*lab.HostNode, writer int, p *lab.Process) (c count, err error) {
+	for i, h := range hosts {
+		text, err := h.Space.Run("cat", "/proc/net/dev")
+		if err != nil {
+			return c, err
+		}
+		_, line, _ := strings.Cut(text, "eth0:")
+		const received, sent = 0, 8 // of the fields
+		fields := strings.Fields(line)
+		if len(fields) <= sent {
+			return c, fmt.Errorf("%s has no eth0: %q", h.Name, text)
+		}
+		for _, f := range []int{received, sent} {
+			n, err := strconv.ParseFloat(fields[f], 64)
+			if err != nil {
+				return c, err
+			}
+			c.all += n
+			if i == writer && f == sent {
+				c.sent = n
+			}
+		}
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+	if err != nil {
+		return c, err
 	}
 	_, after, _ := strings.Cut(string(b), ") ")
 	fields := strings.Fields(after) // from the state on, proc_pid_stat(5)
@@ -110,11 +139,11 @@ func counts(h *lab.HostNode, p *lab.Process) (sent, used float64, err error) {
 	for _, f := range fields[utime : utime+2] {
 		ticks, err := strconv.ParseFloat(f, 64)
 		if err != nil {
-			return 0, 0, err
+			return c, err
 		}
-		used += ticks / hertz
+		c.used += ticks / hertz
 	}
-	return sent, used, nil
+	return c, nil
 }
 
 // fdatasync measures 4 KiB written to a file and made durable.
