@@ -76,19 +76,17 @@ type rack struct {
 	follower *lab.Process
 	clocks   map[string]*skew.Clock // by host, if the plan sets them
 	begun    uint64                 // the epoch with which all were there
+	kills    kills
 
-	starting sync.Mutex // of processes that faults have ended
-
-	mu     sync.Mutex
-	maps   []core.Map    // all that there were
-	told   chan struct{} // replaced with each
-	lives  []volume.Life
-	deaths map[*lab.Process]int // by faults
+	mu    sync.Mutex
+	maps  []core.Map    // all that there were
+	told  chan struct{} // replaced with each
+	lives []volume.Life
 }
 
 // newRack starts it, and waits until all copies are in the acting set.
 func newRack(ctx context.Context, programs volumePrograms, dir string, p *volume.Plan) (*rack, error) {
-	r := &rack{plan: p, programs: programs, blocks: map[string]*lab.Process{}, disks: map[string]*powerloss.Disk{}, told: make(chan struct{}), deaths: map[*lab.Process]int{}}
+	r := &rack{plan: p, programs: programs, blocks: map[string]*lab.Process{}, disks: map[string]*powerloss.Disk{}, told: make(chan struct{})}
 	spec := lab.Spec{Racks: []int{3}, Wired: true, Daemon: daemons, Switches: map[string]lab.Switch{"torA": {NotProgrammable: p.HostsRelay}}}
 	if p.SetsClocks() {
 		if err := r.makeClocks(dir); err != nil {
@@ -248,6 +246,11 @@ func (r *rack) startBlock(ctx context.Context, host string) error {
 // killBlock kills it, if it runs.
 func (r *rack) killBlock(host string) {
 	r.blocks[host].Kill()
+	r.ended(host)
+}
+
+// ended marks the end of its mcblock.
+func (r *rack) ended(host string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.lives {

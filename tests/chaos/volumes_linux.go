@@ -243,61 +243,33 @@ func freeze(list ...*lab.Process) func(context.Context) error {
 
 // killed kills a process that keeps nothing of a volume.
 func (r *rack) killed(p *lab.Process) func(context.Context) error {
-	r.dies(p)
-	p.Kill()
-	return func(ctx context.Context) error { return r.again(p, func() error { return p.Start(ctx) }) }
-}
-
-// dies has a start of a process that is under way know that it is killed.
-func (r *rack) dies(p *lab.Process) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.deaths[p]++
-}
-
-func (r *rack) died(p *lab.Process) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.deaths[p]
-}
-
-// again starts a process, unless another fault's end has done so. If another fault kills it before it is ready, that one's end does.
-func (r *rack) again(p *lab.Process, start func() error) error {
-	r.starting.Lock()
-	defer r.starting.Unlock()
-	if p.Running() {
-		return nil
-	}
-	before := r.died(p)
-	err := start()
-	if r.died(p) > before {
-		return nil
-	}
-	return err
+	r.kills.down(p)
+	return func(ctx context.Context) error { return r.kills.up(p, func() error { return p.Start(ctx) }) }
 }
 
 // kill kills mcblock on hosts at the same time; with power, what they and their daemons had not synced is gone.
 func (r *rack) kill(hosts []string, power bool) (func(context.Context) error, error) {
+	var list, without []*lab.Process // power
 	for _, h := range hosts {
-		r.dies(r.blocks[h])
-		r.blocks[h].Signal(unix.SIGKILL)
+		list = append(list, r.blocks[h])
+		if power {
+			without = append(without, r.lab.Host(h).Daemon)
+		}
 	}
+	r.kills.down(append(list, without...)...)
 	var errs []error
 	for _, h := range hosts {
-		r.killBlock(h)
+		r.ended(h)
 		if !power {
 			continue
 		}
-		_ = r.killed(r.lab.Host(h).Daemon)
 		rng := rand.New(rand.NewPCG(r.plan.Seed, uint64(hostID(h))))
 		none := rng.IntN(2) == 0 || r.plan.Lying
 		errs = append(errs, r.disks[h].Lose(func(string) bool { return !none && rng.IntN(2) == 0 }))
 	}
 	return func(ctx context.Context) error {
-		return lab.Each(hosts, func(h string) error {
-			d := r.lab.Host(h).Daemon
-			return errors.Join(r.again(d, func() error { return d.Start(ctx) }), r.again(r.blocks[h], func() error { return r.startBlock(ctx, h) }))
-		})
+		return errors.Join(lab.Each(without, func(d *lab.Process) error { return r.kills.up(d, func() error { return d.Start(ctx) }) }),
+			lab.Each(hosts, func(h string) error { return r.kills.up(r.blocks[h], func() error { return r.startBlock(ctx, h) }) }))
 	}, errors.Join(errs...)
 }
 
