@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
 const allowHelp = `Says which clients may open a volume by NBD: those that are named here, and no others.
@@ -38,15 +39,7 @@ func allowCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&everyone, "everyone", false, "remove the list: all that may connect")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		clients := clientNames(args[1:])
-		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
-			s, err := c.Read(ctx)
-			if err != nil {
-				return err
-			}
-			v, err := named(&s, args[0])
-			if err != nil {
-				return err
-			}
+		return flags.onVolume(cmd.Context(), args[0], func(ctx context.Context, c *cluster, _ *osdmap.State, v osdmap.VolumeState) error {
 			try := v.Volume
 			try.Allow = clients
 			if err := try.Check(); err != nil {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,4 +78,32 @@ func (f *clusterFlags) with(ctx context.Context, do func(context.Context, *clust
 		err = fmt.Errorf("etcd: %w", closing)
 	}
 	return err
+}
+
+// onVolume connects to the store for something with a volume.
+func (f *clusterFlags) onVolume(ctx context.Context, name string, do func(context.Context, *cluster, *osdmap.State, osdmap.VolumeState) error) error {
+	return f.with(ctx, func(ctx context.Context, c *cluster) error {
+		s, err := c.Read(ctx)
+		if err != nil {
+			return err
+		}
+		v, err := named(&s, name)
+		if err != nil {
+			return err
+		}
+		return do(ctx, c, &s, v)
+	})
+}
+
+// named finds a volume by its name.
+func named(s *osdmap.State, name string) (osdmap.VolumeState, error) {
+	i := slices.IndexFunc(s.Volumes, func(v osdmap.VolumeState) bool { return v.Volume.Name == name })
+	if i >= 0 {
+		return s.Volumes[i], nil
+	}
+	var all []string
+	for _, v := range s.Volumes {
+		all = append(all, v.Volume.Name)
+	}
+	return osdmap.VolumeState{}, fmt.Errorf("there is no volume %q; there are %s", name, strings.Join(append(all, "no others"), ", "))
 }

@@ -16,18 +16,10 @@ import (
 
 // operate has an operator do something to a volume, whose name is the first argument.
 func operate(cmd *cobra.Command, flags *clusterFlags, name string, do func(ctx context.Context, o *replica.Operator, s *osdmap.State, v osdmap.VolumeState) error) error {
-	return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
-		s, err := c.Read(ctx)
-		if err != nil {
-			return err
-		}
-		v, err := named(&s, name)
-		if err != nil {
-			return err
-		}
+	return flags.onVolume(cmd.Context(), name, func(ctx context.Context, c *cluster, s *osdmap.State, v osdmap.VolumeState) error {
 		o := replica.NewOperator(replica.OperatorConfig{Manager: c.Manager, Files: files(c.cfg), Name: c.cfg.Name, Timeout: flags.timeout})
 		defer o.Close()
-		return do(ctx, o, &s, v)
+		return do(ctx, o, s, v)
 	})
 }
 

@@ -197,19 +197,6 @@ func writeVolumes(w io.Writer, out *cli.Output, s *osdmap.State) error {
 	return out.Table(w, []string{"volume", "bytes", "epoch", "primary", "acting", "hosts", "min_size"}, rows)
 }
 
-// named finds a volume by its name.
-func named(s *osdmap.State, name string) (osdmap.VolumeState, error) {
-	i := slices.IndexFunc(s.Volumes, func(v osdmap.VolumeState) bool { return v.Volume.Name == name })
-	if i >= 0 {
-		return s.Volumes[i], nil
-	}
-	var all []string
-	for _, v := range s.Volumes {
-		all = append(all, v.Volume.Name)
-	}
-	return osdmap.VolumeState{}, fmt.Errorf("there is no volume %q; there are %s", name, strings.Join(append(all, "no others"), ", "))
-}
-
 func showCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show NAME [flags]",
@@ -220,16 +207,8 @@ func showCommand() *cobra.Command {
 	}
 	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
-			s, err := c.Read(ctx)
-			if err != nil {
-				return err
-			}
-			v, err := named(&s, args[0])
-			if err != nil {
-				return err
-			}
-			return showVolume(cmd.OutOrStdout(), out, &s, v)
+		return flags.onVolume(cmd.Context(), args[0], func(_ context.Context, _ *cluster, s *osdmap.State, v osdmap.VolumeState) error {
+			return showVolume(cmd.OutOrStdout(), out, s, v)
 		})
 	}
 	return cmd
@@ -275,19 +254,11 @@ func deleteCommand() *cobra.Command {
 		if !sure {
 			return cli.Usagef("what is on volume %s would be lost: --yes says that it may be", args[0])
 		}
-		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
-			s, err := c.Read(ctx)
-			if err != nil {
-				return err
-			}
-			v, err := named(&s, args[0])
-			if err != nil {
-				return err
-			}
+		return flags.onVolume(cmd.Context(), args[0], func(ctx context.Context, c *cluster, _ *osdmap.State, v osdmap.VolumeState) error {
 			if err := c.Delete(ctx, v.Volume.ID); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", args[0])
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", args[0])
 			return err
 		})
 	}

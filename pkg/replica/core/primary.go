@@ -174,13 +174,17 @@ func (n *Node) tickPrimary(now time.Duration) {
 	n.advance(now)
 }
 
+// member is who a message of the present interval is from; nil: it is of none, or of another one.
+func (n *Node) member(m Message) *peer {
+	if n.lead == nil || m.Interval != n.lead.interval || n.lead.state == Fencing {
+		return nil
+	}
+	return n.peer(m.From)
+}
+
 // reported takes a member's report.
 func (n *Node) reported(m Message, r Report, now time.Duration) {
-	if n.lead == nil || m.Interval != n.lead.interval || n.lead.state == Fencing {
-		n.refuse()
-		return
-	}
-	p := n.peer(m.From)
+	p := n.member(m)
 	if p == nil || r.Received > n.log.head().Index || r.Durable > r.Received || r.Sent > now || r.Backfill > Filled {
 		n.refuse() // it claims what it cannot have
 		return
@@ -214,11 +218,7 @@ func (n *Node) reported(m Message, r Report, now time.Duration) {
 
 // durable takes what a member says of its disk. It is in its memory, too.
 func (n *Node) durable(m Message, b Durable, now time.Duration) {
-	if n.lead == nil || m.Interval != n.lead.interval || n.lead.state == Fencing {
-		n.refuse()
-		return
-	}
-	p := n.peer(m.From)
+	p := n.member(m)
 	if p == nil || b.Index > n.log.head().Index {
 		n.refuse() // it claims what it cannot have
 		return

@@ -92,10 +92,17 @@ bluestore block size = 4G
 	})
 }
 
-// steps runs programs, one after the other.
+// steps runs programs, one after the other. A busy monitor may not answer the first time.
 func (c *cluster) steps(list [][]string) error {
 	for _, s := range list {
-		if out, err := c.hosts[0].Space.Run("timeout", append([]string{"60"}, s...)...); err != nil {
+		var out string
+		var err error
+		for range 3 {
+			if out, err = c.hosts[0].Space.Run("timeout", append([]string{"60"}, s...)...); err == nil {
+				break
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w: %s", strings.Join(s, " "), err, out)
 		}
 	}
