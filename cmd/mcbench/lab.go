@@ -20,6 +20,7 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/lab"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
+	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
 // A lab runs in the first process. Receivers and the sender are processes of their own,
@@ -34,6 +35,31 @@ const (
 )
 
 var labReceivers = []string{"h2", "h3", "h4"}
+
+func labHost(i int) string { return fmt.Sprint("h", i+1) }
+
+// labTopology is a lab of so many hosts, in two racks, with a spine.
+func labTopology(hosts int) (*topology.Topology, error) {
+	var nodes, links []string
+	for i := range hosts {
+		rack, seat := 1, i
+		if i >= (hosts+1)/2 {
+			rack, seat = 2, i-(hosts+1)/2
+		}
+		nodes = append(nodes, fmt.Sprintf("{name: %s, address: 10.%d.0.%d}", labHost(i), rack, 11+seat))
+		links = append(links, fmt.Sprintf("{a: {node: %s}, b: {node: %s, port: %d}}", labHost(i), []string{"torA", "torB"}[rack-1], 1+seat))
+	}
+	return topology.Parse(fmt.Appendf(nil, `switches:
+  - {name: torA, address: 10.255.0.1, prefixes: [10.1.0.0/24]}
+  - {name: torB, address: 10.255.0.2, prefixes: [10.2.0.0/24]}
+  - {name: spine, address: 10.255.0.3}
+hosts: [%s]
+links:
+  - {a: {node: torA, port: 100}, b: {node: spine, port: 1}}
+  - {a: {node: torB, port: 100}, b: {node: spine, port: 2}}
+  - %s
+`, strings.Join(nodes, ", "), strings.Join(links, "\n  - ")), "lab")
+}
 
 // longPath is the cable between the racks that loses packets, in this direction.
 var longPath = [2]string{"spine", "torB"}
@@ -125,6 +151,7 @@ func (p *paced) Recv(bufs [][]byte) (int, error) {
 type labPlan struct {
 	rate      uint64
 	deadAfter time.Duration
+	topology  *topology.Topology // nil: two hosts in each of two racks
 	hosts     []string
 	begin     func(ctx context.Context, socket string) (*lab.Child, error)
 }
@@ -140,7 +167,7 @@ func inLab(ctx context.Context, p labPlan, args []string, stdout, stderr io.Writ
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := &wires{rate: p.rate}
-	l, err := lab.Start(ctx, lab.Options{Dir: dir, Port: w.port, DeadAfter: p.deadAfter, Failed: func(err error) { cancel(err) },
+	l, err := lab.Start(ctx, lab.Options{Dir: dir, Topology: p.topology, Port: w.port, DeadAfter: p.deadAfter, Failed: func(err error) { cancel(err) },
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		return 0, err

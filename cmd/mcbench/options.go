@@ -175,12 +175,17 @@ func (o *options) exist() error {
 			return cli.Usagef("--receivers: the lab's receivers are %s, and not %q", strings.Join(labReceivers, ", "), r)
 		}
 	}
-	if o.plot == "" {
+	return checkPlot(o.plot)
+}
+
+// checkPlot says now, and not when all is measured, that a plot cannot be written. Errors are usage errors.
+func checkPlot(file string) error {
+	if file == "" {
 		return nil
 	}
-	dir := filepath.Dir(o.plot) // now, and not when all is measured
+	dir := filepath.Dir(file)
 	if i, err := os.Stat(dir); err != nil || !i.IsDir() {
-		return cli.Usagef("--plot %s: there is no directory %s", o.plot, dir)
+		return cli.Usagef("--plot %s: there is no directory %s", file, dir)
 	}
 	return nil
 }

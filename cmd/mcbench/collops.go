@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/collective"
+)
+
+// A collOperation is one that can be measured. Its work has x for n elements at each rank, and is checked by wrong.
+type collOperation struct {
+	name  string
+	redop string
+	root  int
+	share func(n float64) float64 // busbw by algbw
+	parts bool                    // x is split into a part for each rank
+	once  func(ctx context.Context, c *collective.Comm, x, part []float32) error
+	wants func(c *collective.Comm, i int) float32 // of x, or of part if it is split and reduced
+}
+
+// before is what element i of a rank's buffer is at first: whole numbers, of which sums are exact.
+func before(rank, i int) float32 { return float32(rank + i%1000) }
+
+func sumOf(c *collective.Comm, i int) float32 {
+	n := c.Size()
+	return float32(n*(n-1)/2 + n*(i%1000))
+}
+
+var collOperations = []collOperation{
+	{"allreduce", "sum", -1, func(n float64) float64 { return 2 * (n - 1) / n }, false,
+		func(ctx context.Context, c *collective.Comm, x, _ []float32) error {
+			return collective.Allreduce(ctx, c, x, collective.Sum)
+		}, sumOf},
+	{"broadcast", "none", 0, func(float64) float64 { return 1 }, false,
+		func(ctx context.Context, c *collective.Comm, x, _ []float32) error {
+			return collective.Broadcast(ctx, c, 0, x)
+		}, func(_ *collective.Comm, i int) float32 { return before(0, i) }},
+	{"reduce", "sum", 0, func(float64) float64 { return 1 }, false,
+		func(ctx context.Context, c *collective.Comm, x, _ []float32) error {
+			return collective.Reduce(ctx, c, 0, x, collective.Sum)
+		}, func(c *collective.Comm, i int) float32 {
+			if c.Rank() == 0 {
+				return sumOf(c, i)
+			}
+			return before(c.Rank(), i)
+		}},
+	{"allgather", "none", -1, func(n float64) float64 { return (n - 1) / n }, true,
+		func(ctx context.Context, c *collective.Comm, x, part []float32) error {
+			return collective.Allgather(ctx, c, x, part)
+		}, nil},
+	{"reducescatter", "sum", -1, func(n float64) float64 { return (n - 1) / n }, true,
+		func(ctx context.Context, c *collective.Comm, x, part []float32) error {
+			return collective.ReduceScatter(ctx, c, part, x, collective.Sum)
+		}, nil},
+	{"barrier", "none", -1, func(float64) float64 { return 0 }, false,
+		func(ctx context.Context, c *collective.Comm, _, _ []float32) error { return c.Barrier(ctx) }, func(c *collective.Comm, i int) float32 { return before(c.Rank(), i) }},
+}
+
+func collNames() (names []string) {
+	for _, o := range collOperations {
+		names = append(names, o.name)
+	}
+	return names
+}
+
+// wrong counts the elements that are not what they have to be.
+func (op *collOperation) wrong(c *collective.Comm, x, part []float32) (n int) {
+	got, want := x, op.wants
+	switch op.name {
+	case "allgather":
+		want = func(_ *collective.Comm, i int) float32 { return before(i/len(part), i) }
+	case "reducescatter":
+		got, want = part, func(c *collective.Comm, i int) float32 { return sumOf(c, c.Rank()*len(part)+i) }
+	}
+	for i, v := range got {
+		if v != want(c, i) {
+			n++
+		}
+	}
+	return n
+}
+
+// A collTrial is an operation with a size, at one rank.
+type collTrial struct {
+	op      *collOperation
+	c       *collective.Comm
+	x, part []float32
+	count   int
+	timeout time.Duration
+	sent    func() (uint64, error)
+}
+
+func (t *collTrial) fill(size int) {
+	n := max(1, size/4)
+	t.part = make([]float32, max(1, n/t.c.Size()))
+	if t.op.parts {
+		n = len(t.part) * t.c.Size()
+	}
+	t.x = make([]float32, n)
+	for i := range t.x {
+		t.x[i] = before(t.c.Rank(), i)
+	}
+	for i := range t.part {
+		t.part[i] = before(t.c.Rank(), t.c.Rank()*len(t.part)+i)
+	}
+}
+
+func (t *collTrial) once(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	return t.op.once(ctx, t.c, t.x, t.part)
+}
+
+// begin does it once, and so many times more. It returns how many elements are wrong, at all ranks.
+func (t *collTrial) begin(ctx context.Context, warmUp int) (wrong int, err error) {
+	if err := t.once(ctx); err != nil {
+		return 0, err
+	}
+	all := []int{t.op.wrong(t.c, t.x, t.part)}
+	if err := collective.Allreduce(ctx, t.c, all, collective.Sum); err != nil {
+		return 0, err
+	}
+	for range warmUp {
+		if err := t.once(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return all[0], nil
+}
+
+// measure does it count times. It returns how many microseconds one takes at the slowest rank, and how many bytes the host that sends most sends for it.
+func (t *collTrial) measure(ctx context.Context) (us, sent float64, err error) {
+	before, err := t.sent()
+	if err = errors.Join(err, t.c.Barrier(ctx)); err != nil {
+		return 0, 0, err
+	}
+	begun := time.Now()
+	for range t.count {
+		if err := t.once(ctx); err != nil {
+			return 0, 0, err
+		}
+	}
+	most := []float64{time.Since(begun).Seconds() * 1e6, 0}
+	if err := t.c.Barrier(ctx); err != nil {
+		return 0, 0, err
+	}
+	after, err := t.sent()
+	most[1] = float64(after - before)
+	err = errors.Join(err, collective.Allreduce(ctx, t.c, most, collective.Max))
+	return most[0] / float64(t.count), most[1] / float64(t.count), err
+}
+
+// sentBy is how many bytes an interface has sent.
+func sentBy(nic string) (uint64, error) {
+	b, err := os.ReadFile("/proc/net/dev") // of the network namespace, unlike /sys
+	for line := range bytes.Lines(b) {
+		name, rest, _ := strings.Cut(string(line), ":")
+		if fields := strings.Fields(rest); strings.TrimSpace(name) == nic && len(fields) > 8 {
+			return strconv.ParseUint(fields[8], 10, 64)
+		}
+	}
+	return 0, errors.Join(err, fmt.Errorf("there is no interface %q here", nic))
+}
+
+// result is what a time in microseconds makes, with so many ranks and bytes.
+func (op *collOperation) result(ranks, size int, us float64) collResult {
+	r := collResult{Operation: op.name, By: ours, Size: size, Count: size / 4, Type: "float", RedOp: op.redop, Root: op.root, Time: us, AlgBW: float64(size) / us / 1e3}
+	if op.name == "barrier" {
+		r.Size, r.Count, r.AlgBW = 0, 0, 0
+	}
+	r.BusBW = r.AlgBW * op.share(float64(ranks))
+	return r
+}

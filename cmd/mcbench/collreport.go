@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/internal/plot"
+)
+
+// A collResult is what was measured of an operation with a size.
+type collResult struct {
+	Operation string   `json:"operation"`
+	By        string   `json:"by"`    // ours, or an MPI implementation with its algorithm
+	Size      int      `json:"size"`  // 0: barrier
+	Count     int      `json:"count"` // elements
+	Type      string   `json:"type"`
+	RedOp     string   `json:"redop"`
+	Root      int      `json:"root"`
+	Time      float64  `json:"time_usec"`
+	AlgBW     float64  `json:"algbw_GBps"`
+	BusBW     float64  `json:"busbw_GBps"`
+	Wrong     int      `json:"wrong"`
+	Uplink    *float64 `json:"uplink,omitempty"` // bytes that a host has sent for each of the size
+	ByMPI     float64  `json:"by_mpi,omitempty"` // time of the fastest rival by ours; 0: there is none
+}
+
+func (b *collBench) text(w io.Writer, out *cli.Output) error {
+	header := []string{"operation", "by", "size(B)", "count", "type", "redop", "root", "time(us)", "algbw(GB/s)", "busbw(GB/s)", "#wrong"}
+	uplink := slices.ContainsFunc(b.results, func(r collResult) bool { return r.Uplink != nil })
+	if uplink {
+		header = append(header, "uplink")
+	}
+	if len(b.rivals) > 0 {
+		header = append(header, "x mpi")
+	}
+	var rows [][]any
+	for _, r := range b.results {
+		row := []any{r.Operation, r.By, r.Size, r.Count, r.Type, r.RedOp, r.Root, number(r.Time), fmt.Sprintf("%.4f", r.AlgBW), fmt.Sprintf("%.4f", r.BusBW), r.Wrong}
+		if uplink {
+			text := ""
+			if r.Uplink != nil {
+				text = fmt.Sprintf("%.3f", *r.Uplink)
+			}
+			row = append(row, text)
+		}
+		if len(b.rivals) > 0 {
+			text := ""
+			if r.ByMPI > 0 {
+				text = fmt.Sprintf("%.2f", r.ByMPI)
+			}
+			row = append(row, text)
+		}
+		rows = append(rows, row)
+	}
+	return out.Table(w, header, rows)
+}
+
+// plot draws the time of each operation by size. A barrier is drawn if nothing else is.
+func (b *collBench) plot(file string) error {
+	names, of := b.curves()
+	var panels []plot.Panel
+	for _, op := range b.operations {
+		p := plot.Panel{Title: op.name + ": time[usec]", Label: "bytes", Absolute: true}
+		var sizes []int
+		for _, r := range b.results {
+			if r.Operation == op.name && !slices.Contains(sizes, r.Size) {
+				sizes = append(sizes, r.Size)
+				p.Ticks = append(p.Ticks, sizeText(r.Size))
+			}
+		}
+		for i, name := range names {
+			s := plot.Series{Name: name}
+			for _, size := range sizes {
+				s.Points = append(s.Points, b.fastest(op.name, size, of[i]))
+			}
+			p.Series = append(p.Series, s)
+		}
+		panels = append(panels, p)
+	}
+	conditions := fmt.Sprintf("%d ranks; %d operations, %d rounds", len(b.Hosts), b.f.count, b.f.rounds)
+	if b.f.lab {
+		conditions += "; lab on loopback, " + rateText(b.rate)
+	}
+	return draw(file, "mcbench coll", conditions, panels)
+}
