@@ -187,15 +187,23 @@ type Call struct {
 	op     *Op
 	lane   int
 	hash   uint32
-	unsent int   // messages that wait for a slot
-	held   []int // messages that Take has returned and that are not free, by rank and path
+	window uint64 // see Task.window
+	unsent int    // messages that wait for a slot
+	held   []int  // messages that Take has returned and that are not free, by rank and path
 }
 
 // Begin begins an operation of the present group on a lane that has none.
 func (n *Node) Begin(g Group, lane int, op *Op) *Call {
 	l := &n.lanes[lane]
-	c := &Call{Group: g, op: op, lane: lane, hash: op.Hash(l.number), held: make([]int, len(g.IDs)*int(paths))}
+	c := &Call{Group: g, op: op, lane: lane, hash: op.Hash(l.number), window: op.window(n.layout.Slots), held: make([]int, len(g.IDs)*int(paths))}
 	l.number++
+	l.all.begun = l.all.sent
+	for i := range l.one {
+		l.one[i].begun = l.one[i].sent
+	}
+	for i := range l.from {
+		l.from[i].begun = l.from[i].freed
+	}
 	l.call = c
 	n.Progress(c)
 	return c
@@ -205,7 +213,7 @@ func (n *Node) Begin(g Group, lane int, op *Op) *Call {
 func (n *Node) End(c *Call) {
 	n.lanes[c.lane].call = nil
 	for i, held := range c.held {
-		n.free(c.lane, c.IDs[i/int(paths)]*int(paths)+i%int(paths), held)
+		n.free(c.lane, c.IDs[i/int(paths)]*int(paths)+i%int(paths), held, 0)
 	}
 }
 
@@ -259,7 +267,11 @@ func (n *Node) Progress(c *Call) {
 	}
 	for _, f := range frees {
 		c.held[f.From*int(paths)+int(f.Path)] -= f.N
-		n.free(c.lane, c.IDs[f.From]*int(paths)+int(f.Path), f.N)
+		window := c.window
+		if c.op.Want(f.From, f.Path) == 0 {
+			window = 0
+		}
+		n.free(c.lane, c.IDs[f.From]*int(paths)+int(f.Path), f.N, window)
 	}
 	if len(sends) > 0 {
 		n.pump(c.lane, All)
@@ -269,9 +281,9 @@ func (n *Node) Progress(c *Call) {
 	}
 }
 
-func (n *Node) free(lane, at, messages int) {
+func (n *Node) free(lane, at, messages int, window uint64) {
 	q := &n.lanes[lane].from[at]
-	if messages > 0 && q.free(messages) {
+	if messages > 0 && q.free(messages, window) {
 		n.actions = append(n.actions, Action{Type: Tell, To: at / int(paths), Path: Path(at % int(paths)), Lane: lane, Seq: q.told}) //nolint:gosec // small
 	}
 }
@@ -367,5 +379,5 @@ func (n *Node) purge(lane, at int) {
 		old++
 	}
 	q.waiting = q.waiting[old:]
-	n.free(lane, at, old)
+	n.free(lane, at, old, 0)
 }

@@ -76,6 +76,7 @@ type tx struct {
 	acked  []uint64
 	sizes  []int // of the messages in the slots
 	sent   uint64
+	begun  uint64 // sent before the operation under way
 	done   uint64 // of which, from the first on, the device is done with the bytes
 	flying int    // messages that the device has
 	failed bool   // one of them has failed, and none is sent until the device has none: then all are sent again from that one on
@@ -86,13 +87,13 @@ func newTx(slots int, to ...int) tx {
 	return tx{to: to, acked: make([]uint64, len(to)), sizes: make([]int, slots)}
 }
 
-// next returns the next message for which there is a slot.
+// next returns the next message for which there is a slot, and which its operation's window lets go.
 func (t *tx) next() (m Message, seq uint64, ok bool) {
 	free := t.done
 	for _, a := range t.acked {
 		free = min(free, a)
 	}
-	if len(t.queue) == 0 || t.failed || t.sent-free >= uint64(len(t.sizes)) {
+	if len(t.queue) == 0 || t.failed || t.sent-free >= uint64(len(t.sizes)) || t.sent-max(free, t.begun) >= t.queue[0].call.window {
 		return m, 0, false
 	}
 	m, t.queue[0] = t.queue[0], Message{}
@@ -154,14 +155,15 @@ type rx struct {
 	waiting []Message // that have arrived, and were not given to an operation
 	arrived uint64
 	freed   uint64
+	begun   uint64 // freed before the operation under way
 	told    uint64
 }
 
 // free: so many further messages are not needed any more. tell says that the rank has to learn of it now: it needs to often
-// enough never to wait for slots that are free, and no more.
-func (r *rx) free(n int) (tell bool) {
+// enough never to wait for slots that are free, nor for its window (0: the operation has no more messages of it), and no more.
+func (r *rx) free(n int, window uint64) (tell bool) {
 	r.freed += uint64(n) //nolint:gosec // not negative
-	if 2*(r.freed-r.told) < uint64(r.layout.Slots) {
+	if 2*(r.freed-r.told) < uint64(r.layout.Slots) && (window == 0 || 2*(r.freed-max(r.told, r.begun)) < window) {
 		return false
 	}
 	r.told = r.freed
