@@ -23,9 +23,6 @@ import (
 //go:embed coll/coll.c
 var source []byte
 
-// Operations are the names of what is measured.
-var Operations = []string{"allreduce", "broadcast", "reduce", "allgather", "reducescatter", "barrier"}
-
 const loopback = "lo"
 
 // Default is the algorithm that an implementation chooses itself.
@@ -110,7 +107,7 @@ func (i *Implementation) Algorithms(operation string) []string {
 
 // A Job is what is measured.
 type Job struct {
-	Operation     string
+	Operation     string // allreduce, broadcast, reduce, allgather, reducescatter or barrier
 	Algorithm     string // of Algorithms
 	Bytes         int    // of the larger buffer
 	Count, WarmUp int    // operations, and operations before

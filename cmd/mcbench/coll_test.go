@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/mpi"
+)
+
+// What MPI implementations have taken is compared, printed and drawn.
+func TestRivals(t *testing.T) {
+	b := &collBench{f: &collFlags{rounds: 2, count: 3}, operations: collOperations[:1]}
+	b.Hosts = []string{"h1", "h2"}
+	b.mpi = []string{"openmpi"}
+	i := &mpi.Implementation{Name: "openmpi"}
+	b.rivals = []rival{{i, "allreduce", mpi.Default}, {i, "allreduce", "ring"}}
+	for _, size := range []int{8, 1 << 20} {
+		b.results = append(b.results, collOperations[0].result(2, size, 100))
+		b.add(&collOperations[0], b.rivals, map[string][]float64{"openmpi default": {300, 500}, "openmpi ring": {150}})
+	}
+	if r := b.results[0]; len(b.results) != 6 || r.By != ours || r.ByMPI != 1.5 || b.results[1].Time != 400 || b.results[1].By != "openmpi default" {
+		t.Errorf("%+v", b.results)
+	}
+	names, of := b.curves()
+	if i := slices.Index(names, "openmpi, its fastest algorithm"); i < 0 || b.fastest("allreduce", 8, of[i]) != 150 {
+		t.Error(names)
+	}
+	var out bytes.Buffer
+	if err := b.text(&out, new(cli.Output)); err != nil || !strings.Contains(out.String(), "X MPI") || strings.Contains(out.String(), "UPLINK") {
+		t.Error(err, out.String())
+	}
+	file := filepath.Join(t.TempDir(), "x.svg")
+	if err := b.plot(file); err != nil {
+		t.Fatal(err)
+	}
+	if svg, err := os.ReadFile(file); err != nil || !bytes.Contains(svg, []byte("openmpi, its choice")) || !bytes.Contains(svg, []byte("allreduce: time")) {
+		t.Error(err)
+	}
+}
+
+// What is not installed is left out.
+func TestNoMPI(t *testing.T) {
+	t.Setenv("PATH", "")
+	b := &collBench{mpi: mpi.Names(), operations: collOperations}
+	var errs bytes.Buffer
+	remove, err := b.findMPI(t.Context(), &errs)
+	if err != nil || len(b.rivals) > 0 || strings.Count(errs.String(), "is not installed") != 2 {
+		t.Error(err, errs.String())
+	}
+	remove()
+}
+
+// Labs have two racks, whatever their size.
+func TestLabTopology(t *testing.T) {
+	for hosts := 2; hosts <= mostRanks; hosts++ {
+		one, err := labTopology(hosts)
+		if err != nil || len(one.Hosts) != hosts || len(one.Links) != hosts+2 {
+			t.Errorf("%d hosts: %v", hosts, err)
+		}
+	}
+}
+
+func TestSentBy(t *testing.T) {
+	if _, err := sentBy("lo"); err != nil {
+		t.Error(err)
+	}
+	if _, err := sentBy("nothing"); err == nil {
+		t.Error("an interface that is not there")
+	}
+}
