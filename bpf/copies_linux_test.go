@@ -27,7 +27,9 @@ func newWired(t testing.TB, n int, says int32) *wired {
 	t.Helper()
 	w := &wired{Wires: dataplane.NewWires(t, n, says), kernel: load(t)}
 	for i, index := range w.Ports {
-		dataplane.Attach(t, int(index), w.Programs["ingress"])
+		if _, err := w.Attach(int(index), w.Programs["ingress"]); err != nil {
+			t.Fatal(err)
+		}
 		w.put("ports_in", index, bpf.Port{Number: uint32(i)})
 		w.put("ports_out", uint32(i), index)
 	}

@@ -3,7 +3,6 @@ package dataplane
 import (
 	"encoding/binary"
 	"fmt"
-	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -25,6 +24,7 @@ type Wires struct {
 	Peers map[int]int    // those of hosts
 	hosts map[int]int    // packet sockets
 	climb map[int]int    // those of the switch
+	links []link.Link
 	ns    int
 }
 
@@ -35,46 +35,93 @@ const WireMTU = 3000
 // calling goroutine is in their namespace from then on, and its thread ends with it.
 func NewWires(t testing.TB, n int, says int32) *Wires {
 	t.Helper()
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		testenv.Skip(t, "it takes root to make a network namespace: %v", err)
-	}
-	_ = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0) // where there is IPv6, it would be heard
-	w := &Wires{Ports: map[int]uint32{}, Peers: map[int]int{}, hosts: map[int]int{}, climb: map[int]int{}}
-	var err error
-	if w.ns, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Close(w.ns) })
 	peers, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, says), asm.Return()}})
 	if err != nil {
 		testenv.Skip(t, "the kernel takes no XDP program: %v", err)
 	}
 	defer peers.Close()
-	for i := 1; i <= n; i++ {
-		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", i), MTU: WireMTU}, PeerName: fmt.Sprintf("h%d", i)}
-		if err := netlink.LinkAdd(pair); err != nil {
-			testenv.Skip(t, "no veth: %v", err)
-		}
-		w.Ports[i], w.Peers[i] = uint32(up(t, pair.Name)), up(t, pair.PeerName) //nolint:gosec // interfaces' numbers
-		Attach(t, w.Peers[i], peers)                                            // a veth takes what is redirected to it only if its peer has a program, too
+	w, err := Wire(n, peers)
+	if err != nil {
+		testenv.Skip(t, "%v", err)
+	}
+	t.Cleanup(w.Close)
+	for i := range w.Ports {
 		w.hosts[i], w.climb[i] = listen(t, w.Peers[i]), listen(t, int(w.Ports[i]))
 	}
 	return w
 }
 
+// Wire makes n wires with an XDP program at their far ends: a veth takes what is redirected to it only if its peer has
+// one, too. The calling goroutine is in their namespace from then on, and its thread ends with it.
+func Wire(n int, far *ebpf.Program) (w *Wires, err error) {
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return nil, fmt.Errorf("it takes root to make a network namespace: %w", err)
+	}
+	_ = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0) // where there is IPv6, it would be heard
+	w = &Wires{Ports: map[int]uint32{}, Peers: map[int]int{}, hosts: map[int]int{}, climb: map[int]int{}}
+	if w.ns, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, os.NewSyscallError("open", err)
+	}
+	defer func() {
+		if err != nil {
+			w.Close()
+		}
+	}()
+	for i := 1; i <= n; i++ {
+		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", i), MTU: WireMTU}, PeerName: fmt.Sprintf("h%d", i)}
+		if err := netlink.LinkAdd(pair); err != nil {
+			return nil, fmt.Errorf("veth: %w", err)
+		}
+		port, err := up(pair.Name)
+		if err != nil {
+			return nil, err
+		}
+		w.Ports[i] = uint32(port) //nolint:gosec // an interface's number
+		if w.Peers[i], err = up(pair.PeerName); err != nil {
+			return nil, err
+		}
+		if _, err := w.Attach(w.Peers[i], far); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// Attach has an interface run a program until Close, or until detach is called.
+func (w *Wires) Attach(ifindex int, program *ebpf.Program) (detach func() error, err error) {
+	x, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: ifindex, Flags: link.XDPDriverMode})
+	if err != nil {
+		return nil, fmt.Errorf("XDP at a veth: %w", err)
+	}
+	w.links = append(w.links, x)
+	return x.Close, nil
+}
+
+// Close takes the programs off. The namespace ends with the last thread that is in it.
+func (w *Wires) Close() {
+	for _, x := range w.links {
+		x.Close()
+	}
+	unix.Close(w.ns)
+}
+
 // Enter takes another goroutine into the namespace. Its thread ends with it.
 func (w *Wires) Enter(t testing.TB) {
 	t.Helper()
-	runtime.LockOSThread()
-	if err := unix.Setns(w.ns, unix.CLONE_NEWNET); err != nil {
+	if err := w.Join(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func up(t testing.TB, name string) int {
-	t.Helper()
+// Join is Enter where there is no test.
+func (w *Wires) Join() error {
+	runtime.LockOSThread()
+	return os.NewSyscallError("setns", unix.Setns(w.ns, unix.CLONE_NEWNET))
+}
+
+func up(name string) (index int, err error) {
 	l, err := netlink.LinkByName(name)
 	if err == nil {
 		err = netlink.LinkSetMTU(l, WireMTU)
@@ -83,23 +130,9 @@ func up(t testing.TB, name string) int {
 		err = netlink.LinkSetUp(l)
 	}
 	if err != nil {
-		t.Fatal(err)
+		return 0, fmt.Errorf("veth %s: %w", name, err)
 	}
-	i, err := net.InterfaceByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return i.Index
-}
-
-// Attach has an interface run a program, or skips the test.
-func Attach(t testing.TB, ifindex int, program *ebpf.Program) {
-	t.Helper()
-	x, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: ifindex, Flags: link.XDPDriverMode})
-	if err != nil {
-		testenv.Skip(t, "no XDP at a veth: %v", err)
-	}
-	t.Cleanup(func() { x.Close() })
+	return l.Attrs().Index, nil
 }
 
 func listen(t testing.TB, ifindex int) int {

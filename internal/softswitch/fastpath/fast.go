@@ -49,6 +49,9 @@ func (f *Fast) fail(err error) {
 	}
 }
 
+// Programs are the numbers of the kernel's programs, by which "bpftool prog show id" finds them.
+func (f *Fast) Programs() []uint32 { return f.k.programs() }
+
 // Status says in a few words where packets are processed, and why.
 func (f *Fast) Status() string {
 	if f.active {

@@ -16,7 +16,7 @@ import (
 )
 
 // counterCells is how many entries are counted: 16 bytes for each on each processor.
-const counterCells = 1 << 16
+const counterCells = 1 << 17
 
 // kernel is the programs and their maps. It holds them by file descriptors alone: when this process
 // ends, however it does, the kernel takes them off the ports.
@@ -65,6 +65,18 @@ func (k *kernel) attach(ifindex int) error {
 	}
 	k.links = append(k.links, l)
 	return nil
+}
+
+// programs are the numbers that the kernel has given its programs.
+func (k *kernel) programs() (ids []uint32) {
+	for _, p := range k.Programs {
+		if info, err := p.Info(); err == nil {
+			if id, known := info.ID(); known {
+				ids = append(ids, uint32(id))
+			}
+		}
+	}
+	return ids
 }
 
 // close takes the programs off the ports.

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch"
+	"github.com/mcrdma/mcrdma/internal/softswitch/fastpath"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
+	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
+	"github.com/mcrdma/mcrdma/tests/dataplane"
+)
+
+// A process is a switch between the veths. A line on its stdin asks for the processor time that it has used; the end
+// of stdin ends it.
+type process struct {
+	cmd      *exec.Cmd
+	in       io.WriteCloser
+	out      *bufio.Reader
+	programs map[string]*ebpf.Program // in the kernel
+}
+
+func start(fast bool, groups int) (_ *process, err error) {
+	cmd := exec.Command("/proc/self/exe", "child", strconv.FormatBool(fast), strconv.Itoa(groups))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	s := &process{cmd, in, bufio.NewReader(out), map[string]*ebpf.Program{}}
+	defer func() {
+		if err != nil {
+			s.kill()
+		}
+	}()
+	line, err := s.out.ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "ready") {
+		return nil, fmt.Errorf("the switch did not start: %q, %w", line, err)
+	}
+	for _, id := range strings.Fields(line)[1:] {
+		n, err := strconv.ParseUint(id, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("the switch's programs: %w", err)
+		}
+		p, err := ebpf.NewProgramFromID(ebpf.ProgramID(n))
+		if err != nil {
+			return nil, fmt.Errorf("the switch's programs: %w", err)
+		}
+		info, err := p.Info()
+		if err != nil {
+			return nil, fmt.Errorf("the switch's programs: %w", err)
+		}
+		s.programs[info.Name] = p
+	}
+	return s, nil
+}
+
+// cpu is the processor time that it has used.
+func (s *process) cpu() (time.Duration, error) {
+	if _, err := io.WriteString(s.in, "cpu\n"); err != nil {
+		return 0, err
+	}
+	line, err := s.out.ReadString('\n')
+	if err != nil {
+		return 0, err
+	}
+	return time.ParseDuration(strings.TrimSpace(line))
+}
+
+// ran is what a program of it has done since its start.
+func (s *process) ran(name string) (r ran) {
+	if p := s.programs[name]; p != nil {
+		if st, err := p.Stats(); err == nil {
+			r = ran{st.RunCount, st.Runtime}
+		}
+	}
+	return r
+}
+
+// kill ends it; the kernel takes its programs off the ports.
+func (s *process) kill() {
+	for _, p := range s.programs {
+		p.Close()
+	}
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
+
+// serve is the switch's process.
+func serve(args []string) error {
+	if len(args) != 2 {
+		return errors.New("whether in the kernel, and how many groups, are its arguments")
+	}
+	groups, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	rack, err := dataplane.NewRack()
+	if err != nil {
+		return err
+	}
+	rack.SetICRC(dataplane.Neutral)
+	for i := range groups {
+		rack.Install(theGroup(i))
+	}
+	sw, err := softswitch.New(softswitch.Config{})
+	if err != nil {
+		return err
+	}
+	defer sw.Close()
+	sw.Load(rack.Pipeline, rack.PRE)
+	var all []fastpath.Port
+	for n := uint16(1); n <= hosts; n++ {
+		p, err := ports.OpenInterface(fmt.Sprint("s", n), ports.Options{})
+		if err != nil {
+			return err
+		}
+		all = append(all, fastpath.Port{Number: n, Name: p.Name(), Index: p.Index()})
+		if err := sw.Attach(n, p); err != nil {
+			return errors.Join(err, p.Close())
+		}
+	}
+	ready := "ready"
+	if args[0] == "true" {
+		f, err := fastpath.New(fastpath.Config{Ports: all, Now: sw.Now, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		sw.Accelerate(f)
+		defer sw.Do(func(*pipeline.Pipeline, *pre.Engine) { f.Close() })
+		if status := sw.FastPath(); !strings.HasPrefix(status, "xdp") {
+			return errors.New(status)
+		}
+		for _, id := range f.Programs() {
+			ready += fmt.Sprint(" ", id)
+		}
+	}
+	fmt.Println(ready)
+	for asked := bufio.NewScanner(os.Stdin); asked.Scan(); {
+		var u unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+			return os.NewSyscallError("getrusage", err)
+		}
+		fmt.Println(time.Duration(u.Utime.Nano() + u.Stime.Nano()))
+	}
+	return nil
+}

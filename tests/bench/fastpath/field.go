@@ -1,0 +1,358 @@
+package main
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+	"github.com/mcrdma/mcrdma/tests/dataplane"
+)
+
+// Hosts 1 to 4 are a group's, of which 1 sends. Sources are at 1 and at hosts of no group.
+const (
+	hosts      = 6
+	maxSources = 3
+)
+
+var sourceHosts = [maxSources]int{1, 5, 6}
+
+// theGroup is group i of the switch.
+func theGroup(i int) dataplane.Group {
+	g := dataplane.Group{Index: i + 1, Sender: 1, SenderQPN: rocev2.QPN(0x10000 + i), MCID: rocev2.QPN(firstMCID + i), Receivers: []int{2, 3, 4}, Epoch: 1}
+	for j := range g.Receivers {
+		g.Targets = append(g.Targets, dataplane.Target{QPN: dataplane.ReceiverQPN(j), RKey: dataplane.ReceiverRKey(j), VA: dataplane.SenderVA})
+	}
+	return g
+}
+
+const firstMCID = 0x80_0000
+
+// A kind is a kind of packets.
+type kind struct {
+	name  string
+	goal  float64
+	frame func(size int) []byte
+	first []func() []byte // frames that come before, once
+	out   int             // how many leave for each that comes
+}
+
+var (
+	unicast = kind{name: "unicast", goal: unicastGoal, out: 1, frame: func(size int) []byte {
+		return dataplane.Between(1, 2, rocev2.Headers{BTH: rocev2.BTH{Opcode: rocev2.SendOnly, PKey: rocev2.DefaultPKey, DestQP: 0x77}}, make([]byte, size-58)).Frame()
+	}}
+	copies = kind{name: "1 to 3", goal: copiesGoal, out: 3, frame: func(size int) []byte {
+		g := theGroup(0)
+		return g.Data(rocev2.WriteOnly, 1, make([]byte, (size-74)&^3)).Frame()
+	}}
+	allKinds = []kind{
+		unicast, copies,
+		{name: "1 to 3, in the middle of a WRITE", out: 3, frame: func(size int) []byte {
+			g := theGroup(0)
+			return g.Data(rocev2.WriteMiddle, 1, make([]byte, (size-58)&^3)).Frame()
+		}},
+		{name: "an ACK, merged away", frame: func(int) []byte { return ack(0) }},
+		{name: "an ACK, passed on", out: 1, first: []func() []byte{func() []byte { return ack(1) }, func() []byte { return ack(2) }}, frame: func(int) []byte { return ack(0) }},
+		{name: "climbs, and is dropped", frame: func(size int) []byte {
+			p := dataplane.Between(1, 2, rocev2.Headers{BTH: rocev2.BTH{Opcode: rocev2.SendOnly, DestQP: 0x77}}, make([]byte, size-58))
+			p.IP.Dst = [4]byte{192, 0, 2, 1} // there is no route
+			return p.Frame()
+		}},
+	}
+)
+
+func ack(member int) []byte {
+	g := theGroup(0)
+	return g.Answer(member, rocev2.AckNoLimit, 5, 1).Frame()
+}
+
+// A field is where they are measured.
+type field struct {
+	o     options
+	wires *dataplane.Wires
+	seen  *ebpf.Map // what came out at the far ends, on each processor
+	pass  *ebpf.Program
+}
+
+func newField(o options) (f *field, err error) {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("memory for maps: %w; run this as root", err)
+	}
+	f = &field{o: o}
+	if f.seen, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1}); err != nil {
+		return nil, err
+	}
+	sink, err := program(asm.Instructions{
+		asm.StoreImm(asm.RFP, -4, 0, asm.Word), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -4), asm.LoadMapPtr(asm.R1, f.seen.FD()), asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "drop"),
+		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R0, xdpDrop).WithSymbol("drop"), asm.Return()})
+	if err != nil {
+		return nil, err
+	}
+	defer sink.Close()
+	if f.pass, err = program(asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}); err != nil {
+		return nil, err
+	}
+	f.wires, err = dataplane.Wire(hosts, sink)
+	return f, err
+}
+
+func (f *field) close() {
+	f.wires.Close()
+	f.pass.Close()
+	f.seen.Close()
+}
+
+// What programs say.
+const (
+	xdpDrop = 1
+	xdpPass = 2
+	xdpTX   = 3
+)
+
+func program(ins asm.Instructions) (*ebpf.Program, error) {
+	return ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0", Instructions: ins})
+}
+
+// source is a program that sends a frame: of live frames, only the headers change on their way, and it writes them
+// anew. With many groups, each is of any of them.
+func source(frame []byte, groups int) (*ebpf.Program, error) {
+	head := frame[:min(len(frame), 72)]
+	ins := asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.LoadMem(asm.R7, asm.R6, 0, asm.Word), // data
+		asm.LoadMem(asm.R8, asm.R6, 4, asm.Word), // data_end
+		asm.Mov.Reg(asm.R1, asm.R7), asm.Add.Imm(asm.R1, int32(len(head))),
+		asm.Mov.Imm(asm.R0, xdpDrop), asm.JGT.Reg(asm.R1, asm.R8, "end"),
+	}
+	at := 0
+	for ; at+8 <= len(head); at += 8 {
+		ins = append(ins, asm.LoadImm(asm.R1, int64(binary.LittleEndian.Uint64(head[at:])), asm.DWord), asm.StoreMem(asm.R7, int16(at), asm.R1, asm.DWord)) //nolint:gosec // the same bits
+	}
+	for ; at+2 <= len(head); at += 2 {
+		ins = append(ins, asm.Mov.Imm(asm.R1, int32(binary.LittleEndian.Uint16(head[at:]))), asm.StoreMem(asm.R7, int16(at), asm.R1, asm.Half))
+	}
+	if groups > 1 {
+		const mcID = 14 + 20 + 8 + 4 // a word
+		ins = append(ins, asm.FnGetPrandomU32.Call(), asm.Mod.Imm(asm.R0, int32(groups)), asm.Add.Imm(asm.R0, firstMCID),
+			asm.HostTo(asm.BE, asm.R0, asm.Word), asm.StoreMem(asm.R7, mcID, asm.R0, asm.Word))
+	}
+	return program(append(ins, asm.Mov.Imm(asm.R0, xdpTX), asm.Return().WithSymbol("end")))
+}
+
+// make has a program make n frames as host h, on their way to the switch.
+func (f *field) make(p *ebpf.Program, h int, frame []byte, n, batch uint32) error {
+	const liveFrames = 1 << 1                                                                                                                  // BPF_F_TEST_XDP_LIVE_FRAMES
+	in := struct{ Data, DataEnd, DataMeta, Interface, Queue, Egress uint32 }{DataEnd: uint32(len(frame)), Interface: uint32(f.wires.Peers[h])} //nolint:gosec // small
+	if _, err := p.Run(&ebpf.RunOptions{Data: frame, Context: in, Repeat: n, BatchSize: batch, Flags: liveFrames}); err != nil {
+		return fmt.Errorf("frames made in the kernel, which takes Linux 5.18: %w", err)
+	}
+	return nil
+}
+
+// out is how many frames have come out.
+func (f *field) out() (sum uint64, err error) {
+	var all []uint64
+	err = f.seen.Lookup(uint32(0), &all)
+	for _, n := range all {
+		sum += n
+	}
+	return sum, err
+}
+
+// measure has a switch with so many groups process packets of a kind for a while; by is for the time in programs.
+func (f *field) measure(k kind, fast bool, groups int, by bool) (r result, err error) {
+	for i := range sourceHosts {
+		if fast {
+			break // the switch puts its own there
+		}
+		detach, err := f.wires.Attach(int(f.wires.Ports[sourceHosts[i]]), f.pass)
+		if err != nil {
+			return r, err
+		}
+		defer detach()
+	}
+	s, err := start(fast, groups)
+	if err != nil {
+		return r, err
+	}
+	defer s.kill()
+	frame := k.frame(f.o.size)
+	for _, first := range k.first {
+		p, err := source(first(), 1)
+		if err != nil {
+			return r, err
+		}
+		err = f.make(p, sourceHosts[0], first(), 1, 1)
+		if err := errors.Join(err, p.Close()); err != nil {
+			return r, err
+		}
+	}
+	p, err := source(frame, groups)
+	if err != nil {
+		return r, err
+	}
+	defer p.Close()
+	send := func(span time.Duration) (sent uint64, err error) { return f.kernelRun(p, frame, span) }
+	if !fast {
+		send = func(span time.Duration) (uint64, error) { return f.windowed(p, frame, uint64(k.out), span) } //nolint:gosec // few
+	}
+	if _, err := send(f.o.span / 5); err != nil {
+		return r, err
+	}
+	if by {
+		stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+		if err != nil {
+			return r, fmt.Errorf("the time in programs: %w", err)
+		}
+		defer stats.Close()
+	}
+	before, err := f.look(s)
+	if err != nil {
+		return r, err
+	}
+	begin := time.Now()
+	sent, err := send(f.o.span)
+	if err != nil {
+		return r, err
+	}
+	took := time.Since(begin)
+	after, err := f.look(s)
+	if err != nil {
+		return r, err
+	}
+	n := float64(sent)
+	if k.out > 0 {
+		n = float64(after.out-before.out) / float64(k.out)
+		r.lost = 1 - n/float64(sent)
+	}
+	if n == 0 {
+		return r, fmt.Errorf("%s: nothing comes out", k.name)
+	}
+	r.rate, r.cpu = n/took.Seconds(), float64(after.cpu-before.cpu)/n
+	each := func(a, b ran) float64 { return float64(b.time-a.time) / float64(cmp.Or(b.runs-a.runs, 1)) }
+	r.in, r.out = each(before.in, after.in), each(before.copies, after.copies)
+	return r, nil
+}
+
+// kernelRun has all sources make frames for a while. They come out before it returns, since the kernel gets them
+// there in the threads that make them, or soon after.
+func (f *field) kernelRun(p *ebpf.Program, frame []byte, span time.Duration) (sent uint64, err error) {
+	const burst = 1 << 14
+	errs, counts := make([]error, f.o.sources), make([]uint64, f.o.sources)
+	var all sync.WaitGroup
+	for i := range f.o.sources {
+		all.Go(func() {
+			errs[i] = f.wires.Join()
+			for end := time.Now().Add(span); time.Now().Before(end) && errs[i] == nil; counts[i] += burst {
+				errs[i] = f.make(p, sourceHosts[i], frame, burst, 64)
+			}
+		})
+	}
+	all.Wait()
+	for _, n := range counts {
+		sent += n
+	}
+	return sent, errors.Join(errs...)
+}
+
+// stalled is how long nothing comes before frames count as lost.
+const stalled = 200 * time.Millisecond
+
+// windowed makes frames as long as fewer than the window are under way.
+func (f *field) windowed(p *ebpf.Program, frame []byte, each uint64, span time.Duration) (sent uint64, err error) {
+	const burst = 64
+	base, err := f.out()
+	if err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	moved, last, missing := begin, uint64(0), uint64(0)
+	for {
+		out, err := f.out()
+		if err != nil {
+			return sent, err
+		}
+		now, got := time.Now(), (out-base)/each
+		if got != last {
+			moved, last = now, got
+		}
+		under := sent - min(got+missing, sent)
+		switch over := now.Sub(begin) >= span; {
+		case under > 0 && now.Sub(moved) > stalled:
+			missing += under
+		case over && under == 0:
+			return sent, nil
+		case over || under+burst > uint64(f.o.window): //nolint:gosec // positive
+			time.Sleep(50 * time.Microsecond)
+		default:
+			if err := f.make(p, sourceHosts[0], frame, burst, burst); err != nil {
+				return sent, err
+			}
+			sent += burst
+		}
+	}
+}
+
+// A look is what has been until now.
+type look struct {
+	cpu        time.Duration
+	out        uint64
+	in, copies ran
+}
+
+// ran is what a program of the switch has done.
+type ran struct {
+	runs uint64
+	time time.Duration
+}
+
+func (f *field) look(s *process) (l look, err error) {
+	if l.out, err = f.out(); err != nil {
+		return l, err
+	}
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return l, os.NewSyscallError("getrusage", err)
+	}
+	child, err := s.cpu()
+	if err != nil {
+		return l, err
+	}
+	kernel, err := softirqd()
+	l.cpu = time.Duration(u.Utime.Nano()+u.Stime.Nano()) + child + kernel
+	l.in, l.copies = s.ran("ingress"), s.ran("copy_out")
+	return l, err
+}
+
+// softirqd is the processor time of the threads that have the kernel's network part do what is left over.
+func softirqd() (sum time.Duration, err error) {
+	names, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(word(name), "ksoftirqd/") {
+			continue
+		}
+		n, err := strconv.ParseInt(word(filepath.Join(filepath.Dir(name), "schedstat")), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("processor time of the kernel's threads: %w", err)
+		}
+		sum += time.Duration(n)
+	}
+	return sum, nil
+}

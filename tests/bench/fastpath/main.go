@@ -1,0 +1,197 @@
+// Command fastpath measures what the switch's packets take in the kernel (switchctl softswitch --fastpath) and
+// in the switch itself. Frames are made in the kernel (BPF_F_TEST_XDP_LIVE_FRAMES) by a program that writes each
+// anew, go over a veth to the switch, which is a process of its own with the whole program of p4src, and
+// are counted and dropped by XDP programs at the far ends of other veths.
+//
+//	go run ./tests/bench/fastpath [-rounds 5] [-time 500ms] [-size 1100] [-sources 2]
+//
+// Both take turns; medians are shown. The switch itself gets no more frames than it can take: as many as the window
+// are under way. Processor time is that of all who have part in a packet: who makes it, the kernel on its way,
+// the switch, and who drops it.
+//
+// It makes a network namespace of its own, which takes root, and which is gone when it ends.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// What is to be reached: how many times as many packets in the kernel, and packets for the same processor time.
+const (
+	unicastGoal = 10
+	copiesGoal  = 6
+	groupsGoal  = 1.5 // at most, of processor time with all groups to that with one
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "child" {
+		if err := serve(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "fastpath: switch:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "fastpath:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	rounds, size, window, sources int
+	span                          time.Duration
+}
+
+func run() error {
+	var o options
+	flag.IntVar(&o.rounds, "rounds", 5, "how often each runs; medians are shown")
+	flag.DurationVar(&o.span, "time", 500*time.Millisecond, "how long each run takes")
+	flag.IntVar(&o.size, "size", 1100, "bytes of a frame with data")
+	flag.IntVar(&o.window, "window", 1024, "frames under way to the switch itself")
+	flag.IntVar(&o.sources, "sources", min(2, runtime.NumCPU()), "threads that make frames, each at a port of its own")
+	flag.Parse()
+	if o.rounds < 1 || o.size < 100 || o.size > 1514 || o.window < 64 || o.sources < 1 || o.sources > maxSources || flag.NArg() > 0 {
+		flag.Usage()
+		return fmt.Errorf("sizes are 100 to 1514 bytes, sources 1 to %d, and there are no arguments but flags", maxSources)
+	}
+	f, err := newField(o)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	fmt.Printf("frames of %d bytes; %d processors, Linux %s, load %s (other load distorts all figures)\n", o.size, runtime.NumCPU(), word("/proc/sys/kernel/osrelease"), word("/proc/loadavg"))
+	return errors.Join(f.versus(), f.kinds(), f.scale())
+}
+
+// versus is the kernel against the switch itself.
+func (f *field) versus() error {
+	fmt.Printf("\nmedians of %d rounds\n", f.o.rounds)
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "packets\tby\tkpps\tmin\tmax\tCPU µs/packet\tlost\trate ratio\tCPU ratio\t")
+	var goals []string
+	for _, k := range []kind{unicast, copies} {
+		var rounds [2][]result
+		for range f.o.rounds {
+			for i, fast := range []bool{false, true} {
+				r, err := f.measure(k, fast, 1, false)
+				if err != nil {
+					return err
+				}
+				rounds[i] = append(rounds[i], r)
+			}
+		}
+		base := summarize(rounds[0])
+		for i, name := range []string{"switch", "kernel"} {
+			s := summarize(rounds[i])
+			fmt.Fprintf(w, "%s\t%s\t%.0f\t%.0f\t%.0f\t%.2f\t%.1f %%\t%.2f\t%.2f\t\n", k.name, name, s.rate/1e3, s.lo/1e3, s.hi/1e3, s.cpu/1e3, 100*s.lost, s.rate/base.rate, base.cpu/s.cpu)
+			if i == 1 {
+				goals = append(goals, verdict(k.name+", rate", s.rate/base.rate, k.goal, true), verdict(k.name+", packets for the same processor time", base.cpu/s.cpu, k.goal, true))
+			}
+		}
+	}
+	err := w.Flush()
+	fmt.Println(strings.Join(goals, "\n"))
+	return err
+}
+
+// kinds is what each kind of packet takes in the kernel.
+func (f *field) kinds() error {
+	fmt.Printf("\nin the kernel, by kind; ns in the programs include the clock that they are measured by, and those of copies are of each copy\n")
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "kind\tCPU ns/packet\tin the program\tfor each copy\t")
+	for _, k := range allKinds {
+		var rounds []result
+		for range f.o.rounds {
+			r, err := f.measure(k, true, 1, true)
+			if err != nil {
+				return err
+			}
+			rounds = append(rounds, r)
+		}
+		s := summarize(rounds)
+		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.0f\t\n", k.name, s.cpu, s.in, s.out)
+	}
+	return w.Flush()
+}
+
+// scale is what a copied packet takes with how many groups, each packet being of any.
+func (f *field) scale() error {
+	fmt.Printf("\n%s, by how many groups there are, each packet of any\n", copies.name)
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "groups\tCPU ns/packet\tratio\tin the program\tfor each copy\t")
+	counts := []int{1, 16, 256, 4096, 16383} // 16,384 slots to merge in, and none is group 0's
+	rounds := make([][]result, len(counts))
+	for range min(f.o.rounds, 3) {
+		for i, n := range counts {
+			r, err := f.measure(copies, true, n, true)
+			if err != nil {
+				return err
+			}
+			rounds[i] = append(rounds[i], r)
+		}
+	}
+	one, last := summarize(rounds[0]), summary{}
+	for i, n := range counts {
+		last = summarize(rounds[i])
+		fmt.Fprintf(w, "%d\t%.0f\t%.2f\t%.0f\t%.0f\t\n", n, last.cpu, last.cpu/one.cpu, last.in, last.out)
+	}
+	err := w.Flush()
+	fmt.Println(verdict("processor time with 16,383 groups, of that with one", last.cpu/one.cpu, groupsGoal, false))
+	return err
+}
+
+// verdict says whether a figure is where it should be.
+func verdict(what string, got, goal float64, more bool) string {
+	text, sign := "reached", "at most"
+	if more {
+		sign = "at least"
+	}
+	if more && got < goal || !more && got > goal {
+		text = "MISSED"
+	}
+	return fmt.Sprintf("%s: %.3gx; goal: %s %.3gx: %s", what, got, sign, goal, text)
+}
+
+// A result is one run.
+type result struct {
+	rate, cpu float64 // packets a second, ns a packet
+	lost      float64 // share of those that were sent
+	in, out   float64 // ns in the programs, for a packet that comes in and for a copy
+}
+
+// A summary holds medians.
+type summary struct {
+	result
+	lo, hi float64
+}
+
+func summarize(rs []result) (s summary) {
+	of := func(f func(result) float64) []float64 {
+		var v []float64
+		for _, r := range rs {
+			v = append(v, f(r))
+		}
+		slices.Sort(v)
+		return v
+	}
+	median := func(f func(result) float64) float64 { v := of(f); return (v[(len(v)-1)/2] + v[len(v)/2]) / 2 }
+	s.rate, s.cpu = median(func(r result) float64 { return r.rate }), median(func(r result) float64 { return r.cpu })
+	s.lost, s.in, s.out = median(func(r result) float64 { return r.lost }), median(func(r result) float64 { return r.in }), median(func(r result) float64 { return r.out })
+	rates := of(func(r result) float64 { return r.rate })
+	s.lo, s.hi = rates[0], rates[len(rates)-1]
+	return s
+}
+
+// word is the first word of a file.
+func word(name string) string {
+	b, _ := os.ReadFile(name)
+	return strings.Fields(string(b) + " unknown")[0]
+}
