@@ -3,7 +3,7 @@
 #   FILE=some.iso demo: what is replicated; ARGS=--keep: it keeps running, to be looked at
 #   FUZZTIME=10m  fuzz: time for each fuzz target
 #   SEED=17       mutants: which are drawn; COUNT=300: how many; ARGS="-only pkg/qp/rc": of these packages
-#   SWITCH=bmv2   ptf, e2e, mininet, mininet-test: on simple_switch_grpc
+#   SWITCH=bmv2   ptf, e2e, mininet, mininet-test: on simple_switch_grpc; ptf with SWITCH=fastpath: with what is hot in the kernel
 #   TESTS="merge ecn.Threshold" ptf: these only; TOPO=figure3 mininet, mininet-test: on this topology
 #   CI=true or MCRDMA_MUST_RUN=1: a test that has to skip fails instead
 
@@ -91,6 +91,7 @@ bench: ## benchmarks, with allocations
 	$(GO) run ./tests/bench/softroce
 	$(GO) run ./tests/bench/softswitch
 	$(GO) run ./tests/bench/receivers
+	$(GO) run ./tests/bench/fastpath
 	$(GO) run ./tests/bench/groups
 	$(GO) run ./tests/bench/rdmc
 	$(GO) run ./tests/bench/volumes
@@ -115,7 +116,7 @@ interop: ## against the Linux kernel's own RoCE stack and NBD client, in QEMU gu
 	@scripts/need gcc nbd-client mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs nbdkit nbdcopy:libnbd-bin nbdsh:python3-libnbd /usr/include/libnbd.h:libnbd-dev
 	$(GO) test -tags interop -p 1 -count=1 -v -timeout 20m ./tests/interop/...
 
-ptf: ## the P4 program on the embedded switch, or on bmv2 with SWITCH=bmv2; needs root
+ptf: ## the P4 program on the embedded switch, on bmv2 with SWITCH=bmv2, in the kernel with SWITCH=fastpath; needs root
 	@GO="$(GO)" tests/ptf/run -s $(or $(SWITCH),softswitch) $(TESTS)
 
 mininet: ## a prompt on switches and hosts in Mininet: TOPO=rack, figure3, fattree or a file, SWITCH=bmv2; needs root
@@ -125,9 +126,10 @@ mininet-test: ## the multicast test in Mininet, on bmv2 too if it is installed, 
 	@GO="$(GO)" bmv2/mininet/run --test $(if $(SWITCH),-s $(SWITCH)) $(TOPO)
 	@cd bmv2/mininet && GO="$(GO)" /usr/bin/python3 -B -m unittest discover -s tests -t .
 
-model: ## explore the merging exhaustively up to a bound, in the model and in the P4 program
+model: ## explore the merging exhaustively up to a bound, in the model, the P4 program and, as root, the kernel's bytecode
 	$(GO) run ./tests/model
 	$(GO) run ./tests/model -p4
+	$(if $(filter 0,$(shell id -u)),$(GO) run ./tests/model -kernel)
 
 fuzz: ## run every fuzz target, one after the other, FUZZTIME each
 	@GO="$(GO)" scripts/fuzz $(FUZZTIME)

@@ -30,8 +30,8 @@ func newWired(t testing.TB, n int, says int32) *wired {
 		if _, err := w.Attach(int(index), w.Programs["ingress"]); err != nil {
 			t.Fatal(err)
 		}
-		w.put("ports_in", index, bpf.Port{Number: uint32(i)})
-		w.put("ports_out", uint32(i), index)
+		w.Put("ports_in", index, bpf.Port{Number: uint32(i)})
+		w.Put("ports_out", uint32(i), index)
 	}
 	return w
 }
@@ -131,7 +131,7 @@ func udpSum(frame []byte) uint16 {
 func TestVethAnswers(t *testing.T) {
 	w := newWired(t, 4, xdpPass)
 	g := still()
-	w.merge(&g)
+	w.Members(&g)
 	for i, host := range g.Receivers {
 		w.Wires.Send(w, host, g.Answer(i, rocev2.AckNoLimit, 5, 2).Frame())
 	}
@@ -157,7 +157,7 @@ func TestVethUpdates(t *testing.T) {
 		}
 	}
 	key := func(g *dataplane.Group) bpf.GroupKey {
-		return bpf.GroupKey{Src: dataplane.HostIP(g.Sender), Dst: dataplane.HostIP(g.Receivers[0]), MCID: wire(g.MCID)}
+		return bpf.GroupKey{Src: dataplane.HostIP(g.Sender), Dst: dataplane.HostIP(g.Receivers[0]), MCID: dataplane.Wire(g.MCID)}
 	}
 	w.portSet(&groups[0], w.Ports)
 	w.portSet(&groups[0], w.Ports)
@@ -166,11 +166,11 @@ func TestVethUpdates(t *testing.T) {
 		defer close(changed)
 		number := uint64(0)
 		for i := range change {
-			w.put("generation", uint32(0), number+1)
+			w.Put("generation", uint32(0), number+1)
 			_ = w.Maps["groups"].Delete(key(&groups[1-i]))
 			w.replicate(&groups[i], w.Ports)
 			number += 2
-			w.put("generation", uint32(0), number)
+			w.Put("generation", uint32(0), number)
 		}
 	}()
 	const batches, burst = 2000, 64
@@ -216,22 +216,22 @@ func (w *wired) ofOneGroup(groups []dataplane.Group, i int, frame []byte, copies
 func TestClimbs(t *testing.T) {
 	k := load(t)
 	g := still()
-	k.only(1, 2)
-	k.put("ports_out", uint32(3), lo)
-	k.put("ports_out", uint32(4), lo)
+	k.Only(1, 2)
+	k.Put("ports_out", uint32(3), lo)
+	k.Put("ports_out", uint32(4), lo)
 	interfaces := map[int]uint32{2: lo, 3: lo, 4: lo}
 	k.portSet(&g, interfaces)
 	k.replicate(&g, interfaces)
-	k.merge(&g)
+	k.Members(&g)
 	write := func(change func(p *dataplane.Packet)) []byte {
 		p := g.Data(rocev2.WriteOnly, 1, make([]byte, 64))
 		change(p)
 		return p.Frame()
 	}
-	if did, _ := k.run(write(func(*dataplane.Packet) {})); did != xdpRedirect {
+	if did, _ := k.Run(write(func(*dataplane.Packet) {})); did != xdpRedirect {
 		t.Fatalf("a WRITE to the group: %d", did)
 	}
-	key := bpf.GroupKey{Src: dataplane.HostIP(1), Dst: dataplane.HostIP(2), MCID: wire(g.MCID)}
+	key := bpf.GroupKey{Src: dataplane.HostIP(1), Dst: dataplane.HostIP(2), MCID: dataplane.Wire(g.MCID)}
 	for name, c := range map[string]struct {
 		table string
 		key   any
@@ -249,13 +249,13 @@ func TestClimbs(t *testing.T) {
 		"half an update":    {"generation", uint32(0), uint64(3), write(func(*dataplane.Packet) {})},
 		"no PRE group":      {"groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 78, PREGroups: 1, Regions: 1}, write(func(*dataplane.Packet) {})},
 	} {
-		k.put("settings", uint32(0), bpf.Settings{ICRCMode: bpf.Neutral})
-		k.put("generation", uint32(0), uint64(2))
-		k.put("groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 77, PREGroups: 1, Regions: 1})
+		k.Put("settings", uint32(0), bpf.Settings{ICRCMode: bpf.Neutral})
+		k.Put("generation", uint32(0), uint64(2))
+		k.Put("groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 77, PREGroups: 1, Regions: 1})
 		if c.table != "" {
-			k.put(c.table, c.key, c.value)
+			k.Put(c.table, c.key, c.value)
 		}
-		if did, out := k.run(c.frame); did != xdpPass || !bytes.Equal(out, c.frame) {
+		if did, out := k.Run(c.frame); did != xdpPass || !bytes.Equal(out, c.frame) {
 			t.Errorf("%s: %d", name, did)
 		}
 	}

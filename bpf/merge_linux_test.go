@@ -34,8 +34,8 @@ func newPair(t testing.TB) *pair {
 	for i := range ackmerge.MaxMembers {
 		p.g.Receivers = append(p.g.Receivers, 2+i)
 	}
-	p.merge(&p.g)
-	p.only(2, uint32(p.g.Sender))
+	p.Members(&p.g)
+	p.Only(2, uint32(p.g.Sender))
 	return p
 }
 
@@ -43,17 +43,17 @@ func newPair(t testing.TB) *pair {
 func (p *pair) configure(c ackmerge.Config) {
 	p.c = c
 	g := bpf.Group{CNPGap: uint64(c.CNPGap), InitialPSN: uint32(c.InitialPSN), Members: c.Members, Epoch: c.Epoch,
-		Source: dataplane.HostIP(2), SenderQPN: wire(p.g.SenderQPN)}
+		Source: dataplane.HostIP(2), SenderQPN: dataplane.Wire(p.g.SenderQPN)}
 	if c.Learn {
 		g.Learn = 1
 	}
-	p.put("merge_groups", p.slot, g)
+	p.Put("merge_groups", p.slot, g)
 }
 
 // forget makes both lose their state.
 func (p *pair) forget() {
 	p.s = ackmerge.State{}
-	p.put("merge_slots", p.slot, bpf.Slot{})
+	p.Put("merge_slots", p.slot, bpf.Slot{})
 }
 
 // same compares both states, and what was dropped.
@@ -83,13 +83,13 @@ var reasons = map[ackmerge.Verdict]string{
 
 // answer gives both the same answer, and returns how what they make of it differs, or "".
 func (p *pair) answer(a ackmerge.Answer, now time.Duration) (said ackmerge.Answer, verdict ackmerge.Verdict, diff string) {
-	p.put("settings", uint32(0), bpf.Settings{ICRCMode: bpf.Neutral, Told: 1, Now: uint64(now)})
+	p.Put("settings", uint32(0), bpf.Settings{ICRCMode: bpf.Neutral, Told: 1, Now: uint64(now)})
 	in := p.g.Answer(a.Member, a.Syndrome, a.PSN, a.MSN)
 	if a.CNP {
 		in.H = rocev2.CNPHeaders(p.g.MCID)
 	}
 	said, verdict = ackmerge.Merge(&p.c, &p.s, a, now)
-	did, out := p.run(in.Frame())
+	did, out := p.Run(in.Frame())
 	if verdict != ackmerge.Pass {
 		p.lost[reasons[verdict]]++
 		if did != xdpDrop {
@@ -193,15 +193,15 @@ func TestHalfAnUpdate(t *testing.T) {
 	p := newPair(t)
 	p.configure(ackmerge.Config{Members: 1, Epoch: 1})
 	p.forget()
-	p.put("generation", uint32(0), uint64(1))
-	if did, _ := p.run(p.g.Answer(0, rocev2.AckNoLimit, 5, 1).Frame()); did != xdpDrop || p.dropped()["update"] != 1 {
+	p.Put("generation", uint32(0), uint64(1))
+	if did, _ := p.Run(p.g.Answer(0, rocev2.AckNoLimit, 5, 1).Frame()); did != xdpDrop || p.dropped()["update"] != 1 {
 		t.Errorf("the kernel says %d", did)
 	}
 	p.lost["update"]++
 	if diff := p.same(); diff != "" {
 		t.Error(diff)
 	}
-	p.put("generation", uint32(0), uint64(2))
+	p.Put("generation", uint32(0), uint64(2))
 	if _, _, diff := p.answer(ackmerge.Answer{Syndrome: rocev2.AckNoLimit, PSN: 5, MSN: 1}, time.Second); diff != "" {
 		t.Error(diff)
 	}
@@ -213,12 +213,12 @@ func TestCounts(t *testing.T) {
 	p.configure(ackmerge.Config{Members: 3, Epoch: 1})
 	p.forget()
 	for i, s := range []rocev2.Syndrome{rocev2.AckNoLimit, 0x60, 0x25, 0x62, 0x45} {
-		p.run(p.g.Answer(1, s, rocev2.PSN(i), 1).Frame())
+		p.Run(p.g.Answer(1, s, rocev2.PSN(i), 1).Frame())
 	}
-	p.run(p.g.Answer(9, rocev2.AckNoLimit, 1, 1).Frame()) // of no member
+	p.Run(p.g.Answer(9, rocev2.AckNoLimit, 1, 1).Frame()) // of no member
 	cnp := p.g.Answer(1, 0, 0, 0)
 	cnp.H = rocev2.CNPHeaders(p.g.MCID)
-	p.run(cnp.Frame())
+	p.Run(cnp.Frame())
 	var s bpf.Slot
 	if err := p.Maps["merge_slots"].LookupWithFlags(p.slot, &s, ebpf.LookupLock); err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func TestCounts(t *testing.T) {
 // a packet that is routed, and for an answer that is absorbed.
 func BenchmarkIngress(b *testing.B) {
 	w := newTwin(b)
-	w.put("next_hops", uint32(5), bpf.NextHop{Port: 5, Known: 1, Dst: dataplane.RouterMAC}) // what is made of a frame is routed again
+	w.Put("next_hops", uint32(5), bpf.NextHop{Port: 5, Known: 1, Dst: dataplane.RouterMAC}) // what is made of a frame is routed again
 	routed := ip(udp(1, 5, 99, make([]byte, 1000)), func(h []byte) { h[8] = 255 })
 	for _, c := range []struct {
 		name  string
@@ -245,7 +245,7 @@ func BenchmarkIngress(b *testing.B) {
 		{"absorbed", w.g.Answer(1, rocev2.AckNoLimit, 5, 1).Frame(), 1, xdpDrop},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			w.only(2, c.port)
+			w.Only(2, c.port)
 			total := time.Duration(0)
 			const once = 200 // a test run goes on with what it made of the frame, whose TTL ends
 			for n := b.N; n > 0; n -= once {

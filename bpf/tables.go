@@ -84,8 +84,8 @@ const (
 	Handled
 )
 
-// Count is the value of map handled, of map drops, by reason, of counters, by the numbers that entries have, and of ecn_seen, by port;
-// on each processor.
+// Count is the value of map handled, of map drops, by reason, and of ecn_seen, by port, on each processor; and of counters, by the
+// numbers that entries have, for all of them.
 type Count struct{ Packets, Bytes uint64 }
 
 // MAC is a MAC as a key of maps router_macs and bridge, whose value is a port, and a value of port_hosts.

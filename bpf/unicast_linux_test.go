@@ -37,9 +37,9 @@ func newTwin(t testing.TB) *twin {
 	}
 	w := &twin{kernel: load(t), s: s, g: still()}
 	w.s.Install(w.g)
-	w.merge(&w.g)
+	w.Members(&w.g)
 	w.s.Default("ingress.settings", "ingress.configure", 0, 0xabcd, 0, 0)
-	w.put("settings", uint32(0), bpf.Settings{ICRCMode: bpf.Neutral, HashSeed: 0xabcd})
+	w.Put("settings", uint32(0), bpf.Settings{ICRCMode: bpf.Neutral, HashSeed: 0xabcd})
 
 	paths := bpf.Paths{N: 4}
 	var members []pipeline.Weighted
@@ -62,15 +62,15 @@ func newTwin(t testing.TB) *twin {
 	}
 	ip := dataplane.HostIP(ecmpTarget)
 	w.s.Add("ingress.unicast.routes", []any{dataplane.Prefix{Value: dataplane.Addr(ip), Len: 32}}, "ingress.unicast.to_ecmp", 7)
-	w.put("routes", bpf.Prefix{Bits: 32, Dst: ip}, bpf.Route{ECMP: 7})
-	w.put("ecmp_groups", uint32(7), paths)
+	w.Put("routes", bpf.Prefix{Bits: 32, Dst: ip}, bpf.Route{ECMP: 7})
+	w.Put("ecmp_groups", uint32(7), paths)
 
 	w.s.Add("ingress.unicast.bridge", []any{dataplane.MAC(dataplane.HostMAC(bridgedHost))}, "ingress.unicast.to_port", bridgedHost)
-	w.put("bridge", bpf.MAC{At: dataplane.HostMAC(bridgedHost)}, uint32(bridgedHost))
+	w.Put("bridge", bpf.MAC{At: dataplane.HostMAC(bridgedHost)}, uint32(bridgedHost))
 	for n := 16; n <= dataplane.RackHosts; n++ {
 		w.s.Add("ingress.guard.guarded_ports", []any{n}, "NoAction")
 		w.s.Add("ingress.guard.port_hosts", []any{n, dataplane.Addr(dataplane.HostIP(n))}, "ingress.guard.host", dataplane.MAC(dataplane.HostMAC(n)))
-		w.put("port_hosts", bpf.PortHost{Port: uint32(n), IP: dataplane.HostIP(n)}, bpf.MAC{At: dataplane.HostMAC(n)})
+		w.Put("port_hosts", bpf.PortHost{Port: uint32(n), IP: dataplane.HostIP(n)}, bpf.MAC{At: dataplane.HostMAC(n)})
 	}
 	return w
 }
@@ -83,12 +83,12 @@ func (w *twin) send(port int, frame []byte) (dealt bool, diff string) {
 	if len(out) > 0 {
 		leaves = uint32(out[0].Port)
 	}
-	w.only(uint32(port), leaves)
+	w.Only(uint32(port), leaves)
 	if port >= 16 {
-		w.put("ports_in", lo, bpf.Port{Number: uint32(port), Guarded: 1})
+		w.Put("ports_in", lo, bpf.Port{Number: uint32(port), Guarded: 1})
 	}
 	lost := w.dropped()
-	did, got := w.run(frame)
+	did, got := w.Run(frame)
 	switch {
 	case did == xdpPass:
 		if !bytes.Equal(got, frame) {
@@ -204,7 +204,7 @@ func TestPaths(t *testing.T) {
 // TestUnicastHalfAnUpdate: what comes while tables change climbs.
 func TestUnicastHalfAnUpdate(t *testing.T) {
 	w := newTwin(t)
-	w.put("generation", uint32(0), uint64(1))
+	w.Put("generation", uint32(0), uint64(1))
 	if dealt, diff := w.send(1, udp(1, 5, 99, nil)); dealt || diff != "" {
 		t.Errorf("dealt with: %v; %s", dealt, diff)
 	}

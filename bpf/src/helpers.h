@@ -27,6 +27,7 @@ typedef _Bool bool;
 
 static void *(*const lookup)(const void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
 static long (*const redirect)(const void *map, u64 key, u64 flags) = (void *)BPF_FUNC_redirect_map;
+static u64 (*const length)(struct xdp_md *ctx) = (void *)BPF_FUNC_xdp_get_buff_len;
 static long (*const adjust_meta)(struct xdp_md *ctx, int by) = (void *)BPF_FUNC_xdp_adjust_meta;
 static u64 (*const monotonic)(void) = (void *)BPF_FUNC_ktime_get_ns;
 static void (*const spin_lock)(struct bpf_spin_lock *) = (void *)BPF_FUNC_spin_lock;

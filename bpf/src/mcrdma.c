@@ -15,13 +15,17 @@
 
 SECTION("license") const char terms[] = "Apache-2.0"; // no helper here asks for the GPL
 
-// Each packet that comes in at a port.
-SECTION("xdp") int ingress(struct xdp_md *ctx) {
+// Each packet that comes in at a port. What fills more than a page climbs: of such a frame, the kernel would copy the
+// first page only, or send none.
+SECTION("xdp.frags") int ingress(struct xdp_md *ctx) {
     struct ethernet *eth = (struct ethernet *)(long)ctx->data;
     struct ipv4 *ip = (struct ipv4 *)(eth + 1);
     void *end = (void *)(long)ctx->data_end;
     if ((void *)(ip + 1) > end || eth->type != ETHERTYPE_IPV4 || ip->version_ihl != 0x45 || !NOT_FRAGMENT(ip->frag) ||
         ip->checksum != checksum(ip)) {
+        return XDP_PASS;
+    }
+    if (length(ctx) != (u64)(end - (void *)eth)) {
         return XDP_PASS;
     }
     struct roce *p = (struct roce *)eth;
@@ -87,4 +91,4 @@ SECTION("xdp") int ingress(struct xdp_md *ctx) {
 }
 
 // Each copy of a request to a group, at the port that it leaves by.
-SECTION("xdp/devmap") int copy_out(struct xdp_md *ctx) { return copied(ctx); }
+SECTION("xdp.frags/devmap") int copy_out(struct xdp_md *ctx) { return copied(ctx); }

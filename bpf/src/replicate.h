@@ -72,7 +72,7 @@ MAP(BPF_MAP_TYPE_HASH, struct region_key, struct region, 65536, BPF_F_NO_PREALLO
 
 // The ports that a PRE group copies to. PRE groups of the same ports share one set: a change of
 // port_sets takes user space some milliseconds, so none is made while tables change.
-MAP(BPF_MAP_TYPE_HASH, u32, u32, 32768, BPF_F_NO_PREALLOC) pre_groups SECTION(".maps");
+MAP(BPF_MAP_TYPE_ARRAY, u32, u32, 65536, 0) pre_groups SECTION(".maps"); // 0: none
 
 // Sets of ports, each with the program below.
 struct {
@@ -122,7 +122,7 @@ INLINE int replicate(struct xdp_md *ctx, struct roce *p, void *end, const struct
         pre_group = (pre_group + choice(flow_hash(&p->ip, ports_of(&p->ip, end), set->hash_seed)) % g->pre_groups) & 0xffff;
     }
     u32 counter = g->counter, *number = lookup(&pre_groups, &pre_group);
-    void *to = number ? lookup(&port_sets, number) : 0;
+    void *to = number && *number ? lookup(&port_sets, number) : 0;
     if (!to || !whole(r) || adjust_meta(ctx, -(int)sizeof(struct carried))) {
         return XDP_PASS;
     }
@@ -133,7 +133,7 @@ INLINE int replicate(struct xdp_md *ctx, struct roce *p, void *end, const struct
     c->generation = r->began;
     c->pre_group = pre_group;
     c->pad = 0;
-    count(ctx, &counters, counter);
+    counted(ctx, counter);
     count(ctx, &handled, REQUESTS);
     return redirect(to, 0, BPF_F_BROADCAST);
 }
@@ -179,7 +179,7 @@ INLINE int copied(struct xdp_md *ctx) {
     if (!found || (write && !where)) {
         return drop(ctx, DROP_NO_REPLICA);
     }
-    count(ctx, &counters, to.counter);
+    counted(ctx, to.counter);
     u32 sum = change(p->ip.dst, to.dst);
     p->ip.dst = to.dst;
     u16 sport = p->udp.src ^ to.sport ^ in.sport;
@@ -192,7 +192,7 @@ INLINE int copied(struct xdp_md *ctx) {
         p->bth.dest_qp = qpn;
     }
     if (write && (void *)(reth + 1) <= end) {
-        count(ctx, &counters, in.counter);
+        counted(ctx, in.counter);
         sum += change(reth->rkey, in.rkey);
         reth->rkey = in.rkey;
     }

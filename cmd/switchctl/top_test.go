@@ -32,6 +32,7 @@ func looks(t *testing.T) (before, now *look) {
 		}
 		before.agents = append(before.agents, agentLook{address: name, status: f.status, groups: f.groups, counters: f.counters})
 	}
+	fakes["torB"].status.P4Runtime.FastPath = "off: 2 rules of fault injection"
 	before.agents = append(before.agents, agentLook{address: "torC", err: errors.New("agent torC is away")})
 	now = &look{at: before.at.Add(2 * time.Second)}
 	for _, a := range before.agents {
@@ -67,6 +68,9 @@ SWITCH  CONTROL  ROUTES   LINKS UP  PEERS   GROUPS  STEPS  PROBLEMS
 torA    primary  settled  1 of 2    1 of 1       1      1
 torB    primary  settled  0 of 0    1 of 1       0      1
 torC                                                       agent torC is away
+
+SWITCH  FAST PATH
+torB    off: 2 rules of fault injection
 
 GROUP        MC_ID     SWITCH  PACKETS/S  RECEIVER   ACKS/S  NAKS/S  RNR/S  FATAL  CNPS/S  PROBLEMS
 10.1.0.1/17  0x000801  torA    12k        10.1.0.12  0       0       0          0  0

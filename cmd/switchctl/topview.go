@@ -21,7 +21,7 @@ func topLines(before, now *look) ([]string, error) {
 		groups += len(a.groups)
 	}
 	v.lines = []string{fmt.Sprintf("%s  %s, %s", now.at.Format(time.TimeOnly), switches(len(now.agents)), cli.Plural(groups, "group"))}
-	for _, section := range []func() ([]string, [][]any){v.switches, v.groupRows, v.ports, v.drops} {
+	for _, section := range []func() ([]string, [][]any){v.switches, v.fastPaths, v.groupRows, v.ports, v.drops} {
 		header, rows := section()
 		if len(rows) == 0 {
 			continue
@@ -111,6 +111,17 @@ func (v *topView) switches() ([]string, [][]any) {
 		})
 	}
 	return []string{"switch", "control", "routes", "links up", "peers", "groups", "steps", "problems"}, rows
+}
+
+// fastPaths has a row for each switch that says where it processes packets.
+func (v *topView) fastPaths() ([]string, [][]any) {
+	var rows [][]any
+	for _, a := range v.now.agents {
+		if f := a.status.GetP4Runtime().GetFastPath(); f != "" {
+			rows = append(rows, []any{a.status.GetName(), f})
+		}
+	}
+	return []string{"switch", "fast path"}, rows
 }
 
 func one(b bool) int {

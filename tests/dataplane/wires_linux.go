@@ -28,20 +28,19 @@ type Wires struct {
 	ns    int
 }
 
-// WireMTU is what a veth with an XDP program takes.
-const WireMTU = 3000
+// WireMTU is that of wires: frames are longer than a page, too.
+const WireMTU = 9000
 
 // NewWires makes n wires, at whose far ends an XDP program says what becomes of packets, or skips the test. The
 // calling goroutine is in their namespace from then on, and its thread ends with it.
 func NewWires(t testing.TB, n int, says int32) *Wires {
 	t.Helper()
-	peers, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, says), asm.Return()}})
+	peers, err := XDP(asm.Instructions{asm.Mov.Imm(asm.R0, says), asm.Return()})
 	if err != nil {
 		testenv.Skip(t, "the kernel takes no XDP program: %v", err)
 	}
 	defer peers.Close()
-	w, err := Wire(n, peers)
+	w, err := Connect(n, peers)
 	if err != nil {
 		testenv.Skip(t, "%v", err)
 	}
@@ -52,9 +51,14 @@ func NewWires(t testing.TB, n int, says int32) *Wires {
 	return w
 }
 
-// Wire makes n wires with an XDP program at their far ends: a veth takes what is redirected to it only if its peer has
+// XDP is a program that also takes frames of more than a page.
+func XDP(instructions asm.Instructions) (*ebpf.Program, error) {
+	return ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0", Instructions: instructions, Flags: unix.BPF_F_XDP_HAS_FRAGS})
+}
+
+// Connect makes n wires with an XDP program at their far ends: a veth takes what is redirected to it only if its peer has
 // one, too. The calling goroutine is in their namespace from then on, and its thread ends with it.
-func Wire(n int, far *ebpf.Program) (w *Wires, err error) {
+func Connect(n int, far *ebpf.Program) (w *Wires, err error) {
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return nil, fmt.Errorf("it takes root to make a network namespace: %w", err)
@@ -173,12 +177,12 @@ func (w *Wires) Next(host, flags int) []byte {
 	}
 }
 
-// Climbs is the next frame that no program at the switch's port has taken, or nil if none is there.
-func (w *Wires) Climbs(port int) []byte { return receive(w.climb[port], unix.MSG_DONTWAIT) }
+// Climbs is Next of the frames that no program at the switch's port has taken.
+func (w *Wires) Climbs(port, flags int) []byte { return receive(w.climb[port], flags) }
 
 // receive is the next frame that has come in, with its tag.
 func receive(fd, flags int) []byte {
-	b, control := make([]byte, 4096), make([]byte, 128)
+	b, control := make([]byte, WireMTU+64), make([]byte, 128)
 	for {
 		n, oobn, _, from, err := unix.Recvmsg(fd, b, control, flags)
 		if err != nil {

@@ -1,12 +1,12 @@
 // Command model explores, exhaustively up to a bound, everything that can happen
 // between a sender, the switch that merges, and the receivers of a group: the real
 // requester and responder of pkg/qp/rc, the merging of pkg/ackmerge or of the
-// compiled P4 program, and a network that loses, duplicates and reorders, members
+// compiled P4 program or of the kernel's bytecode, and a network that loses, duplicates and reorders, members
 // that die, are removed, are not ready or lie, and a switch that loses its state. In
 // every state S1 must hold, and from every state all work must complete once
 // nothing goes wrong any more (L1). See pkg/ackmerge for both.
 //
-//	go run ./tests/model [-p4] [-only NAME]
+//	go run ./tests/model [-p4|-kernel] [-only NAME]
 //
 // A violation is printed with the shortest way to it; its lines are a script for
 // testdata.
@@ -22,9 +22,10 @@ import (
 func main() {
 	only := flag.String("only", "", "explore only the bound of this name, also one that is not explored by default")
 	p4 := flag.Bool("p4", false, "merge by the compiled program in place of pkg/ackmerge; with smaller bounds")
+	kernel := flag.Bool("kernel", false, "merge by the bytecode in the kernel, which takes root; with smaller bounds")
 	flag.Parse()
 	ok := true
-	for _, b := range chosen(*only, *p4) {
+	for _, b := range chosen(*only, *p4, *kernel) {
 		start := time.Now()
 		r := explore(&b)
 		fmt.Printf("%-36s %9d states %10d transitions, at most %2d steps, %7d complete, %v\n", b.name, r.States, r.Transitions,
@@ -39,9 +40,9 @@ func main() {
 	}
 }
 
-func chosen(only string, p4 bool) (bs []bound) {
+func chosen(only string, p4, kernel bool) (bs []bound) {
 	from := bounds
-	if p4 {
+	if p4 || kernel {
 		from = small
 	}
 	for _, b := range from {
@@ -51,6 +52,9 @@ func chosen(only string, p4 bool) (bs []bound) {
 		if p4 {
 			b.name += ", P4"
 			b.merger = newP4Merger
+		} else if kernel {
+			b.name += ", kernel"
+			b.merger = newKernelMerger
 		}
 		bs = append(bs, b)
 	}

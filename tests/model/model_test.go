@@ -57,12 +57,30 @@ func TestProgramWithoutRace(t *testing.T) {
 	}
 }
 
+// TestKernelWithoutRace has the bytecode in the kernel merge.
+func TestKernelWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, parallel)
+	if _, err := newKernelMerger(); err != nil {
+		testenv.Skip(t, "%v", err)
+	}
+	for _, b := range testBounds()[:5] {
+		b.merger = newKernelMerger
+		check(t, &b)
+	}
+	sameAsModel(t, newKernelMerger)
+}
+
 // TestProgramIsTheModelWithoutRace: both explorations visit as many states by as many ways.
 func TestProgramIsTheModelWithoutRace(t *testing.T) {
 	testenv.WithoutRace(t, parallel)
+	sameAsModel(t, newP4Merger)
+}
+
+func sameAsModel(t *testing.T, merger func() (merger, error)) {
+	t.Helper()
 	b := bound{name: "1 loss", faults: faults{losses: 1, restarts: 1, removals: 1}, relearn: true}
 	want := explore(&b)
-	b.merger = newP4Merger
+	b.merger = merger
 	if got := explore(&b); got.States != want.States || got.Transitions != want.Transitions {
 		t.Errorf("the model has %d states and %d transitions, the program %d and %d", want.States, want.Transitions, got.States, got.Transitions)
 	}

@@ -54,8 +54,19 @@ func (f *Fast) Programs() []uint32 { return f.k.programs() }
 
 // Status says in a few words where packets are processed, and why.
 func (f *Fast) Status() string {
-	if f.active {
-		return fmt.Sprintf("xdp at %d ports", len(f.ports))
+	if !f.active {
+		return "off: " + f.why
 	}
-	return "off: " + f.why
+	here := fmt.Sprintf("xdp at %d ports", len(f.ports))
+	climbing, all := len(f.plan.climbing), len(f.plan.climbing)+len(f.plan.copied)
+	switch {
+	case f.settings.ICRCMode == bpf.Recompute:
+		return here + ": unicast but for RoCE's requests, answers; the switch itself: RoCE's requests, of groups too, since the ICRC's mode is not neutral"
+	case f.settings.ICRCMode != bpf.Neutral:
+		return here + ": unicast, answers; the switch itself: requests to groups, since the ICRC's mode is not neutral"
+	case climbing > 0:
+		return fmt.Sprintf("%s: unicast, answers, requests to %d of %d groups; the switch itself: requests to the others, of which some copy needs its ICRC computed anew "+
+			"or shares its port with another", here, all-climbing, all)
+	}
+	return fmt.Sprintf("%s: unicast, answers, requests to all groups (%d)", here, all)
 }

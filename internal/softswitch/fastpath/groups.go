@@ -32,6 +32,8 @@ func (l *plan) multicast(g uint16) (out items, touched map[uint16]struct{}) {
 	if shared := l.groups.uses(g, pres, hops); !same {
 		touched = shared // no packet may be copied as another group's are
 	}
+	delete(l.copied, g)
+	delete(l.climbing, g)
 	if len(p.matches) == 0 {
 		if len(p.replicas)+len(p.regions) == 0 {
 			delete(l.groups.parts, g)
@@ -57,8 +59,12 @@ func (l *plan) multicast(g uint16) (out items, touched map[uint16]struct{}) {
 			}
 		default:
 			v.Climbs = 1
+			l.climbing[g] = struct{}{}
 		}
 		b.out[place{"groups", bpf.GroupKey{Src: wire(m.Key[0].Value.Uint()), Dst: wire(m.Key[2].Value.Uint()), MCID: wire(m.Key[1].Value.Uint())}}] = v
+	}
+	if _, climbs := l.climbing[g]; !climbs {
+		l.copied[g] = struct{}{}
 	}
 	return b.out, touched
 }

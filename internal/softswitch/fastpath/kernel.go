@@ -15,7 +15,7 @@ import (
 	"github.com/mcrdma/mcrdma/bpf"
 )
 
-// counterCells is how many entries are counted: 16 bytes for each on each processor.
+// counterCells is how many entries are counted: 16 bytes for each.
 const counterCells = 1 << 17
 
 // kernel is the programs and their maps. It holds them by file descriptors alone: when this process
@@ -98,16 +98,23 @@ func (k *kernel) put(table string, key, value any) error {
 }
 
 func (k *kernel) remove(table string, key any) error {
-	if err := k.Maps[table].Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if m := k.Maps[table]; m.Type() == ebpf.Array { // which has all keys always
+		return k.put(table, key, make([]byte, m.ValueSize()))
+	} else if err := m.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("map %s: %w", table, err)
 	}
 	return nil
 }
 
-// count is what a cell of a map of counters has counted on all processors.
+// count is what a cell of a map of counters has counted, on all processors.
 func (k *kernel) count(table string, number uint32) (sum bpf.Count, err error) {
-	var all []bpf.Count
-	if err := k.Maps[table].Lookup(number, &all); err != nil {
+	all, m := make([]bpf.Count, 1), k.Maps[table]
+	if m.Type() == ebpf.Array {
+		err = m.Lookup(number, &all[0])
+	} else {
+		err = m.Lookup(number, &all)
+	}
+	if err != nil {
 		return sum, fmt.Errorf("map %s: %w", table, err)
 	}
 	for _, c := range all {

@@ -1,6 +1,7 @@
 package fastpath
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -51,10 +52,48 @@ func newWired(t *testing.T) *wired {
 	w.SetICRC(dataplane.Neutral)
 	w.Install(w.group)
 	w.Loaded(w.Pipeline, w.PRE)
-	if w.Status() != "xdp at 4 ports" {
+	if w.Status() != whole {
 		t.Fatal(w.Status())
 	}
 	return w
+}
+
+// whole is the status when nothing is left to the switch itself.
+const whole = "xdp at 4 ports: unicast, answers, requests to all groups (1)"
+
+// TestVethStatus: the status says what the kernel does not process, and why.
+func TestVethStatus(t *testing.T) {
+	w := newWired(t)
+	says := func(want string) {
+		t.Helper()
+		w.Changed()
+		if got := w.Status(); got != want {
+			t.Errorf("%s; expected %s", got, want)
+		}
+	}
+	w.SetICRC(dataplane.CheckOff)
+	says("xdp at 4 ports: unicast, answers; the switch itself: requests to groups, since the ICRC's mode is not neutral")
+	w.SetICRC(dataplane.Recompute)
+	says("xdp at 4 ports: unicast but for RoCE's requests, answers; the switch itself: RoCE's requests, of groups too, since the ICRC's mode is not neutral")
+	w.SetICRC(dataplane.Neutral)
+	moved := w.group
+	moved.Index, moved.MCID, moved.Targets = 8, moved.MCID+1, nil // regions whose addresses change
+	w.Install(moved)
+	says("xdp at 4 ports: unicast, answers, requests to 1 of 2 groups; the switch itself: requests to the others, of which some copy needs its ICRC computed anew or shares its port with another")
+	w.rules(true)
+	says("off: 1 rules of fault injection")
+}
+
+// TestVethLong: a frame of more than a page climbs whole.
+func TestVethLong(t *testing.T) {
+	w := newWired(t)
+	long := w.group.Data(rocev2.SendOnly, 1, make([]byte, 8000)).Frame()
+	w.wires.Send(t, 1, long)
+	w.wires.Send(t, 1, w.group.Data(rocev2.SendOnly, 2, make([]byte, 3000)).Frame())
+	w.until("copies", func(s Stats) uint64 { return s.Copies }, 3)
+	if got := w.wires.Climbs(1, 0); !bytes.Equal(got, long) {
+		t.Errorf("%d bytes climb, expected %d", len(got), len(long))
+	}
 }
 
 // until waits until the kernel has counted so many packets.
@@ -285,7 +324,7 @@ func TestVethReload(t *testing.T) {
 	w.SetICRC(dataplane.Neutral)
 	w.Install(w.group)
 	w.Changed()
-	if a, d := w.get("acked", w.group.Index*16), w.Dropped(); a != 0 || len(d) != 0 || w.Status() != "xdp at 4 ports" {
+	if a, d := w.get("acked", w.group.Index*16), w.Dropped(); a != 0 || len(d) != 0 || w.Status() != whole {
 		t.Errorf("of the pipeline before: %#x, %v; %s", a, d, w.Status())
 	}
 	if n, _ := w.Counter("egress.ack_merge.acks").Get(w.group.Index * 16); n.Packets != 0 {

@@ -20,6 +20,8 @@ type plan struct {
 	dirty  map[unit]struct{}
 	have   map[unit]items
 	cannot map[unit]string // what no map can hold, and why
+
+	copied, climbing map[uint16]struct{} // groups, by where their requests are copied
 }
 
 // tables are those of p4src.
@@ -87,7 +89,8 @@ type place struct {
 
 func newPlan(p *pipeline.Pipeline, e *pre.Engine, ports map[uint16]uint32, read func(string, uint32) bpf.Count) *plan {
 	l := &plan{tables: tablesOf(p), engine: e, ports: ports, cells: newCells(read), groups: newIndex(),
-		dirty: map[unit]struct{}{}, have: map[unit]items{}, cannot: map[unit]string{}}
+		dirty: map[unit]struct{}{}, have: map[unit]items{}, cannot: map[unit]string{},
+		copied: map[uint16]struct{}{}, climbing: map[uint16]struct{}{}}
 	for n := range ports {
 		l.touch(unit{kind: port, n: uint32(n)})
 	}

@@ -11,10 +11,10 @@ type sets struct {
 	next    uint32
 }
 
-func newSets() sets { return sets{numbers: map[portSet]uint32{}} }
+func newSets() sets { return sets{numbers: map[portSet]uint32{}, next: 1} } // 0 is none
 
 // unused forgets all sets: their numbers are given anew.
-func (s *sets) unused() { s.numbers, s.next = map[portSet]uint32{}, 0 }
+func (s *sets) unused() { *s = newSets() }
 
 // A setOf is a set of interfaces in ascending order, as text. What the map holds is its number.
 func setOf(interfaces []uint32) portSet {

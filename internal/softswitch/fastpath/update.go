@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/mcrdma/mcrdma/bpf"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
@@ -73,8 +75,9 @@ func (f *Fast) write(c change) error {
 	for at := range c.remove {
 		errs = append(errs, f.k.remove(at.table, at.key))
 	}
-	for at, v := range c.put {
-		is := v.is
+	order := slices.SortedFunc(maps.Keys(c.put), func(a, b place) int { return cmp.Compare(c.put[a].of.n, c.put[b].of.n) })
+	for _, at := range order { // what belongs together lies together in memory then
+		is := c.put[at].is
 		if s, ok := is.(portSet); ok {
 			is = f.sets.numbers[s]
 		}
@@ -151,7 +154,7 @@ func (f *Fast) makeSets(c change) error {
 			continue
 		}
 		n := f.sets.next
-		if n < maxSets {
+		if n <= maxSets {
 			f.sets.next++
 		} else if n, ok = f.sets.takeUnused(f.plan); !ok {
 			return errors.New("there are more than 4096 sets of ports that groups are copied to")

@@ -76,6 +76,12 @@ func start(fast bool, groups int) (_ *process, err error) {
 	return s, nil
 }
 
+// ran is what a program of the switch has done.
+type ran struct {
+	runs uint64
+	time time.Duration
+}
+
 // cpu is the processor time that it has used.
 func (s *process) cpu() (time.Duration, error) {
 	if _, err := io.WriteString(s.in, "cpu\n"); err != nil {

@@ -17,65 +17,19 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
-	"github.com/mcrdma/mcrdma/pkg/rocev2"
 	"github.com/mcrdma/mcrdma/tests/dataplane"
 )
 
-// Hosts 1 to 4 are a group's, of which 1 sends. Sources are at 1 and at hosts of no group.
-const (
-	hosts      = 6
-	maxSources = 3
-)
-
-var sourceHosts = [maxSources]int{1, 5, 6}
-
-// theGroup is group i of the switch.
-func theGroup(i int) dataplane.Group {
-	g := dataplane.Group{Index: i + 1, Sender: 1, SenderQPN: rocev2.QPN(0x10000 + i), MCID: rocev2.QPN(firstMCID + i), Receivers: []int{2, 3, 4}, Epoch: 1}
-	for j := range g.Receivers {
-		g.Targets = append(g.Targets, dataplane.Target{QPN: dataplane.ReceiverQPN(j), RKey: dataplane.ReceiverRKey(j), VA: dataplane.SenderVA})
-	}
-	return g
+type options struct {
+	rounds, size, window, sources int
+	span                          time.Duration
 }
 
-const firstMCID = 0x80_0000
-
-// A kind is a kind of packets.
-type kind struct {
-	name  string
-	goal  float64
-	frame func(size int) []byte
-	first []func() []byte // frames that come before, once
-	out   int             // how many leave for each that comes
-}
-
-var (
-	unicast = kind{name: "unicast", goal: unicastGoal, out: 1, frame: func(size int) []byte {
-		return dataplane.Between(1, 2, rocev2.Headers{BTH: rocev2.BTH{Opcode: rocev2.SendOnly, PKey: rocev2.DefaultPKey, DestQP: 0x77}}, make([]byte, size-58)).Frame()
-	}}
-	copies = kind{name: "1 to 3", goal: copiesGoal, out: 3, frame: func(size int) []byte {
-		g := theGroup(0)
-		return g.Data(rocev2.WriteOnly, 1, make([]byte, (size-74)&^3)).Frame()
-	}}
-	allKinds = []kind{
-		unicast, copies,
-		{name: "1 to 3, in the middle of a WRITE", out: 3, frame: func(size int) []byte {
-			g := theGroup(0)
-			return g.Data(rocev2.WriteMiddle, 1, make([]byte, (size-58)&^3)).Frame()
-		}},
-		{name: "an ACK, merged away", frame: func(int) []byte { return ack(0) }},
-		{name: "an ACK, passed on", out: 1, first: []func() []byte{func() []byte { return ack(1) }, func() []byte { return ack(2) }}, frame: func(int) []byte { return ack(0) }},
-		{name: "climbs, and is dropped", frame: func(size int) []byte {
-			p := dataplane.Between(1, 2, rocev2.Headers{BTH: rocev2.BTH{Opcode: rocev2.SendOnly, DestQP: 0x77}}, make([]byte, size-58))
-			p.IP.Dst = [4]byte{192, 0, 2, 1} // there is no route
-			return p.Frame()
-		}},
-	}
-)
-
-func ack(member int) []byte {
-	g := theGroup(0)
-	return g.Answer(member, rocev2.AckNoLimit, 5, 1).Frame()
+// A result is one run.
+type result struct {
+	rate, cpu float64 // packets a second, ns a packet
+	lost      float64 // share of those that were sent
+	in, out   float64 // ns in the programs, for a packet that comes in and for a copy
 }
 
 // A field is where they are measured.
@@ -94,7 +48,7 @@ func newField(o options) (f *field, err error) {
 	if f.seen, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1}); err != nil {
 		return nil, err
 	}
-	sink, err := program(asm.Instructions{
+	sink, err := dataplane.XDP(asm.Instructions{
 		asm.StoreImm(asm.RFP, -4, 0, asm.Word), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -4), asm.LoadMapPtr(asm.R1, f.seen.FD()), asm.FnMapLookupElem.Call(),
 		asm.JEq.Imm(asm.R0, 0, "drop"),
 		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord), asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord),
@@ -103,10 +57,10 @@ func newField(o options) (f *field, err error) {
 		return nil, err
 	}
 	defer sink.Close()
-	if f.pass, err = program(asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}); err != nil {
+	if f.pass, err = dataplane.XDP(asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}); err != nil {
 		return nil, err
 	}
-	f.wires, err = dataplane.Wire(hosts, sink)
+	f.wires, err = dataplane.Connect(hosts, sink)
 	return f, err
 }
 
@@ -122,10 +76,6 @@ const (
 	xdpPass = 2
 	xdpTX   = 3
 )
-
-func program(ins asm.Instructions) (*ebpf.Program, error) {
-	return ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0", Instructions: ins})
-}
 
 // source is a program that sends a frame: of live frames, only the headers change on their way, and it writes them
 // anew. With many groups, each is of any of them.
@@ -150,7 +100,7 @@ func source(frame []byte, groups int) (*ebpf.Program, error) {
 		ins = append(ins, asm.FnGetPrandomU32.Call(), asm.Mod.Imm(asm.R0, int32(groups)), asm.Add.Imm(asm.R0, firstMCID),
 			asm.HostTo(asm.BE, asm.R0, asm.Word), asm.StoreMem(asm.R7, mcID, asm.R0, asm.Word))
 	}
-	return program(append(ins, asm.Mov.Imm(asm.R0, xdpTX), asm.Return().WithSymbol("end")))
+	return dataplane.XDP(append(ins, asm.Mov.Imm(asm.R0, xdpTX), asm.Return().WithSymbol("end")))
 }
 
 // make has a program make n frames as host h, on their way to the switch.
@@ -312,12 +262,6 @@ type look struct {
 	cpu        time.Duration
 	out        uint64
 	in, copies ran
-}
-
-// ran is what a program of the switch has done.
-type ran struct {
-	runs uint64
-	time time.Duration
 }
 
 func (f *field) look(s *process) (l look, err error) {

@@ -24,13 +24,6 @@ import (
 	"time"
 )
 
-// What is to be reached: how many times as many packets in the kernel, and packets for the same processor time.
-const (
-	unicastGoal = 10
-	copiesGoal  = 6
-	groupsGoal  = 1.5 // at most, of processor time with all groups to that with one
-)
-
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "child" {
 		if err := serve(os.Args[2:]); err != nil {
@@ -43,11 +36,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, "fastpath:", err)
 		os.Exit(1)
 	}
-}
-
-type options struct {
-	rounds, size, window, sources int
-	span                          time.Duration
 }
 
 func run() error {
@@ -158,13 +146,6 @@ func verdict(what string, got, goal float64, more bool) string {
 		text = "MISSED"
 	}
 	return fmt.Sprintf("%s: %.3gx; goal: %s %.3gx: %s", what, got, sign, goal, text)
-}
-
-// A result is one run.
-type result struct {
-	rate, cpu float64 // packets a second, ns a packet
-	lost      float64 // share of those that were sent
-	in, out   float64 // ns in the programs, for a packet that comes in and for a copy
 }
 
 // A summary holds medians.

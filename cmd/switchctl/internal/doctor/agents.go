@@ -94,8 +94,13 @@ func (d *diagnosis) pipeline(a *Agent) {
 
 // fastPath: a switch that is to have packets processed in the kernel, and does not.
 func (d *diagnosis) fastPath(a *Agent) {
-	why, off := strings.CutPrefix(a.Status.GetP4Runtime().GetFastPath(), "off: ")
+	said := a.Status.GetP4Runtime().GetFastPath()
+	why, off := strings.CutPrefix(said, "off: ")
 	if !off {
+		if _, part, some := strings.Cut(said, "; the switch itself: "); some {
+			d.Add(findings.Note, a.name(), "the switch processes some packets itself that the kernel could process", part,
+				"have the agent's icrc auto or neutral, and hosts grant regions at the group's address, as the library does; see docs/dataplane.md")
+		}
 		return
 	}
 	d.Add(findings.Warning, a.name(), "the switch processes all packets itself, though it is to have the kernel do it", why,
