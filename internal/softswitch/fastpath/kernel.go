@@ -59,7 +59,7 @@ func (k *kernel) attach(ifindex int) error {
 	case errors.Is(err, os.ErrExist), errors.Is(err, errBusy):
 		return fmt.Errorf("another XDP program is there already; \"ip link\" shows it: %w", err)
 	case errors.Is(err, errRange):
-		return fmt.Errorf("its MTU, or that of a veth's other end, is too large for XDP, whose frames fit in a page: 3,400 B are not: %w", err)
+		return fmt.Errorf("its MTU, or that of a veth's other end, is larger than its driver takes with XDP: %w", err)
 	case err != nil:
 		return fmt.Errorf("its driver takes no XDP program: %w", err)
 	}

@@ -21,7 +21,7 @@ type Spec struct {
 	// Hosts likewise: h1 and h2 in the rack of torA, h3 and h4 in that of torB, unless
 	// Racks says otherwise.
 	Hosts map[string]Host
-	// FastPath: the kernel processes what is hot of the switches' packets, whose MTU is at most 3,400 then.
+	// FastPath: the kernel processes what is hot of the switches' packets.
 	FastPath bool
 	// BMv2: the switches are bmv2's, and hosts send as slowly as they take it. What is
 	// the embedded switch's only, Rate, is refused.

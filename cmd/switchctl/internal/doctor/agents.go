@@ -104,7 +104,7 @@ func (d *diagnosis) fastPath(a *Agent) {
 		return
 	}
 	d.Add(findings.Warning, a.name(), "the switch processes all packets itself, though it is to have the kernel do it", why,
-		"take away what is in the way, or start the switch with --fastpath=off; at hosts' ends of veth pairs it takes \"ethtool -K INTERFACE gro on tx off\", and an MTU of at most 3400")
+		"take away what is in the way, or start the switch with --fastpath=off; at hosts' ends of veth pairs it takes \"ethtool -K INTERFACE gro on tx off\"")
 }
 
 func (d *diagnosis) ports(a *Agent) {
