@@ -77,7 +77,7 @@ func TestVethStatus(t *testing.T) {
 	says("xdp at 4 ports: unicast but for RoCE's requests, answers; the switch itself: RoCE's requests, of groups too, since the ICRC's mode is not neutral")
 	w.SetICRC(dataplane.Neutral)
 	moved := w.group
-	moved.Index, moved.MCID, moved.Targets = 8, moved.MCID+1, nil // regions whose addresses change
+	moved.Index, moved.MCID, moved.SenderQPN, moved.Targets = 8, moved.MCID+1, moved.SenderQPN+1, nil // regions whose addresses change
 	w.Install(moved)
 	says("xdp at 4 ports: unicast, answers, requests to 1 of 2 groups; the switch itself: requests to the others, of which some copy needs its ICRC computed anew or shares its port with another")
 	w.rules(true)
