@@ -57,7 +57,7 @@ func (b *Bytecode) Only(from, port uint32) {
 
 // Run gives the kernel a frame, and returns what it does with it, and what it makes of it.
 func (b *Bytecode) Run(frame []byte) (verdict uint32, out []byte) {
-	o := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame))} // no frame becomes longer
+	o := ebpf.RunOptions{Data: frame}
 	verdict, err := b.Programs["ingress"].Run(&o)
 	if err != nil {
 		panic(err)
