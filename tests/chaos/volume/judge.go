@@ -167,7 +167,7 @@ func register(begin uint64, part []Op) porcupine.Model {
 	}
 }
 
-// operations are those that an order has to be found for: a write that has not ended, and that nobody has read, may come last.
+// operations are those that an order has to be found for: a write that has not ended, and that no request has read, may come last.
 func operations(ops []Op, from int64) (list []porcupine.Operation) {
 	read := map[uint64]bool{}
 	for _, o := range ops {
