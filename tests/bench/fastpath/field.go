@@ -300,3 +300,9 @@ func softirqd() (sum time.Duration, err error) {
 	}
 	return sum, nil
 }
+
+// word is the first word of a file.
+func word(name string) string {
+	b, _ := os.ReadFile(name)
+	return strings.Fields(string(b) + " unknown")[0]
+}

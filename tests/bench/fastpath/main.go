@@ -170,9 +170,3 @@ func summarize(rs []result) (s summary) {
 	s.lo, s.hi = rates[0], rates[len(rates)-1]
 	return s
 }
-
-// word is the first word of a file.
-func word(name string) string {
-	b, _ := os.ReadFile(name)
-	return strings.Fields(string(b) + " unknown")[0]
-}
