@@ -62,6 +62,11 @@ func initCommand() *cobra.Command {
 			text := config.Reference
 			if !reference {
 				var err error
+				if to == "" { // the text may go anywhere
+					if from, err = filepath.Abs(from); err != nil {
+						return err
+					}
+				}
 				if text, err = starter(args[0], from, filepath.Dir(cmp.Or(to, ".")), local); err != nil {
 					return err
 				}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -133,6 +134,9 @@ func (o *softswitchOptions) replication() pre.Limits {
 func (o *softswitchOptions) load(sw *softswitch.Switch, server *p4rtserver.Server) error {
 	if o.program == "" {
 		return nil
+	}
+	if filepath.Ext(o.program) == ".p4" {
+		return fmt.Errorf("program %s: it is P4 source: compile it first, with p4c --target bmv2 --arch v1model --p4runtime-files INFO.txtpb, and name the JSON", o.program)
 	}
 	json, err := os.ReadFile(o.program)
 	if err != nil {

@@ -147,7 +147,10 @@ func (d *diagnosis) bgp(a *Agent) {
 		case n.GetState() == "Established" && n.GetReceived() == 0 && !d.starting(a, n):
 			d.Add(findings.Warning, a.name(), who+" is established, and no prefix has come", "packets to what is behind it go other ways, or nowhere",
 				"see what the neighbor announces, and whether its policy lets it")
-		case n.GetState() != "Established" && n.GetState() != "no link" && !d.starting(a, n):
+		case n.GetState() == "Established" || n.GetState() == "no link":
+		case d.starting(a, n):
+			d.Add(findings.Note, a.name(), who+" is not established yet, or not any longer: "+n.GetState(), fmt.Sprintf("it has been so for less than %v", settling), "")
+		default:
 			d.Add(findings.Error, a.name(), who+" is not established: "+n.GetState(), "no routes come from there, and none go there",
 				"see that a speaker runs there, that each side has the address and AS number of the other, and that TCP port 179, or the one configured, is open")
 		}

@@ -71,8 +71,11 @@ func TestAgentRules(t *testing.T) {
 			"error: a|port 9 to core does not come up|one direction"},
 		{"BGP", func(a *Agent) {
 			a.Status.Bgp = []*mcrdmav1.BgpNeighbor{{Switch: "x", Address: "192.0.2.9", Asn: 7, State: "Established", Received: 1, Since: before(time.Hour)},
-				{Switch: "cut", State: "no link"}, {Switch: "new", State: "OpenSent", Since: before(time.Second)}, {Switch: "y", State: "Established", Since: before(time.Second)}}
+				{Switch: "cut", State: "no link"}, {Switch: "y", State: "Established", Since: before(time.Second)}}
 		}, ""},
+		{"BGP not yet established", func(a *Agent) {
+			a.Status.Bgp = []*mcrdmav1.BgpNeighbor{{Switch: "new", State: "OpenSent", Since: before(9 * time.Second)}}
+		}, "note: a|not established yet, or not any longer: OpenSent|less than 10s|"},
 		{"BGP not established", func(a *Agent) {
 			a.Status.Bgp = []*mcrdmav1.BgpNeighbor{{Switch: "x", Address: "192.0.2.9", Asn: 7, State: "Active"}}
 		}, "error: a|its BGP session with x, AS 7 at 192.0.2.9, is not established: Active|no routes|AS number"},
