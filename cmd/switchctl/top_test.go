@@ -32,6 +32,7 @@ func looks(t *testing.T) (before, now *look) {
 		}
 		before.agents = append(before.agents, agentLook{address: name, status: f.status, groups: f.groups, counters: f.counters})
 	}
+	fakes["torB"].status.P4Runtime = proto.CloneOf(fakes["torB"].status.P4Runtime)
 	fakes["torB"].status.P4Runtime.FastPath = "off: 2 rules of fault injection"
 	before.agents = append(before.agents, agentLook{address: "torC", err: errors.New("agent torC is away")})
 	now = &look{at: before.at.Add(2 * time.Second)}

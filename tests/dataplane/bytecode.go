@@ -57,7 +57,7 @@ func (b *Bytecode) Only(from, port uint32) {
 
 // Run gives the kernel a frame, and returns what it does with it, and what it makes of it.
 func (b *Bytecode) Run(frame []byte) (verdict uint32, out []byte) {
-	o := ebpf.RunOptions{Data: frame}
+	o := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64)} // what copies carry lies before it
 	verdict, err := b.Programs["ingress"].Run(&o)
 	if err != nil {
 		panic(err)
