@@ -195,6 +195,9 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 			return c, err
 		}
 		g, ok := e.node.Shrink()
+		if ok {
+			e.givenUp = ""
+		}
 		e.perform()
 		changed := e.changed
 		e.mu.Unlock()

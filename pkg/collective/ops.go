@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"unsafe"
 
 	"github.com/mcrdma/mcrdma/pkg/collective/core"
@@ -102,7 +103,7 @@ func elementsOf[T Element](b []byte) []T {
 
 func do[T Element](ctx context.Context, c *Comm, t core.Task, in, out []T, op Op[T]) error {
 	var e T
-	t.Elem = int(unsafe.Sizeof(e))
+	t.Type, t.Elem = uint8(reflect.TypeFor[T]().Kind()), int(unsafe.Sizeof(e)) //nolint:gosec // there are few kinds
 	reduces := t.Kind != core.Broadcast && t.Kind != core.Allgather
 	switch {
 	case t.Root < 0 || t.Root >= c.Size():

@@ -48,18 +48,19 @@ func (k Kind) String() string {
 type Task struct {
 	Kind       Kind
 	Rank, Size int
-	Root       int // of Broadcast and Reduce
-	Elem       int // bytes of an element
-	Count      int // elements of the larger buffer
-	Block      int // bytes of a message at most, of which a multiple of Elem is used
-	Small      int // bytes up to which Reduce and Allreduce go over a tree; at most Block
-	Degree     int // of the tree: 2^j-1
+	Root       int   // of Broadcast and Reduce
+	Type       uint8 // of an element, which the caller numbers
+	Elem       int   // bytes of one
+	Count      int   // elements of the larger buffer
+	Block      int   // bytes of a message at most, of which a multiple of Elem is used
+	Small      int   // bytes up to which Reduce and Allreduce go over a tree; at most Block
+	Degree     int   // of the tree: 2^j-1
 }
 
 // Hash tells tasks apart, the how manieth on its lane included.
 func (t Task) Hash(number uint64) uint32 {
 	h := fnv.New32a()
-	_, _ = fmt.Fprint(h, t.Kind, t.Size, t.Root, t.Elem, t.Count, t.Block, t.Small, t.Degree, number)
+	_, _ = fmt.Fprint(h, t.Kind, t.Size, t.Root, t.Type, t.Elem, t.Count, t.Block, t.Small, t.Degree, number)
 	return h.Sum32()
 }
 
