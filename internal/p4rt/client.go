@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/grpcwindow"
 )
 
@@ -83,7 +84,7 @@ func (c *Client) Open(ctx context.Context) (*Session, error) {
 	stream, err := c.rpc.StreamChannel(life)
 	if err != nil {
 		end()
-		return nil, fmt.Errorf("p4rt: %s: %w: %w", c.cfg.Target, ErrStreamLost, err)
+		return nil, fmt.Errorf("p4rt: %s: %w: %w", c.cfg.Target, ErrStreamLost, failure.Plain(err))
 	}
 	s := &Session{
 		c: c, stream: stream, end: end, id: c.cfg.ElectionID,

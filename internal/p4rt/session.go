@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
@@ -248,7 +249,7 @@ func (s *Session) receive() {
 	for {
 		m, err := s.stream.Recv()
 		if err != nil {
-			s.lose(fmt.Errorf("p4rt: %s: %w: %w", s.c.cfg.Target, ErrStreamLost, err))
+			s.lose(fmt.Errorf("p4rt: %s: %w: %w", s.c.cfg.Target, ErrStreamLost, failure.Plain(err)))
 			return
 		}
 		switch u := m.GetUpdate().(type) {
