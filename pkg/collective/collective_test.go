@@ -76,7 +76,11 @@ func TestBadCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range []error{Broadcast(ctx, c, 1, make([]int, 1)), Reduce(ctx, c, -1, make([]int, 1), Sum), Allreduce[int](ctx, c, nil, nil),
+	buf := make([]int, 3)
+	if err := Allgather(ctx, c, buf, buf); err != nil {
+		t.Error(err)
+	}
+	for _, err := range []error{Allgather(ctx, c, buf[:2], buf[1:]), ReduceScatter(ctx, c, buf[1:], buf[:2], Sum), Broadcast(ctx, c, 1, make([]int, 1)), Reduce(ctx, c, -1, make([]int, 1), Sum), Allreduce[int](ctx, c, nil, nil),
 		ReduceScatter(ctx, c, make([]int, 2), make([]int, 1), Sum), Allgather(ctx, c, make([]int, 2), make([]int, 1))} {
 		if !errors.Is(err, mcrdma.ErrInvalid) {
 			t.Error(err)

@@ -74,6 +74,9 @@ func ReduceScatter[T Element](ctx context.Context, c *Comm, out, in []T, op Op[T
 	if len(in) != len(out)*c.Size() {
 		return fmt.Errorf("%w reduce-scatter: %d elements in and %d out at each of %d ranks", mcrdma.ErrInvalid, len(in), len(out), c.Size())
 	}
+	if overlap(in, out) {
+		return fmt.Errorf("%w reduce-scatter: in and out overlap", mcrdma.ErrInvalid)
+	}
 	return do(ctx, c, core.Task{Kind: core.ReduceScatter, Count: len(in)}, in, out, op)
 }
 
@@ -83,7 +86,16 @@ func Allgather[T Element](ctx context.Context, c *Comm, out, in []T) error {
 	if len(out) != len(in)*c.Size() {
 		return fmt.Errorf("%w allgather: %d elements in at each of %d ranks, and %d out", mcrdma.ErrInvalid, len(in), c.Size(), len(out))
 	}
+	if own := out[c.Rank()*len(in):][:len(in)]; overlap(in, out) && unsafe.SliceData(in) != unsafe.SliceData(own) {
+		return fmt.Errorf("%w allgather: in and out overlap, and in is not this rank's part of out", mcrdma.ErrInvalid)
+	}
 	return do(ctx, c, core.Task{Kind: core.Allgather, Count: len(out)}, in, out, nil)
+}
+
+// overlap says whether two buffers share memory.
+func overlap[T Element](a, b []T) bool {
+	p, q := uintptr(unsafe.Pointer(unsafe.SliceData(a))), uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	return p < q+uintptr(len(bytesOf(b))) && q < p+uintptr(len(bytesOf(a)))
 }
 
 // bytesOf returns the memory of elements.
