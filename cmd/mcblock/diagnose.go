@@ -173,7 +173,7 @@ func (d *diagnosis) volume(s osdmap.VolumeState) {
 	var up []string
 	for _, x := range m.Acting {
 		if p := d.part(x.ID, v.ID); p != nil && p.GetFailure() == "" {
-			up = append(up, hostName(&d.state, x.ID))
+			up = append(up, d.state.HostName(x.ID))
 			head = max(head, p.GetHead())
 		}
 	}
@@ -181,7 +181,7 @@ func (d *diagnosis) volume(s osdmap.VolumeState) {
 		d.waits(name, s, up, p)
 	}
 	for _, id := range v.Hosts {
-		host, p := hostName(&d.state, id), d.part(id, v.ID)
+		host, p := d.state.HostName(id), d.part(id, v.ID)
 		acting := slices.ContainsFunc(m.Acting, func(x core.Member) bool { return x.ID == id })
 		switch {
 		case p.GetFailure() != "":
@@ -210,7 +210,7 @@ func (d *diagnosis) waits(name string, s osdmap.VolumeState, up []string, p *rep
 		d.Add(findings.Error, name, fmt.Sprintf("it waits: %d of its acting hosts answer, and min_size is %d", len(up), m.MinSize), "fewer copies than that take no writes; clients wait, and nothing is lost",
 			"start mcblock on "+strings.Join(d.missing(s, up), ", "))
 	default:
-		d.Add(findings.Error, name, "it is not served", fmt.Sprintf("its primary, %s, does not answer, or has no leases", cli.Either(m.Since == 0, "not chosen yet", hostName(&d.state, m.Primary.ID))),
+		d.Add(findings.Error, name, "it is not served", fmt.Sprintf("its primary, %s, does not answer, or has no leases", cli.Either(m.Since == 0, "not chosen yet", d.state.HostName(m.Primary.ID))),
 			"another takes over within seconds; if none does, see the logs of mcblock on its hosts")
 	}
 }
@@ -218,7 +218,7 @@ func (d *diagnosis) waits(name string, s osdmap.VolumeState, up []string, p *rep
 // missing are the acting hosts that do not answer.
 func (d *diagnosis) missing(s osdmap.VolumeState, up []string) (names []string) {
 	for _, x := range s.Map.Acting {
-		if n := hostName(&d.state, x.ID); !slices.Contains(up, n) {
+		if n := d.state.HostName(x.ID); !slices.Contains(up, n) {
 			names = append(names, n)
 		}
 	}

@@ -146,7 +146,7 @@ lost, and clients go on: what they have under way is done by the new primary.`,
 			}
 			now := s.Volume(v.Volume.ID)
 			if now != nil && now.Map.Primary.ID != host {
-				return fmt.Errorf("%s was made the primary, and then %s took its place: see its log", args[1], hostName(s, now.Map.Primary.ID))
+				return fmt.Errorf("%s was made the primary, and then %s took its place: see its log", args[1], s.HostName(now.Map.Primary.ID))
 			}
 			return said(cmd, out, s, v.Volume.ID, err, fmt.Sprintf("%s is the primary.", args[1]))
 		})

@@ -29,7 +29,7 @@ func parts(s *osdmap.State, hosts map[core.ID]told) []partView {
 	list := []partView{}
 	for _, v := range s.Volumes {
 		for _, id := range v.Volume.Hosts {
-			p := partView{Volume: v.Volume.Name, Host: hostName(s, id), Error: "it has no copy yet"}
+			p := partView{Volume: v.Volume.Name, Host: s.HostName(id), Error: "it has no copy yet"}
 			if err := hosts[id].err; err != nil {
 				p.Error = cli.Clean(err.Error())
 			}

@@ -85,7 +85,7 @@ func (r *scrubView) add(s *osdmap.State, p *replica.Scrubbed) {
 	r.Compared += p.Length
 	b := scrubBadView{Offset: p.Offset, Length: p.Length, CRC32C: map[string]string{}, Errors: map[string]string{}}
 	for _, x := range p.Sums {
-		name := hostName(s, x.Host)
+		name := s.HostName(x.Host)
 		if !slices.Contains(r.Hosts, name) {
 			r.Hosts = append(r.Hosts, name)
 		}
@@ -96,7 +96,7 @@ func (r *scrubView) add(s *osdmap.State, p *replica.Scrubbed) {
 		}
 	}
 	for _, id := range p.Wrong() {
-		b.Suspect = append(b.Suspect, hostName(s, id))
+		b.Suspect = append(b.Suspect, s.HostName(id))
 	}
 	if len(b.Suspect) > 0 {
 		r.Bad = append(r.Bad, b)
@@ -111,7 +111,7 @@ func (r *scrubView) write(w io.Writer, out *cli.Output, s *osdmap.State, id uint
 	}
 	slices.Sort(r.Hosts)
 	for _, h := range v.Volume.Hosts {
-		if name := hostName(s, h); !slices.Contains(r.Hosts, name) {
+		if name := s.HostName(h); !slices.Contains(r.Hosts, name) {
 			r.Left = append(r.Left, name)
 		}
 	}
@@ -142,7 +142,7 @@ func (r *scrubView) write(w io.Writer, out *cli.Output, s *osdmap.State, id uint
 			return err
 		}
 	}
-	if advice := r.advice(hostName(s, v.Map.Primary.ID), v.Volume.ID); advice != "" {
+	if advice := r.advice(s.HostName(v.Map.Primary.ID), v.Volume.ID); advice != "" {
 		fmt.Fprintf(w, "\n%s", advice)
 	}
 	return r.verdict()

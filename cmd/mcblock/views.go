@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
@@ -27,13 +26,13 @@ func volume(s *osdmap.State, v osdmap.VolumeState) volumeView {
 	j := volumeView{ID: fmt.Sprintf("%016x", v.Volume.ID), Name: v.Volume.Name, Size: v.Volume.Size, BlockSize: v.Volume.BlockSize,
 		MinSize: v.Map.MinSize, Epoch: v.Map.Epoch, Created: v.Volume.Created.UTC(), Acting: []string{}, Hosts: []string{}, Allow: append([]string{}, v.Volume.Allow...)}
 	if v.Map.Since > 0 {
-		j.Primary = hostName(s, v.Map.Primary.ID)
+		j.Primary = s.HostName(v.Map.Primary.ID)
 	}
 	for _, m := range v.Map.Acting {
-		j.Acting = append(j.Acting, hostName(s, m.ID))
+		j.Acting = append(j.Acting, s.HostName(m.ID))
 	}
 	for _, id := range v.Volume.Hosts {
-		j.Hosts = append(j.Hosts, hostName(s, id))
+		j.Hosts = append(j.Hosts, s.HostName(id))
 	}
 	return j
 }
@@ -44,11 +43,4 @@ func volumes(s *osdmap.State) []volumeView {
 		list = append(list, volume(s, v))
 	}
 	return list
-}
-
-func hostName(s *osdmap.State, id core.ID) string {
-	if h := s.Host(id); h != nil {
-		return h.Name
-	}
-	return fmt.Sprintf("host %d", id)
 }

@@ -153,7 +153,7 @@ func silent(w io.Writer, s *osdmap.State, v osdmap.Volume, minSize int, hosts ma
 		err := hosts[id].err
 		if code := status.Code(err); code == codes.Unavailable || code == codes.DeadlineExceeded {
 			away++
-			fmt.Fprintf(w, "%s has no copy yet: its mcblock does not answer at %s (%s): start it\n", hostName(s, id), s.Host(id).Peer, cli.Clean(err.Error()))
+			fmt.Fprintf(w, "%s has no copy yet: its mcblock does not answer at %s (%s): start it\n", s.HostName(id), s.Host(id).Peer, cli.Clean(err.Error()))
 		}
 	}
 	if len(v.Hosts)-away < minSize {
@@ -234,7 +234,7 @@ func showVolume(w io.Writer, out *cli.Output, s *osdmap.State, v osdmap.VolumeSt
 		if h := s.Host(id); h != nil {
 			at = h.NBD
 		}
-		rows = append(rows, []any{hostName(s, id), role, incarnation, at})
+		rows = append(rows, []any{s.HostName(id), role, incarnation, at})
 	}
 	return out.Table(w, []string{"host", "role", "incarnation", "nbd"}, rows)
 }

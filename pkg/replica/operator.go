@@ -118,20 +118,30 @@ func (o *Operator) Copies(ctx context.Context, s *osdmap.State, v *osdmap.Volume
 	return all
 }
 
+// look reads what there is, and finds a volume in it.
+func (o *Operator) look(ctx context.Context, volume uint64) (*osdmap.State, *osdmap.VolumeState, error) {
+	s, err := o.manager.Read(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	v := s.Volume(volume)
+	if v == nil {
+		return nil, nil, fmt.Errorf("volume %016x: %w", volume, osdmap.ErrNotFound)
+	}
+	o.peers.update(s.Hosts, 0)
+	return &s, v, nil
+}
+
 // change replaces the map of a volume by what next makes of it, as often as others change it meanwhile.
 func (o *Operator) change(ctx context.Context, volume uint64, next func(s *osdmap.State, v *osdmap.VolumeState) (core.Map, error)) (*osdmap.State, error) {
 	for {
-		s, err := o.manager.Read(ctx)
+		s, v, err := o.look(ctx, volume)
 		if err != nil {
 			return nil, err
 		}
-		v := s.Volume(volume)
-		if v == nil {
-			return nil, fmt.Errorf("volume %016x: %w", volume, osdmap.ErrNotFound)
-		}
-		m, err := next(&s, v)
+		m, err := next(s, v)
 		if err != nil || m.Epoch == v.Map.Epoch { // it is so already
-			return &s, err
+			return s, err
 		}
 		now, err := o.manager.Change(ctx, volume, m)
 		if err != nil {
@@ -139,7 +149,7 @@ func (o *Operator) change(ctx context.Context, volume uint64, next func(s *osdma
 		}
 		if reflect.DeepEqual(now, m) {
 			v.Map, v.Volume.Hosts = m, m.Up
-			return &s, nil
+			return s, nil
 		}
 	}
 }
@@ -154,13 +164,13 @@ func (o *Operator) Replace(ctx context.Context, volume uint64, lost, by core.ID,
 		}
 		var has []string
 		for _, id := range v.Volume.Hosts {
-			has = append(has, hostName(s, id))
+			has = append(has, s.HostName(id))
 		}
 		switch on := strings.Join(has, ", "); {
 		case !slices.Contains(v.Volume.Hosts, lost):
-			return core.Map{}, fmt.Errorf("%w: volume %s has no copy on %s: its hosts are %s", core.ErrPlace, v.Volume.Name, hostName(s, lost), on)
+			return core.Map{}, fmt.Errorf("%w: volume %s has no copy on %s: its hosts are %s", core.ErrPlace, v.Volume.Name, s.HostName(lost), on)
 		case slices.Contains(v.Volume.Hosts, by):
-			return core.Map{}, fmt.Errorf("%w: %s has a copy of volume %s already: name another host than %s", core.ErrPlace, hostName(s, by), v.Volume.Name, on)
+			return core.Map{}, fmt.Errorf("%w: %s has a copy of volume %s already: name another host than %s", core.ErrPlace, s.HostName(by), v.Volume.Name, on)
 		}
 		only, err := o.without(ctx, s, v, lost, loseData)
 		if err == nil {
@@ -175,8 +185,7 @@ func (o *Operator) Replace(ctx context.Context, volume uint64, lost, by core.ID,
 
 // vacant says whether a host is there and has no copy of a volume. One that had a place before may be about to remove its copy.
 func (o *Operator) vacant(ctx context.Context, s *osdmap.State, volume uint64, by core.ID) error {
-	o.peers.update(s.Hosts, 0)
-	none, name := false, hostName(s, by)
+	none, name := false, s.HostName(by)
 	err := o.call(ctx, by, func(ctx context.Context, rpc replicav1.ReplicasClient) error {
 		_, err := rpc.Describe(ctx, &replicav1.DescribeRequest{Volume: volume})
 		none = status.Code(err) == codes.FailedPrecondition
@@ -220,17 +229,10 @@ func (o *Operator) without(ctx context.Context, s *osdmap.State, v *osdmap.Volum
 	}
 	var names []string
 	for _, m := range v.Map.Acting {
-		names = append(names, hostName(s, m.ID))
+		names = append(names, s.HostName(m.ID))
 	}
-	text := strings.NewReplacer("LOST", hostName(s, lost), "ONLY", hostName(s, only.ID), "ACTING", strings.Join(names, ", ")).Replace(loss)
+	text := strings.NewReplacer("LOST", s.HostName(lost), "ONLY", s.HostName(only.ID), "ACTING", strings.Join(names, ", ")).Replace(loss)
 	return core.Member{}, fmt.Errorf("%w: volume %s: %s", ErrLoss, v.Volume.Name, text)
-}
-
-func hostName(s *osdmap.State, id core.ID) string {
-	if h := s.Host(id); h != nil {
-		return h.Name
-	}
-	return fmt.Sprintf("host %d", id)
 }
 
 // judge says what would be lost without a host, by what the hosts say of their copies: nothing, if another acting member is
@@ -291,9 +293,6 @@ func (o *Operator) Promote(ctx context.Context, volume uint64, host core.ID) (*o
 	})
 	for err == nil {
 		v := s.Volume(volume)
-		if v == nil {
-			return nil, fmt.Errorf("volume %016x: %w", volume, osdmap.ErrNotFound)
-		}
 		if slices.ContainsFunc(o.Copies(ctx, s, v), func(c Copy) bool { return c.Active && c.Self == v.Map.Primary }) {
 			return s, nil
 		}
@@ -302,9 +301,7 @@ func (o *Operator) Promote(ctx context.Context, volume uint64, host core.ID) (*o
 		case <-ctx.Done():
 			return s, fmt.Errorf("the map has the new primary, and it does not serve yet: see mcblock status: %w", ctx.Err())
 		}
-		var now osdmap.State
-		now, err = o.manager.Read(ctx)
-		s = &now
+		s, _, err = o.look(ctx, volume)
 	}
 	return s, err
 }

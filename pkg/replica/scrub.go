@@ -88,19 +88,6 @@ func (o *Operator) Scrub(ctx context.Context, volume uint64, tell func(s *osdmap
 	return nil
 }
 
-func (o *Operator) look(ctx context.Context, volume uint64) (*osdmap.State, *osdmap.VolumeState, error) {
-	s, err := o.manager.Read(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	v := s.Volume(volume)
-	if v == nil {
-		return nil, nil, fmt.Errorf("volume %016x: %w", volume, osdmap.ErrNotFound)
-	}
-	o.peers.update(s.Hosts, 0)
-	return &s, v, nil
-}
-
 // compare asks all acting members for a piece, and says why it is to be done again.
 func (o *Operator) compare(ctx context.Context, v *osdmap.VolumeState, p *Scrubbed) (again error) {
 	ask := func(id core.ID, n int64, at *replicav1.Version) (a *replicav1.ChecksumResponse, err error) {

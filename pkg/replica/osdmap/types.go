@@ -98,6 +98,14 @@ func (s *State) Host(id core.ID) *Host {
 	return &s.Hosts[i]
 }
 
+// HostName returns the name of a host by its number, also if it is not known.
+func (s *State) HostName(id core.ID) string {
+	if h := s.Host(id); h != nil {
+		return h.Name
+	}
+	return fmt.Sprintf("host %d", id)
+}
+
 // FirstMap is the map of a volume that has never been used: epoch 1, no primary, all hosts acting.
 func FirstMap(v Volume, minSize int) core.Map {
 	m := core.Map{Epoch: 1, MinSize: minSize, Up: v.Hosts}
