@@ -18,7 +18,6 @@ import (
 type cluster struct {
 	hosts     []*lab.HostNode
 	processes []*lab.Process
-	backend   string // objectstore of the OSDs
 }
 
 // missing are the programs that Ceph takes, and are not here.
@@ -36,8 +35,8 @@ func missing(o *options) (list []string) {
 
 // newCluster starts Ceph with what a cluster of three OSDs has by default, but for authentication, which it has none of, the
 // size of its disks, which are sparse files, and librbd's cache: with it a write is complete before any OSD has it.
-func newCluster(ctx context.Context, dir, backend string, hosts []*lab.HostNode) (*cluster, error) {
-	c := &cluster{hosts: hosts, backend: backend}
+func newCluster(ctx context.Context, dir string, hosts []*lab.HostNode) (*cluster, error) {
+	c := &cluster{hosts: hosts}
 	const fsid = "5a1b0e0c-6d0f-4b55-9c7e-3f0f4a2d8b11"
 	mon := hosts[0].Addr.String()
 	conf := fmt.Sprintf(`[global]
@@ -56,10 +55,9 @@ rbd cache = false
 mon data = %[3]s/mon
 [osd]
 osd data = %[3]s/osd.$id
-osd objectstore = %[5]s
 osd memory target = 1G
 bluestore block size = 4G
-`, fsid, mon, dir, dir, backend)
+`, fsid, mon, dir, dir)
 	file := filepath.Join(dir, "ceph.conf")
 	if err := errors.Join(os.WriteFile(file, []byte(conf), 0o600), os.Setenv("CEPH_CONF", file)); err != nil { // fio has no option for it
 		return c, err
@@ -150,7 +148,7 @@ func besideCeph(ctx context.Context, r *rack, o *options) (err error) {
 	if err != nil {
 		return err
 	}
-	c, err := newCluster(ctx, dir, o.ceph, r.lab.Hosts[6:]) // of mcbench, which is idle
+	c, err := newCluster(ctx, dir, r.lab.Hosts[6:]) // of mcbench, which is idle
 	defer func() {
 		if err = errors.Join(err, c.close(), os.RemoveAll(dir)); err != nil {
 			err = fmt.Errorf("%w\n%s", err, c.logs())
@@ -169,7 +167,7 @@ func besideCeph(ctx context.Context, r *rack, o *options) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\nwrites of 1 MiB, 8 at a time, beside Ceph (%s, on files):\n", c.backend)
+	fmt.Printf("\nwrites of 1 MiB, 8 at a time, beside Ceph:\n")
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "contestant\tMb/s of payload\tclient's link x payload\tall links x payload\tprocessor s/GiB\t")
 	for i, a := range all {

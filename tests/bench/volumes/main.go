@@ -13,7 +13,7 @@
 // It takes root, fio with its nbd engine and iproute2's kernel part (tbf), makes everything itself, and leaves nothing.
 // Run it on a machine that does nothing else:
 //
-//	go run ./tests/bench/volumes [-rates 100,200] [-rounds 5] [-time 5s] [-only large|small|catchup|ceph] [-ceph bluestore|memstore]
+//	go run ./tests/bench/volumes [-rates 100,200] [-rounds 5] [-time 5s] [-only large|small|catchup|ceph] [-ceph]
 package main
 
 import (
@@ -41,7 +41,7 @@ type options struct {
 	rounds int
 	span   time.Duration
 	only   string
-	ceph   string // objectstore of the OSDs
+	ceph   bool
 	fio    string
 }
 
@@ -50,8 +50,8 @@ func main() {
 	flag.StringVar(&o.rates, "rates", "100,200", "of the hosts' links, Mb/s, with commas between")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each contestant runs; medians are shown")
 	flag.DurationVar(&o.span, "time", 5*time.Second, "how long each run takes")
-	flag.StringVar(&o.only, "only", "", "large, small, catchup or ceph; all but the last if empty")
-	flag.StringVar(&o.ceph, "ceph", "", "measure beside Ceph, too, whose OSDs have this objectstore: bluestore or memstore")
+	flag.StringVar(&o.only, "only", "", "large, small, catchup or ceph; all if empty, but the last only with -ceph")
+	flag.BoolVar(&o.ceph, "ceph", false, "measure beside Ceph, too")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -72,12 +72,10 @@ func run(ctx context.Context, o *options) (err error) {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: it takes root", lab.ErrUnable)
 	}
-	if o.only == "ceph" && o.ceph == "" {
-		o.ceph = "bluestore"
-	}
-	if list := missing(o); o.ceph != "" && list != nil {
+	o.ceph = o.ceph || o.only == "ceph"
+	if list := missing(o); o.ceph && list != nil {
 		fmt.Println("Ceph is left out: there is no", strings.Join(list, ", no "))
-		if o.ceph = ""; o.only == "ceph" {
+		if o.ceph = false; o.only == "ceph" {
 			return nil
 		}
 	}
@@ -107,7 +105,7 @@ func run(ctx context.Context, o *options) (err error) {
 			name string
 			run  func(context.Context, *rack, *options) error
 		}{{"large", large}, {"small", small}, {"catchup", catchup}, {"ceph", besideCeph}} {
-			if o.only == b.name || o.only == "" && (b.name != "ceph" || o.ceph != "") {
+			if o.only == b.name || o.only == "" && (b.name != "ceph" || o.ceph) {
 				if err := b.run(ctx, r, o); err != nil {
 					return fmt.Errorf("%w\n%s", err, r.logs())
 				}
