@@ -18,33 +18,6 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
-// contest has contestants take turns, and returns their medians.
-func contest(ctx context.Context, rounds int, all []*contestant) ([]figure, error) {
-	for range rounds {
-		for _, c := range all {
-			f, err := c.run(ctx)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", c.name, err)
-			}
-			c.got = append(c.got, f)
-		}
-	}
-	var medians []figure
-	for _, c := range all {
-		m := func(of func(*figure) float64) float64 {
-			var list []float64
-			for i := range c.got {
-				list = append(list, of(&c.got[i]))
-			}
-			slices.Sort(list)
-			return list[len(list)/2]
-		}
-		medians = append(medians, figure{m(func(f *figure) float64 { return f.rate }), m(func(f *figure) float64 { return f.bytes }), m(func(f *figure) float64 { return f.uplink }), m(func(f *figure) float64 { return f.links }),
-			m(func(f *figure) float64 { return f.processor }), m(func(f *figure) float64 { return f.typical }), m(func(f *figure) float64 { return f.p99 })})
-	}
-	return medians, nil
-}
-
 // mcbench measures groups of the library alone, with so many receivers.
 func (r *rack) mcbench(o *options, kind, way string, receivers, size, depth int) func(context.Context) (figure, error) {
 	return func(context.Context) (f figure, err error) {
