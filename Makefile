@@ -94,6 +94,7 @@ bench: ## benchmarks, with allocations
 	$(GO) run ./tests/bench/fastpath
 	$(GO) run ./tests/bench/groups
 	$(GO) run ./tests/bench/rdmc
+	$(GO) run ./tests/bench/collective
 	$(GO) run ./tests/bench/volumes
 
 chaos: ## the fault matrices of groups and of volumes: rows, and 200 runs each, in network namespaces; needs root

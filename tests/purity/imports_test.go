@@ -97,6 +97,7 @@ var limits = []limit{
 	{dir: "internal/grpcclient", only: []string{std, "golang.org/x/sys/unix", "google.golang.org/grpc", "internal/failure", "internal/grpcwindow", "internal/identity"}},
 	{dir: "internal/unixsock", only: []string{std, "golang.org/x/sys/unix", "google.golang.org/grpc", "api", "internal/failure"}},
 	{dir: "internal/grpcserver", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "internal/connmgr", "pkg", "cmd"}},
+	{dir: "internal/mpi", only: []string{std}},
 	{dir: "internal/labca", only: []string{std, "internal/identity"}},
 	{dir: "internal/routing", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "internal/connmgr", "cmd"}},
 	{dir: "internal/routing/liveness", only: []string{std}},

@@ -1,0 +1,71 @@
+package core
+
+import "testing"
+
+// writes counts messages to each rank, and to All.
+func writes(n *Node) map[int]int {
+	count := map[int]int{}
+	for _, a := range n.Actions() {
+		if a.Type == Write {
+			count[a.To]++
+		}
+	}
+	return count
+}
+
+// TestWindow: a rank has as many messages on their way to another one as the operation lets it, from its beginning on, whatever was not told of the one before.
+func TestWindow(t *testing.T) {
+	const ranks, slots, block = 8, 8, 16
+	n := NewNode(0, ranks, Layout{Lanes: 1, Slots: slots, Block: block})
+	task := Task{Kind: Broadcast, Size: ranks, Elem: 1, Count: 6 * block, Block: block}
+	n.End(n.Begin(n.Group(), 0, NewOp(task, make([]byte, task.Count), make([]byte, task.Count), nil)))
+	if got := writes(n); got[All] != 6 {
+		t.Errorf("a broadcast of 6 messages: %v", got)
+	}
+	task = Task{Kind: ReduceScatter, Size: ranks, Elem: 1, Count: ranks * 20 * block, Block: block}
+	c := n.Begin(n.Group(), 0, NewOp(task, make([]byte, task.Count), make([]byte, 20*block), func(_, _ []byte) {}))
+	for to, got := range writes(n) {
+		if got != inbound/(ranks-1) {
+			t.Errorf("%d messages to rank %d, and the window has %d", got, to, inbound/(ranks-1))
+		}
+	}
+	for range c.window {
+		n.Landed(0, 3, true)
+	}
+	if err := n.Acked(3, 0, Unicast, 2); err != nil {
+		t.Error(err)
+	}
+	if got := writes(n); len(got) != 1 || got[3] != 2 {
+		t.Errorf("after two were taken by rank 3: %v", got)
+	}
+	for size, want := range map[int]uint64{2: 8, 3: 8, 4: 8, 5: 6, 8: 3, 17: 1} {
+		if got := (Task{Kind: Allreduce, Size: size}).window(slots); got != want {
+			t.Errorf("window of %d ranks: %d, want %d", size, got, want)
+		}
+	}
+}
+
+// TestTells: a rank tells what it has taken when the sender's window or its slots need it, and not otherwise.
+func TestTells(t *testing.T) {
+	r := rx{layout: Layout{Slots: 8}}
+	for i, want := range []bool{false, true, false, true} {
+		if got := r.free(1, 3); got != want {
+			t.Errorf("message %d of a window of 3: %v", i, got)
+		}
+	}
+	for i, want := range []bool{false, false, false, true} {
+		if got := r.free(1, 0); got != want {
+			t.Errorf("message %d when no more comes: %v", i, got)
+		}
+	}
+	r.free(3, 0)
+	r.begun = r.freed
+	if r.free(1, 8) != true { // 4 of 8 slots
+		t.Error("what was not told of the operation before does not count for slots")
+	}
+	r.free(2, 0)
+	r.begun = r.freed
+	if r.free(1, 3) {
+		t.Error("what was not told of the operation before counts for the window")
+	}
+}
