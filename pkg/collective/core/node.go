@@ -22,6 +22,7 @@ type lane struct {
 	from   []rx // by id and path
 	call   *Call
 	number uint64 // of operations of this epoch
+	turn   int    // of single ranks to be sent to
 }
 
 // An ActionType says what to do.
@@ -204,7 +205,7 @@ func (n *Node) Begin(g Group, lane int, op *Op) *Call {
 	for i := range l.from {
 		l.from[i].begun = l.from[i].freed
 	}
-	l.call = c
+	l.call, l.turn = c, op.Rank+1
 	n.Progress(c)
 	return c
 }
@@ -275,9 +276,7 @@ func (n *Node) Progress(c *Call) {
 	}
 	if len(sends) > 0 {
 		n.pump(c.lane, All)
-		for _, id := range c.IDs {
-			n.pump(c.lane, id)
-		}
+		n.pump(c.lane, c.IDs[0])
 	}
 }
 
@@ -295,18 +294,42 @@ func (n *Node) ring(lane, to int) *tx {
 	return &n.lanes[lane].one[to]
 }
 
-// pump sends what there are slots for.
+// pump sends what there are slots for: to all, or to single ranks, which take turns.
 func (n *Node) pump(lane, to int) {
-	for t := n.ring(lane, to); ; {
-		m, seq, ok := t.next()
-		if !ok {
-			return
+	if to == All {
+		for n.sendNext(lane, All) {
 		}
-		n.actions = append(n.actions, Action{Type: Write, To: to, Lane: lane, Seq: seq, Message: m, Size: len(m.Data), Imm: messageImm(lane, seq)})
-		if m.call.unsent--; m.call.unsent == 0 {
-			n.wake(lane)
+		return
+	}
+	l := &n.lanes[lane]
+	if l.call == nil {
+		return
+	}
+	ids, flying := l.call.IDs, 0
+	for _, id := range ids {
+		flying += l.one[id].flying
+	}
+	for idle := 0; idle < len(ids) && flying < n.layout.Slots; l.turn++ {
+		if n.sendNext(lane, ids[l.turn%len(ids)]) {
+			flying++
+			idle = 0
+		} else {
+			idle++
 		}
 	}
+}
+
+// sendNext sends the next message to a rank or All, if it may be sent now.
+func (n *Node) sendNext(lane, to int) bool {
+	m, seq, ok := n.ring(lane, to).next()
+	if !ok {
+		return false
+	}
+	n.actions = append(n.actions, Action{Type: Write, To: to, Lane: lane, Seq: seq, Message: m, Size: len(m.Data), Imm: messageImm(lane, seq)})
+	if m.call.unsent--; m.call.unsent == 0 {
+		n.wake(lane)
+	}
+	return true
 }
 
 // Landed says that the device is done with the oldest message to a rank, or All, of which that was not said. If it is not ok, by unicast,

@@ -64,16 +64,16 @@ func (t Task) Hash(number uint64) uint32 {
 	return h.Sum32()
 }
 
-// inbound is how many messages may be on their way to a rank on a path, as far as several ranks send to it at a time: more would only wait at its link, and
-// all else behind them.
-const inbound = 24
+// inbound is how many rings of messages may be on their way to a rank on a path, as far as several ranks send to it at a time: more would only wait at its
+// link, and all else behind them. Likewise, a rank has one ring of messages to single ranks on their way, to whomever.
+const inbound = 3
 
-// window is how many messages a rank may have on their way to another one, or to all, on a path.
+// window is how many messages a rank may have on their way to another one, or to all, on a path, where rings have so many slots.
 func (t Task) window(slots int) uint64 {
-	if t.Kind == Broadcast {
-		return uint64(slots) //nolint:gosec // not negative
+	if t.Kind != Broadcast {
+		slots = min(slots, max(1, inbound*slots/max(1, t.Size-1)))
 	}
-	return uint64(min(slots, max(1, inbound/max(1, t.Size-1)))) //nolint:gosec // likewise
+	return uint64(slots) //nolint:gosec // not negative
 }
 
 func (t Task) tree() bool { return t.Kind == Barrier || t.Count*t.Elem <= t.Small }

@@ -23,14 +23,37 @@ func TestWindow(t *testing.T) {
 		t.Errorf("a broadcast of 6 messages: %v", got)
 	}
 	task = Task{Kind: ReduceScatter, Size: ranks, Elem: 1, Count: ranks * 20 * block, Block: block}
-	c := n.Begin(n.Group(), 0, NewOp(task, make([]byte, task.Count), make([]byte, 20*block), func(_, _ []byte) {}))
-	for to, got := range writes(n) {
-		if got != inbound/(ranks-1) {
-			t.Errorf("%d messages to rank %d, and the window has %d", got, to, inbound/(ranks-1))
+	n.Begin(n.Group(), 0, NewOp(task, make([]byte, task.Count), make([]byte, 20*block), func(_, _ []byte) {}))
+	if got := writes(n); len(got) != ranks-1 || got[1] != 2 || got[2] != 1 {
+		t.Errorf("at first each rank gets one message, and the next one another: %v", got)
+	}
+	land := func(to, messages int) map[int]int {
+		for range messages {
+			n.Landed(0, to, true)
+		}
+		return writes(n)
+	}
+	for _, c := range []struct{ to, messages, next int }{{1, 2, 2}, {2, 1, 1}, {3, 1, 1}} {
+		got := land(c.to, c.messages)
+		sum := 0
+		for _, n := range got {
+			sum += n
+		}
+		if sum != c.next {
+			t.Errorf("rank %d has %d messages, and these are sent: %v", c.to, c.messages, got)
 		}
 	}
-	for range c.window {
-		n.Landed(0, 3, true)
+	for range 100 { // the devices have all, and no rank takes any
+		for to := 1; to < ranks; to++ {
+			for n.lanes[0].one[to].flying > 0 {
+				land(to, 1)
+			}
+		}
+	}
+	for to := 1; to < ranks; to++ {
+		if got := n.lanes[0].one[to].sent; got != inbound*slots/(ranks-1) {
+			t.Errorf("%d messages to rank %d, and the window has %d", got, to, inbound*slots/(ranks-1))
+		}
 	}
 	if err := n.Acked(3, 0, Unicast, 2); err != nil {
 		t.Error(err)
