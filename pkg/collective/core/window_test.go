@@ -13,7 +13,7 @@ func writes(n *Node) map[int]int {
 	return count
 }
 
-// TestWindow: a rank has as many messages on their way to another one as the operation lets it, from its beginning on, whatever was not notified of the one before.
+// TestWindow: a rank has as many messages on their way to another one as the operation lets it, from its beginning on, whatever is unconfirmed of the one before.
 func TestWindow(t *testing.T) {
 	const ranks, slots, block = 8, 8, 16
 	n := NewNode(0, ranks, Layout{Lanes: 1, Slots: slots, Block: block})
@@ -84,11 +84,11 @@ func TestTells(t *testing.T) {
 	r.free(3, 0)
 	r.begun = r.freed
 	if r.free(1, 8) != true { // 4 of 8 slots
-		t.Error("what was not notified of the operation before does not count for slots")
+		t.Error("what is unconfirmed of the operation before does not count for slots")
 	}
 	r.free(2, 0)
 	r.begun = r.freed
 	if r.free(1, 3) {
-		t.Error("what was not notified of the operation before counts for the window")
+		t.Error("what is unconfirmed of the operation before counts for the window")
 	}
 }
