@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -115,6 +116,13 @@ func TestNamespaceFastPath(t *testing.T) {
 		status, _ := kernelOf(t, torA)
 		return strings.HasPrefix(status, "xdp")
 	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, h := range to {
+		if err := h1.Reach(ctx, h.Addr); err != nil {
+			t.Error(err)
+		}
+	}
 	again := gather(t, h1, []*lab.HostNode{l.Host("h2"), l.Host("h4")}, orders.CreateArgs{Name: "again", Service: "small", Mode: "require", Regions: []uint64{1 << 20}}).on(t, "switch")
 	again.work(t, args)
 	if status, now := kernelOf(t, torA); now["Requests"] == 0 {
