@@ -169,27 +169,34 @@ func (f *collFlags) check() (*collBench, error) {
 		return nil, cli.Usagef("--operations and --size: want at least one of each")
 	case len(b.Hosts) < 2:
 		return nil, cli.Usagef("--hosts HOST,… is needed, two or more, each of which runs this command; or --lab, which starts all that it takes")
-	case f.lab && named:
-		return nil, cli.Usagef("--hosts does not go with --lab, which has --ranks")
-	case f.lab && (f.ranks < 2 || f.ranks > mostRanks):
-		return nil, cli.Usagef("--ranks %d: want 2 to %d", f.ranks, mostRanks)
 	case f.rounds < 1 || f.rounds > maxCount:
 		return nil, cli.Usagef("--rounds %d: want 1 to %d", f.rounds, maxCount)
-	case f.lab && f.nic != "":
-		return nil, cli.Usagef("--interface does not go with --lab, whose switch counts")
-	case f.lab && len(b.mpi) > 0 && rate.PerSecond > 0:
-		return nil, cli.Usagef("--mpi does not go with --rate: it would run on loopback, whose rate is unlimited")
-	case !f.lab && rate.PerSecond > 0:
-		return nil, cli.Usagef("--rate goes with --lab: other links are as they are")
 	case f.count < 1 || f.count > maxCount || f.warmUp < 0 || f.warmUp > maxCount:
 		return nil, cli.Usagef("--iterations %d, --warm-up %d: want 1 to %d, and 0 to %d", f.count, f.warmUp, maxCount, maxCount)
-	case !f.lab && f.deadAfter != 0 || f.deadAfter != 0 && (f.deadAfter < leastDeadAfter || f.deadAfter > time.Minute):
-		return nil, cli.Usagef("--dead-after %v: want %v to %v, with --lab: other daemons have it in their configuration", f.deadAfter, leastDeadAfter, time.Minute)
 	case f.timeout <= 0:
 		return nil, cli.Usagef("--timeout %v: it is more than 0, such as 30s", f.timeout)
 	}
 	b.rate = rate.PerSecond
-	return b, nil
+	return b, f.checkLab(b, named)
+}
+
+// checkLab says what goes with a lab only, or without one. Errors are usage errors.
+func (f *collFlags) checkLab(b *collBench, named bool) error {
+	switch {
+	case f.lab && named:
+		return cli.Usagef("--hosts does not go with --lab, which has --ranks")
+	case f.lab && (f.ranks < 2 || f.ranks > mostRanks):
+		return cli.Usagef("--ranks %d: want 2 to %d", f.ranks, mostRanks)
+	case f.lab && f.nic != "":
+		return cli.Usagef("--interface does not go with --lab, whose switch counts")
+	case f.lab && len(b.mpi) > 0 && b.rate > 0:
+		return cli.Usagef("--mpi does not go with --rate: it would run on loopback, whose rate is unlimited")
+	case !f.lab && b.rate > 0:
+		return cli.Usagef("--rate goes with --lab: other links are as they are")
+	case !f.lab && f.deadAfter != 0 || f.deadAfter != 0 && (f.deadAfter < leastDeadAfter || f.deadAfter > time.Minute):
+		return cli.Usagef("--dead-after %v: want %v to %v, with --lab: other daemons have it in their configuration", f.deadAfter, leastDeadAfter, time.Minute)
+	}
+	return nil
 }
 
 // run measures, and reports if this is the first rank.
