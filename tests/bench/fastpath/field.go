@@ -133,7 +133,7 @@ func (f *field) measure(k kind, fast bool, groups int, by bool) (r result, err e
 		if err != nil {
 			return r, err
 		}
-		defer detach()
+		defer func() { _ = detach() }()
 	}
 	s, err := start(fast, groups)
 	if err != nil {
