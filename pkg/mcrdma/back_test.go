@@ -167,6 +167,7 @@ func TestAdoptedLate(t *testing.T) {
 		r.w.mu.Lock()
 		r.w.groups[99] = &fakeGroup{id: g.id.wire(), info: info}
 		r.w.mu.Unlock()
+		<-g.begun // before, no application has it, and none is told
 		r.src.start()
 		event(t, g.Events(), EventResumed)
 		there(func() { r.c.groups[g.id] = g })

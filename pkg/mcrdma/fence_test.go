@@ -49,7 +49,7 @@ func TestFence(t *testing.T) {
 			if !bytes.Equal(mem, before) {
 				t.Errorf("%s, after %d late frames, bytes have changed", when, frames)
 			}
-			if Path(r.g.life.info.GetPath()) == PathSwitch && frames == 0 {
+			if r.g.Info().Path == PathSwitch && frames == 0 {
 				t.Error("no frame was held back")
 			}
 		}
