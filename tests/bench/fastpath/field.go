@@ -201,7 +201,7 @@ func (f *field) measure(k kind, fast bool, groups int, by bool) (r result, err e
 // kernelRun has all sources make frames for a while. They come out before it returns, since the kernel gets them
 // there in the threads that make them, or soon after.
 func (f *field) kernelRun(p *ebpf.Program, frame []byte, span time.Duration) (sent uint64, err error) {
-	const burst = 1 << 14
+	const burst = 1 << 17 // a call takes some 20 ms besides
 	errs, counts := make([]error, f.o.sources), make([]uint64, f.o.sources)
 	var all sync.WaitGroup
 	for i := range f.o.sources {
@@ -224,7 +224,7 @@ const stalled = 200 * time.Millisecond
 
 // windowed makes frames as long as fewer than the window are under way.
 func (f *field) windowed(p *ebpf.Program, frame []byte, each uint64, span time.Duration) (sent uint64, err error) {
-	const burst = 64
+	burst := uint32(f.o.window / 2) //nolint:gosec // positive
 	base, err := f.out()
 	if err != nil {
 		return 0, err
@@ -246,13 +246,13 @@ func (f *field) windowed(p *ebpf.Program, frame []byte, each uint64, span time.D
 			missing += under
 		case over && under == 0:
 			return sent, nil
-		case over || under+burst > uint64(f.o.window): //nolint:gosec // positive
+		case over || under+uint64(burst) > uint64(f.o.window): //nolint:gosec // positive
 			time.Sleep(50 * time.Microsecond)
 		default:
-			if err := f.make(p, sourceHosts[0], frame, burst, burst); err != nil {
+			if err := f.make(p, sourceHosts[0], frame, burst, 64); err != nil {
 				return sent, err
 			}
-			sent += burst
+			sent += uint64(burst)
 		}
 	}
 }
