@@ -25,6 +25,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/mcrdma/mcrdma/tests/bench/report"
+
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
@@ -65,7 +67,7 @@ func run(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	fmt.Printf("%d processors, load %s at the start (other load distorts all figures)\n", runtime.NumCPU(), load())
+	fmt.Printf("%d processors, load %s at the start (other load distorts all figures)\n", runtime.NumCPU(), report.Load())
 	r, err := newRack(ctx, dir, o)
 	if err != nil {
 		return err
@@ -86,12 +88,6 @@ func run(ctx context.Context, o *options) (err error) {
 	return nil
 }
 
-func load() string {
-	b, _ := os.ReadFile("/proc/loadavg")
-	text, _, _ := strings.Cut(string(b), " ")
-	return text
-}
-
 // rates: all operations, on links of limited rates.
 func (r *rack) rates(ctx context.Context) error {
 	for text := range strings.SplitSeq(r.o.rates, ",") {
@@ -102,7 +98,7 @@ func (r *rack) rates(ctx context.Context) error {
 		if err := r.limit(up*1e6, down*1e6); err != nil {
 			return err
 		}
-		fmt.Printf("\nLinks of %d Mb/s up and %d down, load %s\n", up, down, load())
+		fmt.Printf("\nLinks of %d Mb/s up and %d down, load %s\n", up, down, report.Load())
 		got, err := r.coll(ctx, "h", r.o.ranks, true, "--operations", r.o.operations, "-s", r.o.sizes, "--mpi", r.o.mpi, "--timeout", "2m")
 		if err != nil {
 			return err
@@ -120,12 +116,12 @@ func (r *rack) rates(ctx context.Context) error {
 				if 2*up <= down {
 					goal = 1.5
 				}
-				verdict(what+"time of MPI's fastest by ours", x.ByMPI, goal, true)
-				verdict(what+"sent per rank, x size", x.Uplink, 1.03, false)
+				fmt.Println(report.Verdict(what+"time of MPI's fastest by ours", x.ByMPI, goal, "", true))
+				fmt.Println(report.Verdict(what+"sent per rank, x size", x.Uplink, 1.03, "", false))
 			case "broadcast":
-				verdict(what+"sent by the root, x size", x.Uplink, 1.03, false)
+				fmt.Println(report.Verdict(what+"sent by the root, x size", x.Uplink, 1.03, "", false))
 			case "allgather":
-				verdict(what+"sent per rank, x its part", x.Uplink*n, 1.03, false)
+				fmt.Println(report.Verdict(what+"sent per rank, x its part", x.Uplink*n, 1.03, "", false))
 			}
 		}
 	}
@@ -137,7 +133,7 @@ func (r *rack) small(ctx context.Context) error {
 	if err := r.limit(0, 0); err != nil {
 		return err
 	}
-	fmt.Printf("\nSmall operations, links without a limit, load %s\n", load())
+	fmt.Printf("\nSmall operations, links without a limit, load %s\n", report.Load())
 	got, err := r.coll(ctx, "s", r.o.ranks, true, "--operations", "allreduce,barrier", "-s", "8,1K,4K", "--mpi", r.o.mpi, "-n", "100")
 	if err != nil {
 		return err
@@ -145,7 +141,7 @@ func (r *rack) small(ctx context.Context) error {
 	got.table()
 	for _, x := range got {
 		if x.By == ours {
-			verdict(fmt.Sprintf("%s of %d bytes: our time by that of MPI's fastest", x.Operation, x.Size), 1/x.ByMPI, 1, false)
+			fmt.Println(report.Verdict(fmt.Sprintf("%s of %d bytes: our time by that of MPI's fastest", x.Operation, x.Size), 1/x.ByMPI, 1, "", false))
 		}
 	}
 	return nil
@@ -156,7 +152,7 @@ func (r *rack) degrees(ctx context.Context) error {
 	if err := r.limit(0, 0); err != nil {
 		return err
 	}
-	fmt.Printf("\nDegrees of the tree, allreduce, median of %d rounds, load %s\n", r.o.rounds, load())
+	fmt.Printf("\nDegrees of the tree, allreduce, median of %d rounds, load %s\n", r.o.rounds, report.Load())
 	const chosen = 0
 	degrees := []int{chosen, 1, 3, 7}
 	took := map[int]map[int][]float64{} // by size and degree
@@ -177,12 +173,12 @@ func (r *rack) degrees(ctx context.Context) error {
 	for _, size := range []int{8, 512, 4096} {
 		best := 0
 		for _, k := range degrees[1:] {
-			fmt.Printf("%d bytes, degree %d: %.0f µs\n", size, k, median(took[size][k]))
-			if best == 0 || median(took[size][k]) < median(took[size][best]) {
+			fmt.Printf("%d bytes, degree %d: %.0f µs\n", size, k, report.Median(took[size][k]))
+			if best == 0 || report.Median(took[size][k]) < report.Median(took[size][best]) {
 				best = k
 			}
 		}
-		verdict(fmt.Sprintf("%d bytes: time with the chosen degree by that with the best, which is %d", size, best), median(took[size][chosen])/median(took[size][best]), 1.1, false)
+		fmt.Println(report.Verdict(fmt.Sprintf("%d bytes: time with the chosen degree by that with the best, which is %d", size, best), report.Median(took[size][chosen])/report.Median(took[size][best]), 1.1, "", false))
 	}
 	return nil
 }
@@ -196,7 +192,7 @@ func (r *rack) server(ctx context.Context) error {
 	if err := r.limit(50e6, 50e6); err != nil {
 		return err
 	}
-	fmt.Printf("\nA parameter server with %d workers, 8 MB, links of 50 Mb/s, load %s\n", workers, load())
+	fmt.Printf("\nA parameter server with %d workers, 8 MB, links of 50 Mb/s, load %s\n", workers, report.Load())
 	steps := map[string][]float64{}
 	for round := range r.o.rounds {
 		for _, way := range []string{"multicast", "fan-out"} {
@@ -208,6 +204,6 @@ func (r *rack) server(ctx context.Context) error {
 			steps[way] = append(steps[way], got[0].Time+got[1].Time)
 		}
 	}
-	verdict("a step by fan-out by one by multicast", median(steps["fan-out"])/median(steps["multicast"]), 0.9*2*workers/(workers+1), true)
+	fmt.Println(report.Verdict("a step by fan-out by one by multicast", report.Median(steps["fan-out"])/report.Median(steps["multicast"]), 0.9*2*workers/(workers+1), "", true))
 	return nil
 }

@@ -138,20 +138,3 @@ func (list results) table() {
 	}
 	_ = w.Flush()
 }
-
-func median(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	return (v[len(v)/2] + v[(len(v)-1)/2]) / 2
-}
-
-// verdict says whether a figure is where it should be.
-func verdict(what string, got, goal float64, more bool) {
-	word, sign := "reached", "at most"
-	if more {
-		sign = "at least"
-	}
-	if more && got < goal || !more && got > goal {
-		word = "MISSED"
-	}
-	fmt.Printf("%s: %.3f; goal: %s %.3g: %s\n", what, got, sign, goal, word)
-}

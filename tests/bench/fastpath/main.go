@@ -23,6 +23,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/mcrdma/mcrdma/tests/bench/report"
 )
 
 func main() {
@@ -56,7 +58,7 @@ func run() error {
 		return err
 	}
 	defer f.close()
-	fmt.Printf("frames of %d bytes; %d processors, Linux %s, load %s (other load distorts all figures)\n", o.size, runtime.NumCPU(), word("/proc/sys/kernel/osrelease"), word("/proc/loadavg"))
+	fmt.Printf("frames of %d bytes; %d processors, Linux %s, load %s (other load distorts all figures)\n", o.size, runtime.NumCPU(), word("/proc/sys/kernel/osrelease"), report.Load())
 	return errors.Join(f.versus(), f.kinds(), f.scale())
 }
 
@@ -83,7 +85,7 @@ func (f *field) versus() error {
 			fmt.Fprintf(w, "%s\t%s\t%.0f\t%.0f\t%.0f\t%.2f\t%.1f %%\t%.2f\t\n", k.name, name, s.rate/1e3, s.lo/1e3, s.hi/1e3, s.cpu/1e3, 100*s.lost, base.cpu/s.cpu)
 			if i == 1 {
 				most := float64(runtime.NumCPU()) * 1e9 / base.cpu
-				goals = append(goals, verdict(k.name+", rate, of the most that the switch itself could reach", s.rate/most, k.goal, true), verdict(k.name+", packets for the same processor time", base.cpu/s.cpu, k.goal, true))
+				goals = append(goals, report.Verdict(k.name+", rate, of the most that the switch itself could reach", s.rate/most, k.goal, "x", true), report.Verdict(k.name+", packets for the same processor time", base.cpu/s.cpu, k.goal, "x", true))
 			}
 		}
 	}
@@ -134,20 +136,8 @@ func (f *field) scale() error {
 		fmt.Fprintf(w, "%d\t%.0f\t%.2f\t%.0f\t%.0f\t\n", n, last.cpu, last.cpu/one.cpu, last.in, last.out)
 	}
 	err := w.Flush()
-	fmt.Println(verdict("processor time with 16,383 groups, of that with one", last.cpu/one.cpu, groupsGoal, false))
+	fmt.Println(report.Verdict("processor time with 16,383 groups, of that with one", last.cpu/one.cpu, groupsGoal, "x", false))
 	return err
-}
-
-// verdict says whether a figure is where it should be.
-func verdict(what string, got, goal float64, more bool) string {
-	text, sign := "reached", "at most"
-	if more {
-		sign = "at least"
-	}
-	if more && got < goal || !more && got > goal {
-		text = "MISSED"
-	}
-	return fmt.Sprintf("%s: %.3gx; goal: %s %.3gx: %s", what, got, sign, goal, text)
 }
 
 // A summary holds medians.

@@ -8,6 +8,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/mcrdma/mcrdma/tests/bench/report"
+
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 	"github.com/mcrdma/mcrdma/tests/e2e/orders"
 )
@@ -43,7 +45,7 @@ func create(ctx context.Context, l *lab.Lab, o options) error {
 			took[s.Name] = append(took[s.Name], s.Took)
 		}
 	}
-	fmt.Printf("\nmaking a group of 3 receivers over 3 switches, mutual TLS, %d groups after %d to warm up, load %s:\n", o.groups, warmUp, load())
+	fmt.Printf("\nmaking a group of 3 receivers over 3 switches, mutual TLS, %d groups after %d to warm up, load %s:\n", o.groups, warmUp, report.Load())
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "phase\tn\tmean ms\tp50\tp99\tmax\t")
 	for _, n := range names {
@@ -53,7 +55,7 @@ func create(ctx context.Context, l *lab.Lab, o options) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Println(verdict("p99 of a group", float64(percentile(all, 99))/1e6, float64(createGoal)/1e6, "ms", false))
+	fmt.Println(report.Verdict("p99 of a group", float64(percentile(all, 99))/1e6, float64(createGoal)/1e6, " ms", false))
 	return l.CheckLeftovers(ctx, 5*time.Second)
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"github.com/mcrdma/mcrdma/tests/bench/report"
+
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 	"github.com/mcrdma/mcrdma/tests/e2e/orders"
 )
@@ -55,7 +57,7 @@ func goodput(ctx context.Context, l *lab.Lab, o options) error {
 			}
 		}
 	}
-	fmt.Printf("\nWRITEs of 1 MB, %d at a time, through an uplink of %d Mb/s, medians of %d rounds of %v, load %s:\n", depth, o.rate, o.rounds, o.span, load())
+	fmt.Printf("\nWRITEs of 1 MB, %d at a time, through an uplink of %d Mb/s, medians of %d rounds of %v, load %s:\n", depth, o.rate, o.rounds, o.span, report.Load())
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "contestant\tMb/s of payload\tof unicast\tof fan-out\tof the rate\tleast\tmost\t")
 	medians := map[string]float64{}
@@ -70,8 +72,8 @@ func goodput(ctx context.Context, l *lab.Lab, o options) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Println(verdict("multicast to fan-out", medians[multicast]/max(medians[fanOut], medians[fanOutTCP]), overFanOut, "x", true))
-	fmt.Println(verdict("multicast to unicast", medians[multicast]/medians[unicast], ofUnicast, "x", true))
+	fmt.Println(report.Verdict("multicast to fan-out", medians[multicast]/max(medians[fanOut], medians[fanOutTCP]), overFanOut, "x", true))
+	fmt.Println(report.Verdict("multicast to unicast", medians[multicast]/medians[unicast], ofUnicast, "x", true))
 	return nil
 }
 

@@ -25,6 +25,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mcrdma/mcrdma/tests/bench/report"
+
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 	"github.com/mcrdma/mcrdma/tests/e2e/orders"
 )
@@ -69,7 +71,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d processors, load %s at the start (other load distorts all figures)\n", runtime.NumCPU(), load())
+	fmt.Printf("%d processors, load %s at the start (other load distorts all figures)\n", runtime.NumCPU(), report.Load())
 	for _, b := range []struct {
 		name string
 		run  func(context.Context, *lab.Lab, options) error

@@ -22,6 +22,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/mcrdma/mcrdma/tests/bench/report"
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 	"github.com/mcrdma/mcrdma/tests/e2e/orders"
 )
@@ -79,9 +80,8 @@ func run(ctx context.Context, o options) (err error) {
 		}
 		defer func() { err = errors.Join(err, c.lab.Close()) }()
 	}
-	load, _ := os.ReadFile("/proc/loadavg")
-	fmt.Printf("\nWRITEs of %d bytes to three receivers (%s), path MTU %d; %d processors, load %.4s at the start\n",
-		o.size, o.device, o.mtu, runtime.NumCPU(), load)
+	fmt.Printf("\nWRITEs of %d bytes to three receivers (%s), path MTU %d; %d processors, load %s at the start\n",
+		o.size, o.device, o.mtu, runtime.NumCPU(), report.Load())
 	for i := range o.rounds + 1 {
 		for _, c := range all {
 			took, err := c.turn(ctx, o)

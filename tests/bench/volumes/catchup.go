@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/mcrdma/mcrdma/tests/bench/report"
 )
 
 // kept is how many entries the log of such a volume keeps.
@@ -53,8 +55,8 @@ func catchup(ctx context.Context, r *rack, o *options) error {
 	slices.Sort(off)
 	slices.Sort(again)
 	fmt.Printf("\na host comes back, and 1 MiB is written, 8 at a time (copies of %.1f MiB/s meanwhile):\n", copied/(1<<20)/float64(o.rounds)/o.span.Seconds())
-	fmt.Println(verdict("what a backfill takes of the writes' rate", off[len(off)/2], 0.15, false))
-	fmt.Println(verdict("bytes that are sent from the log for each that was missed", again[len(again)/2], 1.1, false))
+	fmt.Println(report.Verdict("what a backfill takes of the writes' rate", off[len(off)/2], 0.15, "", false))
+	fmt.Println(report.Verdict("bytes that are sent from the log for each that was missed", again[len(again)/2], 1.1, "", false))
 	return nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/mcrdma/mcrdma/tests/bench/report"
+
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
@@ -176,6 +178,6 @@ func besideCeph(ctx context.Context, r *rack, o *options) (err error) {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Println(verdict("volume's rate to that of Ceph with all primaries beside the client", m[0].rate/m[1].rate, 1.8, true))
+	fmt.Println(report.Verdict("volume's rate to that of Ceph with all primaries beside the client", m[0].rate/m[1].rate, 1.8, "", true))
 	return nil
 }

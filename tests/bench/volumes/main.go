@@ -33,6 +33,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/mcrdma/mcrdma/tests/bench/report"
+
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
@@ -84,7 +86,7 @@ func run(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	fmt.Printf("%d processors, load %s at the start (other load distorts all figures)\n", runtime.NumCPU(), load())
+	fmt.Printf("%d processors, load %s at the start (other load distorts all figures)\n", runtime.NumCPU(), report.Load())
 	r, err := newRack(ctx, dir)
 	if err != nil {
 		return err
@@ -100,7 +102,7 @@ func run(ctx context.Context, o *options) (err error) {
 				return err
 			}
 		}
-		fmt.Printf("\nLinks of %d Mb/s, medians of %d rounds of %v, load %s\n", rate, o.rounds, o.span, load())
+		fmt.Printf("\nLinks of %d Mb/s, medians of %d rounds of %v, load %s\n", rate, o.rounds, o.span, report.Load())
 		for _, b := range []struct {
 			name string
 			run  func(context.Context, *rack, *options) error
@@ -113,12 +115,6 @@ func run(ctx context.Context, o *options) (err error) {
 		}
 	}
 	return nil
-}
-
-func load() string {
-	b, _ := os.ReadFile("/proc/loadavg")
-	text, _, _ := strings.Cut(string(b), " ")
-	return text
 }
 
 // A figure is what one contestant did in one round, or medians of it.
@@ -167,10 +163,10 @@ func large(ctx context.Context, r *rack, o *options) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Println(verdict("volume's rate to one copy's", m[3].rate/m[0].rate, 0.95, true))
-	fmt.Println(verdict("fan-out volume's rate to one copy's", m[4].rate/m[0].rate, 0.55, false))
-	fmt.Println(verdict("volume's bytes on the link for each of payload", m[3].uplink, 1.05, false))
-	fmt.Println(verdict("processor time of the volume's primary to that of the fan-out volume's", m[3].processor/m[4].processor, 0.6, false))
+	fmt.Println(report.Verdict("volume's rate to one copy's", m[3].rate/m[0].rate, 0.95, "", true))
+	fmt.Println(report.Verdict("fan-out volume's rate to one copy's", m[4].rate/m[0].rate, 0.55, "", false))
+	fmt.Println(report.Verdict("volume's bytes on the link for each of payload", m[3].uplink, 1.05, "", false))
+	fmt.Println(report.Verdict("processor time of the volume's primary to that of the fan-out volume's", m[3].processor/m[4].processor, 0.6, "", false))
 	return nil
 }
 
@@ -196,7 +192,7 @@ func small(ctx context.Context, r *rack, o *options) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Println(verdict("volume's latency to mcbench lat's", m[1].typical/m[0].typical, 1.3, false))
-	fmt.Println(verdict("what an fsync adds, in fdatasyncs", (m[2].typical-m[1].typical)/m[3].typical, 1.5, false))
+	fmt.Println(report.Verdict("volume's latency to mcbench lat's", m[1].typical/m[0].typical, 1.3, "", false))
+	fmt.Println(report.Verdict("what an fsync adds, in fdatasyncs", (m[2].typical-m[1].typical)/m[3].typical, 1.5, "", false))
 	return nil
 }

@@ -197,18 +197,6 @@ func (v *volume) metric(host int, what string) (float64, error) {
 	return 0, fmt.Errorf("%s has no metric %s", v.hosts[host].Name, what)
 }
 
-// verdict says whether a figure is where it should be.
-func verdict(what string, got, goal float64, more bool) string {
-	word, sign := "reached", "at most"
-	if more {
-		sign = "at least"
-	}
-	if more && got < goal || !more && got > goal {
-		word = "MISSED"
-	}
-	return fmt.Sprintf("%s: %.3g; goal: %s %.3g: %s", what, got, sign, goal, word)
-}
-
 // contest has contestants take turns, and returns their medians.
 func contest(ctx context.Context, rounds int, all []*contestant) ([]figure, error) {
 	for range rounds {
