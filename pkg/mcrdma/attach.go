@@ -254,6 +254,7 @@ func (m *Member) receiveBySwitch(a *attach, again int) (inbound, error) {
 			return nil, closedOr(err)
 		}
 	}
+	m.writer = a.qp
 	return p, nil
 }
 
@@ -278,7 +279,13 @@ func (m *Member) drop(a *attach) {
 	if stop != nil {
 		stop()
 	}
+	q := a.qp
 	a.close()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.writer == q {
+		m.writer = nil
+	}
 }
 
 // finish ends the member.

@@ -95,3 +95,31 @@ func TestFenceUnicast(t *testing.T) {
 		}
 	})
 }
+
+// TestRegionAtAnyTime: Region can be called while writes come, and while the member ends.
+func TestRegionAtAnyTime(t *testing.T) {
+	onPaths(t, func(t *testing.T, r *rig) {
+		r.post(1)
+		m := r.rs[0].m
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for m.Err() == nil {
+				for range 100 {
+					if len(m.Region(0)) != regionSize {
+						t.Error("another region")
+						return
+					}
+				}
+				time.Sleep(time.Microsecond)
+			}
+		}()
+		if err := r.g.WriteImm(t.Context(), At{}, 1, r.mem.Slice(0, 1000)); err != nil {
+			t.Error(err)
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		<-done
+	})
+}

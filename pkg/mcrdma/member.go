@@ -29,6 +29,7 @@ type Member struct {
 	have    uint64           // messages that came, of all formations
 	sizes   [MaxDepth]uint32 // of the last ones, by number
 	info    *mcrdmav1.FormationInfo
+	writer  qp.QP // writes to the regions; nil: no queue pair does
 	life    memberLife
 	working bool // a goroutine does what life.out has
 	err     error
@@ -167,9 +168,9 @@ func (m *Member) Region(i int) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	g := m.regions[i]
-	if a := m.life.last; a != nil && a.qp != nil {
+	if m.writer != nil {
 		// This passes the lock under which the queue pair wrote, for Go's memory model.
-		_, _ = a.qp.Query()
+		_, _ = m.writer.Query()
 	}
 	m.unicast.Sync()
 	return g.piece.Bytes()
