@@ -336,9 +336,9 @@ func TestHostileQueuePair(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for sent := int64(0); sent < Slots; time.Sleep(time.Millisecond) { // as many as it may
+			for done := false; !done; time.Sleep(time.Millisecond) { // as many as it may, and slot 0 is free
 				m.mu.Lock()
-				sent = m.core.sent
+				done = m.core.sent == Slots && m.core.flying == 0
 				m.mu.Unlock()
 			}
 			m.mu.Lock()
