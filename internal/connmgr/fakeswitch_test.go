@@ -190,6 +190,9 @@ func (s *fakeSwitch) tell(t mcrdmav1.WatchResponse_Type, g *mcrdmav1.GroupStatus
 	}
 }
 
+// fakePackets is how many packets a sender may have under way.
+const fakePackets = 777
+
 func (s *fakeSwitch) Install(_ context.Context, req *mcrdmav1.InstallRequest) (*mcrdmav1.InstallResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +209,7 @@ func (s *fakeSwitch) Install(_ context.Context, req *mcrdmav1.InstallRequest) (*
 	}
 	s.groups[k] = &mcrdmav1.GroupStatus{Group: g, Switch: "torA"}
 	s.tell(mcrdmav1.WatchResponse_TYPE_INSTALLED, s.groups[k])
-	return &mcrdmav1.InstallResponse{Lease: durationpb.New(req.GetLease().AsDuration())}, nil
+	return &mcrdmav1.InstallResponse{Lease: durationpb.New(req.GetLease().AsDuration()), MaxPackets: fakePackets}, nil
 }
 
 // checkGroup is what every agent checks.

@@ -144,7 +144,7 @@ func (g *group) info(f *formation) *mcrdmav1.FormationInfo {
 		out.Members = append(out.Members, &mcrdmav1.Member{Address: r.Addr.String(), Host: r.Host, Qpn: r.QPN, Bootstrap: r.Bootstrap, Have: r.Have})
 	}
 	if f.Path == mcrdmav1.Path_PATH_SWITCH {
-		out.Connection = &mcrdmav1.Connection{Address: f.First.String(), Qpn: f.MCID, Psn: f.PSN, Mtu: g.spec.MTU, Dscp: g.spec.DSCP, Timeout: uint32(g.timeout)}
+		out.Connection = &mcrdmav1.Connection{Address: f.First.String(), Qpn: f.MCID, Psn: f.PSN, Mtu: g.spec.MTU, Dscp: g.spec.DSCP, Timeout: uint32(g.timeout), MaxPackets: f.MaxPackets}
 	}
 	if r := f.Relay; r != nil {
 		out.Relay = &mcrdmav1.Relay{Algorithm: r.Algorithm, Transport: r.Transport, Block: r.Block, Racks: r.Racks, Group: r.Group,

@@ -29,9 +29,10 @@ func (m *Manager) install(ctx context.Context, g *group, f, old *formation) (in 
 	}
 	why, sw := m.host.NoSwitch(&g.spec, f), ""
 	if why == "" {
-		err := m.tor.Install(ctx, g.id.number, &g.spec, f)
+		most, err := m.tor.Install(ctx, g.id.number, &g.spec, f)
 		if in.Left = true; err == nil {
-			in.Path, in.Why = mcrdmav1.Path_PATH_SWITCH, []string{fmt.Sprintf("by switches: %s merges, %s", m.tor.Name, plural(len(f.Receivers), "receiver"))}
+			in.Path, in.MaxPackets = mcrdmav1.Path_PATH_SWITCH, most
+			in.Why = []string{fmt.Sprintf("by switches: %s merges, %s", m.tor.Name, plural(len(f.Receivers), "receiver"))}
 			return in, nil
 		}
 		if ctx.Err() != nil {

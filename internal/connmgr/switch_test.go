@@ -54,7 +54,7 @@ func TestGroupLostAtSwitch(t *testing.T) {
 				t.Errorf("%v", c)
 			}
 			next := a.reform(f, nil).GetFormation()
-			if next.GetPath() != bySwitch || len(r.sw.list()) != 2 {
+			if next.GetPath() != bySwitch || len(r.sw.list()) != 2 || f.GetConnection().GetMaxPackets() != fakePackets || next.GetConnection().GetMaxPackets() != fakePackets {
 				t.Errorf("%v", next)
 			}
 			r.pass(11 * time.Second)

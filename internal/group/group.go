@@ -29,6 +29,8 @@ type Formation struct {
 	Have      uint64
 	Relay     *Relay `json:",omitempty"`
 	Sender    Endpoint
+	// MaxPackets is how many packets the sender may have under way, for PATH_SWITCH; 0: the agent has not said.
+	MaxPackets uint32 `json:",omitempty"`
 	// Transient: the path is PATH_RELAY only because the agent was not there.
 	Transient bool
 	// View is the number of the set of receivers. It rises with each formation and each

@@ -150,7 +150,7 @@ func (s *Sender) Installed(mcID uint32, in Installation, err error, now time.Tim
 		s.giveUp(err)
 	default:
 		f := *t.f
-		f.Path, f.Why, f.Relay, f.Transient = in.Path, in.Why, in.Relay, in.Transient
+		f.Path, f.Why, f.Relay, f.MaxPackets, f.Transient = in.Path, in.Why, in.Relay, in.MaxPackets, in.Transient
 		t.watch.lap("install", now)
 		t.f, t.phase = &f, committing
 		if !f.switched() && t.left { // whether or not the agent has installed it
@@ -203,7 +203,9 @@ type Installation struct {
 	Path      mcrdmav1.Path
 	Why       []string
 	Relay     *Relay
-	Transient bool // as in Formation
+	// MaxPackets and Transient are as in Formation.
+	MaxPackets uint32
+	Transient  bool
 	Left      bool // the switches may have the formation
 	OldLeft   bool // the switches may have the one before
 }

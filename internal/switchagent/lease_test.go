@@ -61,7 +61,7 @@ func TestLeases(t *testing.T) {
 		l.install(1, left)
 		installed := time.Now()
 		res, err := c.Install(t.Context(), &mcrdmav1.InstallRequest{Group: long, Lease: durationpb.New(time.Hour)})
-		if err != nil || res.GetLease().AsDuration() != time.Hour {
+		if err != nil || res.GetLease().AsDuration() != time.Hour || res.GetMaxPackets() != 1<<21 {
 			t.Fatal(res, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -131,7 +131,8 @@ func (s *groupsServer) Install(ctx context.Context, req *mcrdmav1.InstallRequest
 	if !a.cfg.Programmable {
 		return nil, fmt.Errorf("%w: this switch is configured to route only", bifurcation.ErrNoMergePoint)
 	}
-	return &mcrdmav1.InstallResponse{Lease: durationpb.New(lease)}, a.install(ctx, g)
+	return &mcrdmav1.InstallResponse{Lease: durationpb.New(lease), MaxPackets: uint32(a.cfg.Limits.Packets)}, //nolint:gosec // checked
+		a.install(ctx, g)
 }
 
 func (s *groupsServer) Update(ctx context.Context, req *mcrdmav1.UpdateRequest) (*mcrdmav1.UpdateResponse, error) {

@@ -131,6 +131,7 @@ const (
 	MaxQPN     = 1<<24 - 1
 	MaxPSN     = 1<<24 - 1
 	MaxMembers = 16        // of a merge group
+	MaxPackets = 1 << 21   // of a group, that are not acknowledged: pkg/ackmerge
 	MaxDepth   = 1<<19 - 1 // of queues, as the switch tells it
 	MaxSlot    = 16383
 )

@@ -47,6 +47,7 @@ type world struct {
 	waiting   map[uint64]chan *mcrdmav1.AnswerAttachRequest
 	relay     bool          // prefer hosts
 	noDevice  bool          // hosts have no device
+	packets   uint32        // that the switches take; 0: they do not say
 	haveLie   uint64        // added to what formations say
 	grace     time.Duration // 0: a minute
 	stalls    atomic.Int64
@@ -443,7 +444,7 @@ func (w *world) settle(g *fakeGroup, f *mcrdmav1.Forming, members []*fakeMember,
 	if conn != nil {
 		a := members[0].answer
 		info.Path = mcrdmav1.Path_PATH_SWITCH
-		info.Connection = &mcrdmav1.Connection{Address: members[0].d.address, Qpn: a.GetQpn(), Psn: conn.GetPsn(), Mtu: conn.GetMtu(), Dscp: conn.GetDscp()}
+		info.Connection = &mcrdmav1.Connection{Address: members[0].d.address, Qpn: a.GetQpn(), Psn: conn.GetPsn(), Mtu: conn.GetMtu(), Dscp: conn.GetDscp(), MaxPackets: w.packets}
 		for i, r := range a.GetRegions() {
 			g.regions[i].Rkey, g.regions[i].Va = r.GetRkey(), r.GetVa()
 		}

@@ -108,7 +108,8 @@ func (g *Group) SendImm(ctx context.Context, imm uint32, pieces ...Piece) error 
 
 // Submit begins an operation and returns; op.Done reports its end. If GroupConfig.Depth
 // operations are under way it waits for room, or until ctx ends. After an error, Done is
-// not called. Operations take effect in the order of Submit. In the steady state it does
+// not called. It wraps ErrLimit if the operation alone has more packets than the group's
+// switches take. Operations take effect in the order of Submit. In the steady state it does
 // not allocate.
 func (g *Group) Submit(ctx context.Context, op *Op) error {
 	if err := op.check(g.cfg.Regions, g.c.maxPieces, OpSendImm); err != nil {
@@ -136,13 +137,10 @@ func (g *Group) Submit(ctx context.Context, op *Op) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l := &g.life
-	if l.state == closed || l.draining {
+	if err := l.takes(op); err != nil {
 		releaseAll(op.Pieces)
 		<-g.room
-		if l.state == closed {
-			return l.err
-		}
-		return errBeingClosed
+		return err
 	}
 	if l.queue.ops.len() == 0 {
 		g.tally.moved.Store(time.Now().UnixNano())

@@ -433,3 +433,43 @@ func TestReplenishClosed(t *testing.T) {
 		wants(t, "a receive without memory", err, ErrClosed, "the memory was closed")
 	})
 }
+
+// TestPackets: where the switches take few packets that are not acknowledged, operations wait for each other, and one
+// with more packets is refused; hosts take it.
+func TestPackets(t *testing.T) {
+	for _, relay := range []bool{false, true} {
+		testenv.Bubble(t, fmt.Sprintf("relay=%v", relay), func(t *testing.T) {
+			w, ds := newWorld(t, 2)
+			w.packets = 20 // with the nudges
+			r := newRigIn(w, ds, relay, GroupConfig{})
+			mtu := r.c.dev.Attr().ActiveMTU
+			var all []*Pending
+			for range 50 {
+				p, err := r.g.Post(t.Context(), Op{Kind: OpWrite, Pieces: []Piece{r.mem.Slice(0, 9*mtu)}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, p)
+			}
+			for _, p := range all {
+				if err := p.Wait(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := r.g.Write(t.Context(), At{}, r.mem.Slice(0, 16*mtu+1))
+			if relay {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			wants(t, "a long operation", err, ErrLimit, "and the switches take 16")
+			if err := r.g.Write(t.Context(), At{}, r.mem.Slice(0, 16*mtu)); err != nil {
+				t.Error(err)
+			}
+			if err := r.mem.Close(); err != nil {
+				t.Error("what was refused holds its memory: ", err)
+			}
+		})
+	}
+}

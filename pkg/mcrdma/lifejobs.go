@@ -49,6 +49,17 @@ func (l *life) next(now time.Time) (j job, until time.Time) {
 	return l.job, until
 }
 
+// takes says why the group takes no such operation.
+func (l *life) takes(op *Op) error {
+	switch {
+	case l.state == closed:
+		return l.err
+	case l.draining:
+		return errBeingClosed
+	}
+	return l.queue.fits(op)
+}
+
 // complete takes the n oldest operations, which every member has.
 func (l *life) complete(n int) {
 	l.fruitless = 0
@@ -209,6 +220,7 @@ func (l *life) begin(now time.Time) {
 	if re.catchUp {
 		l.queue.catchUp(most(l.info))
 	}
+	l.queue.limit(l.info.GetConnection())
 	l.state, l.job = active, carrying
 	l.take(l.queue.had(l.info.GetHave()))
 	l.began = l.stats.Completed

@@ -96,7 +96,11 @@ func (g *Group) post() {
 		if o == nil {
 			return
 		}
-		if err := g.path.post(o); err != nil {
+		err := g.life.queue.fits(o.op)
+		if err == nil {
+			err = g.path.post(o)
+		}
+		if err != nil {
 			g.path = nil
 			g.cut(fmt.Errorf("post: %w", err))
 			return
@@ -115,6 +119,7 @@ func (g *Group) finish(n int) {
 	}
 	g.mu.Lock()
 	g.life.complete(n)
+	g.post()
 	g.perform()
 	g.mu.Unlock()
 	g.tally.moved.Store(time.Now().UnixNano())

@@ -2,7 +2,10 @@ package mcrdma
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
 // An opQueue holds a sender's operations that are not complete, in their order: the
@@ -19,7 +22,14 @@ type opQueue struct {
 	first    uint64 // number of the oldest operation
 	limited  bool   // the formation ends before operation until
 	until    uint64
+
+	mtu        uint64 // of this formation, in bytes; 0: hosts relay, and maxPackets is no limit
+	maxPackets uint64 // that may be under way
+	packets    uint64 // that are
 }
+
+// mergedPackets is how many packets can be under way if the daemon does not say: what pkg/ackmerge takes.
+const mergedPackets = 1 << 21
 
 type queued struct {
 	op      *Op
@@ -34,17 +44,45 @@ func (q *opQueue) push(op *Op) {
 	q.ops.push(queued{op, q.messages})
 }
 
-// next returns the next operation to post; nil if there is none.
+// limit begins a formation through switches, or, with nil, one in which hosts relay.
+func (q *opQueue) limit(c *mcrdmav1.Connection) {
+	q.mtu, q.packets = uint64(c.GetMtu()), 0
+	q.maxPackets = max(uint64(cmp.Or(c.GetMaxPackets(), mergedPackets)), maxNudges+1) - maxNudges
+}
+
+// packetsOf returns how many packets an operation takes; 0 if hosts relay.
+func (q *opQueue) packetsOf(op *Op) uint64 {
+	if q.mtu == 0 {
+		return 0
+	}
+	return max(1, (op.size+q.mtu-1)/q.mtu)
+}
+
+// fits says that an operation has more packets than may be under way.
+func (q *opQueue) fits(op *Op) error {
+	if n := q.packetsOf(op); n > q.maxPackets {
+		return fmt.Errorf("%w operation: %d bytes are %d packets of %d bytes, and the switches take %d that are not acknowledged: make it smaller, or have hosts relay",
+			ErrLimit, op.size, n, q.mtu, q.maxPackets)
+	}
+	return nil
+}
+
+// next returns the next operation to post; nil if there is none, or it has to wait until others are complete.
 func (q *opQueue) next() *queued {
 	if q.posted == q.ops.len() || q.limited && q.first+uint64(q.posted) == q.until {
 		return nil
 	}
-	return q.ops.at(q.posted)
+	o := q.ops.at(q.posted)
+	if q.packets > 0 && q.packets+q.packetsOf(o.op) > q.maxPackets {
+		return nil
+	}
+	return o
 }
 
 // advance records that next was posted, and reports whether it was also posted before, in
 // another formation.
 func (q *opQueue) advance() (again bool) {
+	q.packets += q.packetsOf(q.ops.at(q.posted).op)
 	q.posted++
 	again = q.posted <= q.ever
 	q.ever = max(q.ever, q.posted)
@@ -53,14 +91,18 @@ func (q *opQueue) advance() (again bool) {
 
 // pop removes the oldest operation, which is complete.
 func (q *opQueue) pop() *Op {
-	q.posted = max(0, q.posted-1)
+	op := q.ops.pop().op
+	if q.posted > 0 {
+		q.posted--
+		q.packets -= q.packetsOf(op)
+	}
 	q.ever = max(0, q.ever-1)
 	q.first++
-	return q.ops.pop().op
+	return op
 }
 
 // rewind records that the formation has ended: nothing is posted.
-func (q *opQueue) rewind() { q.posted, q.limited = 0, false }
+func (q *opQueue) rewind() { q.posted, q.packets, q.limited = 0, 0, false }
 
 // renumber numbers the messages of incomplete operations from have+1 on. It is for a
 // formation without any receiver of the one before: its receivers count from have on, and

@@ -4,7 +4,54 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
+
+// TestPacketsUnderWay: no more packets are posted than the switches take, those of whole operations, and all are posted
+// in the end, in each of a number of formations.
+func TestPacketsUnderWay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var q opQueue
+		limit := rapid.Uint32Range(0, 30).Draw(t, "limit")
+		most := uint64(max(limit, maxNudges+1) - maxNudges)
+		if limit == 0 {
+			most = mergedPackets - maxNudges
+		}
+		for range rapid.IntRange(1, 3).Draw(t, "formations") {
+			q.limit(&mcrdmav1.Connection{Mtu: 256, MaxPackets: limit})
+			for range rapid.IntRange(0, 30).Draw(t, "operations") {
+				op := &Op{size: uint64(rapid.IntRange(0, 40*256).Draw(t, "bytes"))}
+				if n := max(1, (op.size+255)/256); (q.fits(op) == nil) != (n <= most) {
+					t.Fatalf("%d packets, at most %d: %v", n, most, q.fits(op))
+				} else if n <= most {
+					q.push(op)
+				}
+			}
+			var under []uint64
+			sum := uint64(0)
+			for rapid.IntRange(0, 50).Draw(t, "goes on") > 0 {
+				if o := q.next(); o != nil && rapid.Bool().Draw(t, "post") {
+					q.advance()
+					under = append(under, max(1, (o.op.size+255)/256))
+					if sum += under[len(under)-1]; sum > most {
+						t.Fatalf("%d packets are under way, %d may be", sum, most)
+					}
+				} else if len(under) > 0 {
+					q.pop()
+					sum, under = sum-under[0], under[1:]
+				} else if o == nil && q.ops.len() > 0 {
+					t.Fatal("nothing is under way, and nothing can be posted")
+				}
+			}
+			q.rewind()
+		}
+		q.limit(nil)
+		if err := q.fits(&Op{size: 1 << 31}); err != nil {
+			t.Fatal("by hosts: ", err)
+		}
+	})
+}
 
 // TestQueue plays a sender and a receiver whose connection is lost now and then: each
 // message must arrive once and in order, whatever is replayed.

@@ -1020,7 +1020,8 @@ type Connection struct {
 	Psn           uint32                 `protobuf:"varint,3,opt,name=psn,proto3" json:"psn,omitempty"` // of the first packet in each direction
 	Mtu           uint32                 `protobuf:"varint,4,opt,name=mtu,proto3" json:"mtu,omitempty"` // path MTU, bytes of payload
 	Dscp          uint32                 `protobuf:"varint,5,opt,name=dscp,proto3" json:"dscp,omitempty"`
-	Timeout       uint32                 `protobuf:"varint,6,opt,name=timeout,proto3" json:"timeout,omitempty"` // local ACK timeout, 4.096 µs · 2^n, of the sender's queue pair; 0: 16
+	Timeout       uint32                 `protobuf:"varint,6,opt,name=timeout,proto3" json:"timeout,omitempty"`                         // local ACK timeout, 4.096 µs · 2^n, of the sender's queue pair; 0: 16
+	MaxPackets    uint32                 `protobuf:"varint,7,opt,name=max_packets,json=maxPackets,proto3" json:"max_packets,omitempty"` // that the sender may have sent and that are not acknowledged; 0: 2^21
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1093,6 +1094,13 @@ func (x *Connection) GetDscp() uint32 {
 func (x *Connection) GetTimeout() uint32 {
 	if x != nil {
 		return x.Timeout
+	}
+	return 0
+}
+
+func (x *Connection) GetMaxPackets() uint32 {
+	if x != nil {
+		return x.MaxPackets
 	}
 	return 0
 }
@@ -4745,7 +4753,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\bdeadline\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x1a\n" +
 	"\bprevious\x18\v \x01(\x04R\bprevious\x12\x14\n" +
-	"\x05joins\x18\f \x01(\bR\x05joins\"\x8a\x01\n" +
+	"\x05joins\x18\f \x01(\bR\x05joins\"\xab\x01\n" +
 	"\n" +
 	"Connection\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x10\n" +
@@ -4753,7 +4761,9 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x03psn\x18\x03 \x01(\rR\x03psn\x12\x10\n" +
 	"\x03mtu\x18\x04 \x01(\rR\x03mtu\x12\x12\n" +
 	"\x04dscp\x18\x05 \x01(\rR\x04dscp\x12\x18\n" +
-	"\atimeout\x18\x06 \x01(\rR\atimeout\"\\\n" +
+	"\atimeout\x18\x06 \x01(\rR\atimeout\x12\x1f\n" +
+	"\vmax_packets\x18\a \x01(\rR\n" +
+	"maxPackets\"\\\n" +
 	"\n" +
 	"RegionSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +

@@ -138,8 +138,11 @@ func (x *InstallRequest) GetLease() *durationpb.Duration {
 }
 
 type InstallResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Lease         *durationpb.Duration   `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Lease *durationpb.Duration   `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
+	// How many packets the sender may have sent that are not acknowledged: with more, the switch could not
+	// tell which of two answers is the later. 0: the agent does not say, and 2^21 are possible.
+	MaxPackets    uint32 `protobuf:"varint,2,opt,name=max_packets,json=maxPackets,proto3" json:"max_packets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -179,6 +182,13 @@ func (x *InstallResponse) GetLease() *durationpb.Duration {
 		return x.Lease
 	}
 	return nil
+}
+
+func (x *InstallResponse) GetMaxPackets() uint32 {
+	if x != nil {
+		return x.MaxPackets
+	}
+	return 0
 }
 
 type UpdateRequest struct {
@@ -2680,9 +2690,11 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\x16mcrdma/v1/switch.proto\x12\tmcrdma.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15mcrdma/v1/group.proto\"i\n" +
 	"\x0eInstallRequest\x12&\n" +
 	"\x05group\x18\x01 \x01(\v2\x10.mcrdma.v1.GroupR\x05group\x12/\n" +
-	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"B\n" +
+	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"c\n" +
 	"\x0fInstallResponse\x12/\n" +
-	"\x05lease\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"\x9f\x01\n" +
+	"\x05lease\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x1f\n" +
+	"\vmax_packets\x18\x02 \x01(\rR\n" +
+	"maxPackets\"\x9f\x01\n" +
 	"\rUpdateRequest\x12%\n" +
 	"\x03key\x18\x01 \x01(\v2\x13.mcrdma.v1.GroupKeyR\x03key\x121\n" +
 	"\treceivers\x18\x02 \x03(\v2\x13.mcrdma.v1.ReceiverR\treceivers\x12$\n" +

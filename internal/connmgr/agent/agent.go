@@ -175,15 +175,15 @@ func (c *Client) Key(mcID uint32, number uint64) *mcrdmav1.GroupKey {
 }
 
 // Install has the switches copy a formation's packets. After an error that is no answer,
-// they may have begun to.
-func (c *Client) Install(ctx context.Context, number uint64, sp *group.Spec, f *group.Formation) error {
+// they may have begun to. maxPackets is how many packets the sender may have under way.
+func (c *Client) Install(ctx context.Context, number uint64, sp *group.Spec, f *group.Formation) (maxPackets uint32, err error) {
 	req := &mcrdmav1.InstallRequest{Lease: durationpb.New(c.Lease), Group: &mcrdmav1.Group{Key: c.Key(f.MCID, number),
 		SenderQpn: f.Sender.QPN, InitialPsn: f.PSN, Address: f.First.String(), Receivers: sp.SwitchReceivers(f.Receivers)}}
 	if sp.CNPGap > 0 {
 		req.Group.CnpGap = durationpb.New(sp.CNPGap)
 	}
-	_, err := ask(ctx, c, c.groups.Install, req)
-	return err
+	res, err := ask(ctx, c, c.groups.Install, req)
+	return res.GetMaxPackets(), err
 }
 
 // Update leaves a formation's present receivers only.

@@ -96,7 +96,7 @@ func (k *checker) global() {
 	}{
 		{"limits.groups", l.Groups, 0, 1 << 20}, {"limits.groups_per_source", l.GroupsPerSource, 1, 1 << 20},
 		{"limits.steps", l.Steps, 0, 1 << 20}, {"limits.pre_groups", l.PREGroups, 1, 1 << 16},
-		{"limits.receivers", l.Receivers, 1, switchspec.MaxMembers},
+		{"limits.receivers", l.Receivers, 1, switchspec.MaxMembers}, {"limits.packets", l.Packets, 16, switchspec.MaxPackets},
 	} {
 		k.Number(limit.path, limit.n, limit.min, limit.max)
 	}

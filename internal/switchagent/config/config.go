@@ -144,6 +144,7 @@ type Limits struct {
 	Steps           int `yaml:"steps"`
 	PREGroups       int `yaml:"pre_groups"` // of one step, for equal-cost paths
 	Receivers       int `yaml:"receivers"`  // of one group
+	Packets         int `yaml:"packets"`    // of one group, that are not acknowledged
 }
 
 // A Port is a data-plane port.
@@ -235,6 +236,7 @@ func (c *Config) SetDefaults() {
 	strictyaml.Default(&c.Limits.GroupsPerSource, DefaultPerSource)
 	strictyaml.Default(&c.Limits.PREGroups, 16)
 	strictyaml.Default(&c.Limits.Receivers, switchspec.MaxMembers)
+	strictyaml.Default(&c.Limits.Packets, switchspec.MaxPackets)
 	for i := range c.Ports {
 		strictyaml.Default(&c.Ports[i].MAC, c.MAC)
 	}

@@ -42,7 +42,7 @@ func full() *Config {
 		Hello:   Hello{50 * time.Millisecond, 3},
 		Restart: Restart{30 * time.Second},
 		Leases:  Leases{30 * time.Second, 10 * time.Minute},
-		Limits:  Limits{GroupsPerSource: 256, PREGroups: 16, Receivers: 16},
+		Limits:  Limits{GroupsPerSource: 256, PREGroups: 16, Receivers: 16, Packets: 1 << 21},
 		Ports: []Port{
 			{Port: 1, MAC: switchspec.MAC{2, 0, 0, 0, 0x0a, 0}},
 			{Port: 2, MAC: switchspec.MAC{2, 0, 0, 0, 0x0a, 2}},
@@ -286,6 +286,7 @@ config: leases.branch: 0s: want 1s to 24h0m0s
 config: limits.groups_per_source: 0: want 1 to 1048576
 config: limits.pre_groups: 0: want 1 to 65536
 config: limits.receivers: 0: want 1 to 16
+config: limits.packets: 0: want 16 to 2097152
 config: p4runtime.target: "" is not an address with a port, as 192.0.2.1:9560
 config: p4runtime.election_id: 0: want at least 1
 config: listen: "" is not an address with a port, as 192.0.2.1:9560
