@@ -200,14 +200,14 @@ func (s *Sender) answered(mcID uint32, a netip.Addr, p phase) *try {
 
 // An Installation is how a formation's packets are copied.
 type Installation struct {
-	Path      mcrdmav1.Path
-	Why       []string
-	Relay     *Relay
+	Path  mcrdmav1.Path
+	Why   []string
+	Relay *Relay
 	// MaxPackets and Transient are as in Formation.
 	MaxPackets uint32
 	Transient  bool
-	Left      bool // the switches may have the formation
-	OldLeft   bool // the switches may have the one before
+	Left       bool // the switches may have the formation
+	OldLeft    bool // the switches may have the one before
 }
 
 // News is what the agent says of a formation: its tree may have changed, and these are its
