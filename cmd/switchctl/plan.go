@@ -132,7 +132,7 @@ func (f *planFlags) run(w io.Writer) error {
 	}
 	t, err := topology.Load(f.topology)
 	if err != nil {
-		return fmt.Errorf("--topology: %w", err)
+		return fmt.Errorf("--topology: %w\n(where Mininet chooses what is left out, bmv2/mininet/run --complete FILE prints the complete file)", err)
 	}
 	fabric := planning.NewFabric(t)
 	for _, l := range f.down {

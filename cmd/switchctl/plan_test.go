@@ -94,6 +94,11 @@ func TestPlanUsage(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q, %q; want 2 and %q", args, code, stdout, stderr, want)
 		}
 	}
+	incomplete := filepath.Join(t.TempDir(), "few.yaml")
+	must(t, os.WriteFile(incomplete, []byte("switches: [{name: s}]\nhosts: [{name: h}]\nlinks: [{a: {node: h}, b: {node: s}}]\n"), 0o600))
+	if code, _, stderr := call("plan", "-t", incomplete, "--source", "h", "--receivers", "h"); code != cli.ExitFailure || !strings.Contains(stderr, "run --complete FILE prints") {
+		t.Errorf("what Mininet would complete: exit code %d, %s", code, stderr)
+	}
 	for _, args := range []string{"-t /no/such --source h1 --receivers h2", "-t F --from /no/such"} {
 		code, _, stderr := call(append([]string{"plan"}, strings.Fields(strings.ReplaceAll(args, "F", file))...)...)
 		if code != cli.ExitFailure || !strings.Contains(stderr, "/no/such") {

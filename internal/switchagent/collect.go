@@ -58,7 +58,7 @@ func (portCollector) Describe(c chan<- *prometheus.Desc) { c <- portUp }
 
 // Collect implements prometheus.Collector.
 func (p portCollector) Collect(c chan<- prometheus.Metric) {
-	for _, x := range p.a.portStatus() {
+	for _, x := range p.a.portsStatus() {
 		if x.GetNeighbor() != "" && x.GetState() != "-" {
 			c <- prometheus.MustNewConstMetric(portUp, prometheus.GaugeValue, float64(grpcserver.One(x.GetState() == "up")),
 				strconv.FormatUint(uint64(x.GetPort()), 10), x.GetNeighbor())

@@ -11,6 +11,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/switchagent/links"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
@@ -141,4 +142,16 @@ func TestWaitsFor(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	})
+}
+
+// TestPortsWithoutSwitch: an agent that has lost its switch says of no link that it is up, also before hellos are missed.
+func TestPortsWithoutSwitch(t *testing.T) {
+	for state, want := range map[string]string{links.Up: "unknown", links.Down: links.Down, links.Init: links.Init} {
+		if got := portStatus(links.State{State: state}, false).GetState(); got != want {
+			t.Errorf("%s: %s, want %s", state, got, want)
+		}
+		if got := portStatus(links.State{State: state}, true).GetState(); got != state {
+			t.Errorf("%s is shown as %s", state, got)
+		}
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/switchagent/links"
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
@@ -170,7 +171,7 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 			out.P4Runtime.FastPath, _ = s.FastPath(ctx) // a switch that is lost meanwhile is seen elsewhere
 		}
 	}
-	out.Ports = a.portStatus()
+	out.Ports = a.portsStatus()
 	if out.Bgp, err = a.bgpStatus(ctx); err != nil {
 		out.Problems = append(out.Problems, err.Error())
 	}
@@ -208,14 +209,23 @@ func (a *Agent) bgpStatus(ctx context.Context) (out []*mcrdmav1.BgpNeighbor, err
 	return out, err
 }
 
-func (a *Agent) portStatus() []*mcrdmav1.PortStatus {
+// portStatus is what hellos say of a link. Without the switch none come, which the agent notices later.
+func portStatus(l links.State, connected bool) *mcrdmav1.PortStatus {
+	p := &mcrdmav1.PortStatus{State: l.State, Reason: l.Reason, Since: timestamppb.New(l.Since)}
+	if l.State == links.Up && !connected {
+		p.State, p.Reason = "unknown", "the agent has no connection to the switch"
+	}
+	if l.Peer != (switchspec.MAC{}) {
+		p.Mac = l.Peer.String()
+	}
+	return p
+}
+
+func (a *Agent) portsStatus() []*mcrdmav1.PortStatus {
+	d, _ := a.driver.current()
 	states := map[uint16]*mcrdmav1.PortStatus{}
 	for _, l := range a.linkStates() {
-		p := &mcrdmav1.PortStatus{State: l.State, Reason: l.Reason, Since: timestamppb.New(l.Since)}
-		if l.Peer != (switchspec.MAC{}) {
-			p.Mac = l.Peer.String()
-		}
-		states[l.Port] = p
+		states[l.Port] = portStatus(l, d.connected)
 	}
 	var out []*mcrdmav1.PortStatus
 	for _, p := range a.cfg.Ports {

@@ -1750,7 +1750,7 @@ type PortStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Port          uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
 	Neighbor      string                 `protobuf:"bytes,2,opt,name=neighbor,proto3" json:"neighbor,omitempty"` // switch; empty: hosts
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`       // "up", "down", "init", "wrong", "-" if no hellos are sent
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`       // "up", "down", "init", "wrong", "unknown" without the switch, "-" if no hellos are sent
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`     // in words, if not up
 	Mac           string                 `protobuf:"bytes,5,opt,name=mac,proto3" json:"mac,omitempty"`           // the neighbor's
 	Since         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"`

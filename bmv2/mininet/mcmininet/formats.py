@@ -149,12 +149,8 @@ def _lines(text: str) -> dict[str, int]:
     import yaml
 
     lines: dict[str, int] = {}
-    seen = set()  # an alias means a node again
 
     def walk(node, path: str) -> None:
-        if id(node) in seen:
-            return
-        seen.add(id(node))
         if path:
             lines[path] = node.start_mark.line + 1
         if isinstance(node, yaml.SequenceNode):
@@ -209,6 +205,10 @@ def _yaml(path: str, text: str) -> tuple:
             return super().construct_mapping(node, deep)
 
     try:
+        aliases = [e for e in yaml.parse(text, yaml.SafeLoader) if isinstance(e, yaml.AliasEvent)]
+        if aliases:  # the other programs take none
+            lines = [(e.start_mark.line + 1, e.anchor) for e in aliases[:20]]
+            raise TopologyError(path, [f"line {n}: aliases are not supported: write *{a} out" for n, a in lines])
         return yaml.load(text, Loader), twice
     except (yaml.YAMLError, RecursionError, TypeError, ValueError) as e:
         raise TopologyError(path, [f"no YAML: {' '.join(str(e).split())}"]) from e

@@ -197,9 +197,12 @@ class NothingLeft(unittest.TestCase):
             if not select.select([terminal], [], [], max(0, end - time.monotonic()))[0]:
                 self.fail(f"{words!r} is not in {said}")
             try:
-                said += os.read(terminal, 4096).decode(errors="replace")
-            except OSError:  # it has ended
+                data = os.read(terminal, 4096).decode(errors="replace")
+            except OSError:
+                data = ""
+            if not data:  # it has ended
                 self.fail(f"{words!r} is not in {said}")
+            said += data
         said, words, self.rest = said.partition(words)
         return said + words
 

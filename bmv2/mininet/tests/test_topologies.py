@@ -242,9 +242,10 @@ class Formats(unittest.TestCase):
         self.faults("a: [", "no YAML", name="f.yaml")
         self.faults("hosts: []\nhosts: []\n", "line 2", "twice", name="f.yaml")
         self.faults("? [a]\n: 1\n", "YAML", name="f.yaml")
-        # Few lines that mean very much, and numbers that Python does not write.
+        # What other programs do not take, also as few lines that mean very much, and numbers that Python does not write.
+        self.faults("a: &a [1]\nb: *a\n", "line 2: aliases are not supported: write *a out", name="f.yaml")
         laughs = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 40))
-        self.faults(laughs + "switches: *a39\nhosts: []\nlinks: *a39\n", "not of type dict", name="f.yaml")
+        self.faults(laughs + "switches: *a39\nhosts: []\nlinks: *a39\n", "line 2: aliases", name="f.yaml")
         port = "switches: [{name: s}]\nhosts: []\nlinks: [{a: {node: s, port: 0x" + "f" * 5000 + "}}]\n"
         self.faults(port, "links[0].a: port: the number is too large", name="f.yaml")
         self.faults("switches: 0x" + "f" * 5000 + "\nhosts: []\nlinks: []\n", "switches: a number", name="f.yaml")

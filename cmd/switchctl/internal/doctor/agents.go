@@ -125,7 +125,7 @@ func (d *diagnosis) ports(a *Agent) {
 			severity, why = findings.Warning, joined(why, "other ports to "+p.GetNeighbor()+" are up and carry its traffic")
 		}
 		switch p.GetState() {
-		case "up", "-", "":
+		case "up", "-", "", "unknown": // without the switch, which is said elsewhere
 		case "wrong":
 			d.Add(findings.Error, a.name(), where+" leads somewhere else", p.GetReason(), "plug the cable where it belongs, or correct the port's \"to\" in the configuration")
 		case "init":
