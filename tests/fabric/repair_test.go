@@ -3,9 +3,11 @@ package fabric
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
@@ -89,7 +91,7 @@ func repair(t *testing.T, cases ...repairCase) {
 				f.CheckAcks(g)
 				f.CheckTrees(patience)
 
-				mended := time.Now()
+				mended, dropped := time.Now(), f.dropped()
 				p = f.Probe(g, flow, 2*time.Millisecond)
 				f.pause(20 * time.Millisecond)
 				f.Mend(w)
@@ -101,7 +103,7 @@ func repair(t *testing.T, cases ...repairCase) {
 				if others := f.Flapped(mended, w); len(others) > 0 {
 					t.Logf("%v mended: %d other links flapped, as the machine is too busy", w, len(others))
 				} else if o.Lost > 0 || o.Strays > 0 {
-					t.Errorf("%v mended: of %d packets %d lost (%v), %d come to other hosts", w, o.Sent, o.Lost, o.Longest, o.Strays)
+					t.Errorf("%v mended: of %d packets %d lost (%v), %d come to other hosts; dropped since: %s", w, o.Sent, o.Lost, o.Longest, o.Strays, more(dropped, f.dropped()))
 				}
 				f.CheckDelivery(g)
 				f.CheckAcks(g)
@@ -116,6 +118,35 @@ func repair(t *testing.T, cases ...repairCase) {
 			f.CheckLeftovers(0)
 		})
 	}
+}
+
+// dropped is how many packets the switches have dropped, by switch and reason.
+func (f *Fabric) dropped() map[string]uint64 {
+	out := map[string]uint64{}
+	for _, sw := range f.Switches(func(Switch) bool { return true }) {
+		res, err := f.Status(sw).GetCounters(f.t.Context(), &mcrdmav1.GetCountersRequest{})
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, c := range res.GetCounters() {
+			if strings.HasSuffix(c.GetName(), ".drops") {
+				out[fmt.Sprintf("%s %s %s", sw, c.GetName(), c.GetCell())] = c.GetPackets()
+			}
+		}
+	}
+	return out
+}
+
+// more says what has been counted between two times.
+func more(before, after map[string]uint64) string {
+	var list []string
+	for k, n := range after {
+		if n > before[k] {
+			list = append(list, fmt.Sprintf("%s %d", k, n-before[k]))
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
 }
 
 // spread is the least, the middle and the largest.
