@@ -92,6 +92,9 @@ type transition struct {
 	record    []byte // before
 }
 
+// drainTime is how long packets may be on their way to other switches: what a gigabit link carries of a large buffer.
+const drainTime = 100 * time.Millisecond
+
 // transit takes a step to a plan, as package planner orders it. If anything fails before
 // packets turn, all is as it was.
 func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) (err error) {
@@ -117,7 +120,7 @@ func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) (err err
 	turned := false
 	for {
 		at := t.State()
-		if !turned && t.Err() == nil && at >= planner.Trimming {
+		if !turned && t.Err() == nil && at >= planner.Draining {
 			turned = true
 			a.mu.Lock()
 			s.spec, s.installation, s.branches, s.problems, s.behind = p.spec, t.next, p.branches, p.problems, false
@@ -183,6 +186,11 @@ func (a *Agent) perform(ctx context.Context, t transition, x planner.Action) err
 		}
 		if err := a.hold(ctx, s, sp, x.Branch, x.Receivers); err != nil {
 			return &branchError{x.Receivers, err}
+		}
+	case planner.Drain:
+		select {
+		case <-time.After(drainTime):
+		case <-ctx.Done():
 		}
 	case planner.Release:
 		return a.release(ctx, s, x.Branch)

@@ -219,7 +219,16 @@ func (s *stream) see(h *host, b []byte) {
 func (s *stream) end() (sent, lost uint64, gap time.Duration) {
 	close(s.stop)
 	<-s.done
-	s.f.pause(quiet)
+	_ = s.f.until("all packets", arrival, func() error { // what does not come is lost
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for k, n := range s.sent {
+			if s.got[k] < n {
+				return fmt.Errorf("%s has %d of %d from %s", k[1], s.got[k], n, k[0])
+			}
+		}
+		return nil
+	})
 	s.deaf()
 	for k, n := range s.sent {
 		sent += n

@@ -3,6 +3,7 @@ package fabric
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"sync"
 	"time"
 
@@ -86,6 +87,7 @@ func (p *Probe) see(h *host, b []byte) {
 type Outage struct {
 	Sent       int
 	Lost       int           // packets that some receiver did not get
+	Losers     []string      // such receivers
 	Longest    time.Duration // time in which all packets were lost for some receiver
 	Last       time.Time     // when the last lost packet was sent; zero: none was
 	Duplicates int           // copies that a receiver got too much
@@ -100,19 +102,21 @@ func (p *Probe) end() {
 // Stop ends a Probe and reports what got lost.
 func (p *Probe) Stop() Outage {
 	p.end()
-	timer := time.NewTimer(quiet)
-	defer timer.Stop()
-	<-timer.C // for what is on its way
+	_ = p.f.until("the last packet", arrival, p.last) // if it does not come, it is lost
+	p.f.pause(quiet)                                  // for what is on other ways
 	p.deaf()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o := Outage{Sent: len(p.sent), Strays: p.strays}
 	lost := make([]bool, len(p.sent))
-	for _, list := range p.got {
+	for name, list := range p.got {
 		for _, n := range list {
 			o.Duplicates += max(n-1, 0)
 		}
-		o.Longest = max(o.Longest, p.gap(list, lost))
+		longest, any := p.gap(list, lost)
+		if o.Longest = max(o.Longest, longest); any {
+			o.Losers = append(o.Losers, name)
+		}
 	}
 	for n, l := range lost {
 		if l {
@@ -123,8 +127,20 @@ func (p *Probe) Stop() Outage {
 	return o
 }
 
-// gap notes which packets one receiver lost, and returns its longest outage.
-func (p *Probe) gap(list []int, lost []bool) (longest time.Duration) {
+// last says who has not got the last packet.
+func (p *Probe) last() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, list := range p.got {
+		if len(list) < len(p.sent) {
+			return fmt.Errorf("%s has not got it", name)
+		}
+	}
+	return nil
+}
+
+// gap notes which packets one receiver lost, and returns its longest outage, and whether there was any.
+func (p *Probe) gap(list []int, lost []bool) (longest time.Duration, any bool) {
 	begun := -1
 	for n := range p.sent {
 		if n < len(list) && list[n] > 0 {
@@ -134,7 +150,7 @@ func (p *Probe) gap(list []int, lost []bool) (longest time.Duration) {
 			begun = -1
 			continue
 		}
-		lost[n] = true
+		lost[n], any = true, true
 		if begun < 0 {
 			begun = n
 		}
@@ -142,7 +158,7 @@ func (p *Probe) gap(list []int, lost []bool) (longest time.Duration) {
 	if begun >= 0 {
 		longest = max(longest, p.sent[len(p.sent)-1].Sub(p.sent[begun]))
 	}
-	return longest
+	return longest, any
 }
 
 // Noticed is when, after some time, each of the two agents at a wire took it for

@@ -103,7 +103,7 @@ func repair(t *testing.T, cases ...repairCase) {
 				if others := f.Flapped(mended, w); len(others) > 0 {
 					t.Logf("%v mended: %d other links flapped, as the machine is too busy", w, len(others))
 				} else if o.Lost > 0 || o.Strays > 0 {
-					t.Errorf("%v mended: of %d packets %d lost (%v), %d come to other hosts; dropped since: %s", w, o.Sent, o.Lost, o.Longest, o.Strays, more(dropped, f.dropped()))
+					t.Errorf("%v mended: of %d packets %d lost at %v (%v, the last at %v), %d come to other hosts; dropped since: %s", w, o.Sent, o.Lost, o.Losers, o.Longest, o.Last, o.Strays, more(dropped, f.dropped()))
 				}
 				f.CheckDelivery(g)
 				f.CheckAcks(g)
@@ -131,6 +131,13 @@ func (f *Fabric) dropped() map[string]uint64 {
 		for _, c := range res.GetCounters() {
 			if strings.HasSuffix(c.GetName(), ".drops") {
 				out[fmt.Sprintf("%s %s %s", sw, c.GetName(), c.GetCell())] = c.GetPackets()
+			}
+		}
+		st := f.node(sw).embedded.Stats()
+		out[sw+" no group"], out[sw+" no port"] = st.Pipeline.NoGroup, st.NoPort
+		for _, p := range st.Ports {
+			for reason, n := range p.Drops {
+				out[fmt.Sprintf("%s port %d %s", sw, p.Number, reason)] = n
 			}
 		}
 	}

@@ -66,6 +66,7 @@ var mistakes = []string{
 	"undo leaves the new record",
 	"undo releases what another step holds",
 	"trim releases nothing",
+	"packets on their way are not waited for",
 	"trim leaves branches as large as they were",
 	"what trim could not do is forgotten",
 	"what undo could not do is forgotten",
@@ -113,7 +114,7 @@ type step struct {
 	was                           step2
 	pending                       []call
 	faults                        bool // something failed
-	routed, told                  bool // routes were put, and switches told, in this transition
+	routed, told, drained         bool // routes were put, switches told, packets waited for, in this transition
 	known                         bool // it has been made once, and packets come
 }
 
@@ -248,7 +249,7 @@ func (w *world) begin(s *step, c planner.Change) {
 	if !c.Fresh && !c.Copies && s.copies {
 		c.Copies = true
 	}
-	s.c, s.next, s.faults, s.routed, s.told = c, w.number, false, false, false
+	s.c, s.next, s.faults, s.routed, s.told, s.drained = c, w.number, false, false, false, false
 	s.was = step2{s.match, s.merging, s.record, maps.Clone(s.branches)}
 	w.trace("%s: transition %d: %+v", s.name, s.next, c)
 	wrong := c
@@ -297,7 +298,7 @@ func (w *world) take(s *step) {
 	for _, a := range s.t.Take() {
 		w.start(s, a)
 	}
-	if s.t.State() >= planner.Trimming && s.t.Err() == nil {
+	if s.t.State() >= planner.Draining && s.t.Err() == nil {
 		if s.c.Unreached && !s.known {
 			w.tally.unreached++
 			w.reached(s, "packets come")
@@ -351,8 +352,16 @@ func (w *world) start(s *step, a planner.Action) {
 // not need more.
 func (w *world) shrinks(s *step, k planner.Branch, receivers []bifurcation.Receiver) {
 	need := s.was.branches
-	if s.t.Err() == nil && s.t.State() >= planner.Trimming {
+	if s.t.Err() == nil && s.t.State() >= planner.Draining {
 		need = s.c.Next
+	}
+	for _, r := range s.was.branches[k] {
+		has := func(list []bifurcation.Receiver) bool {
+			return slices.ContainsFunc(list, func(o bifurcation.Receiver) bool { return planner.Same(r, o) })
+		}
+		if s.t.State() == planner.Trimming && s.t.Err() == nil && !s.c.Merging && !s.drained && has(s.c.Receivers) && !has(receivers) {
+			w.fail("%s: %s is asked for %v by %v, and packets to %v are on their way", s.name, k.Next, receivers, k.Dst, r.Addr)
+		}
 	}
 	for _, r := range need[k] {
 		gone := s.t.State() < planner.Undoing && !slices.ContainsFunc(s.c.Receivers, func(o bifurcation.Receiver) bool { return planner.Same(r, o) })
@@ -368,7 +377,7 @@ func (w *world) resolve(s *step) {
 	c := s.pending[i]
 	s.pending = slices.Delete(s.pending, i, i+1)
 	done, err := true, error(nil)
-	if !w.calm && c.Kind != planner.TurnBack {
+	if !w.calm && c.Kind != planner.TurnBack && c.Kind != planner.Drain {
 		switch n := w.rnd.IntN(20); {
 		case n < 2:
 			done, err = false, errors.New("refused")
@@ -445,6 +454,8 @@ func (w *world) perform(s *step, c call) {
 		s.record = s.was.record
 	case planner.Route:
 		w.route(s)
+	case planner.Drain:
+		s.drained = !w.is("packets on their way are not waited for")
 	}
 }
 

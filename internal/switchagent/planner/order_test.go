@@ -32,10 +32,14 @@ func TestOrder(t *testing.T) {
 		{"a new branch, the same entries", Change{Copies: true, Next: held, Receivers: r}, [][]Kind{{Hold}, {Turn}}},
 		{"a new branch, no copies", Change{Fresh: true, Next: held, Receivers: r}, [][]Kind{{Hold}, {Route}, {Turn}}},
 		{"told again", Change{Copies: true, Again: true, Was: held, Next: held, Receivers: r}, [][]Kind{{Hold}, {Turn}}},
-		{"a branch that moves", Change{Copies: true, Fresh: true, Was: held, Next: Branches{other: r}, Receivers: r}, [][]Kind{{Early, Hold}, {Turn}, {Release}}},
+		{"a branch that moves", Change{Copies: true, Fresh: true, Was: held, Next: Branches{other: r}, Receivers: r}, [][]Kind{{Early, Hold}, {Turn}, {Drain}, {Release}}},
 		{"fewer receivers", Change{Copies: true, Fresh: true, Was: held, Next: Branches{one: r[:1]}, Receivers: r[:1]}, [][]Kind{{Early, Hold}, {Turn}}},
 		{"receivers that move away", Change{Copies: true, Fresh: true, Was: held, Next: Branches{one: r[:1], other: r[1:]}, Receivers: r},
-			[][]Kind{{Early, Hold}, {Turn}, {Hold}}},
+			[][]Kind{{Early, Hold}, {Turn}, {Drain}, {Hold}}},
+		{"a branch that leaves with its receiver", Change{Copies: true, Fresh: true, Was: Branches{one: r[:1], other: r[1:]}, Next: Branches{one: r[:1]}, Receivers: r[:1]},
+			[][]Kind{{Turn}, {Release}}},
+		{"a branch that moves as members change", Change{Copies: true, Fresh: true, Merging: true, Was: held, Next: Branches{other: r[1:]}, Receivers: r[1:]},
+			[][]Kind{{Early, Hold}, {Turn}, {Release}}},
 	} {
 		tr := Begin(c.change)
 		got := [][]Kind{}

@@ -10,12 +10,15 @@
 //	           be done before it, or if no packets come yet   Turning; Undoing if anything failed
 //	Routing    Route: packets that are not copied follow      Turning; Undoing
 //	           the routes, which must be those of the plan
-//	Turning    Turn, unless it is done already                Trimming; Undoing
+//	Turning    Turn, unless it is done already                Draining if receivers have moved, else Trimming;
+//	                                                          Undoing
+//	Draining   Drain                                          Trimming
 //	Trimming   Release, and Hold of fewer receivers           Ended
 //	Undoing    TurnBack, RecordBack, Hold, Release            Ended
 //
 // A state ends when all its actions are done. Up to Turning nothing that packets need is taken
-// away: a receiver that moves from one branch to another is reached by both. What fails in
+// away: a receiver that moves from one branch to another is reached by both, and so it is while packets
+// that were copied before are on their way. What fails in
 // Trimming or Undoing leaves the step behind: it has to be made again.
 //
 // [Holdings] are the branches that another switch holds for this one.
@@ -64,6 +67,7 @@ const (
 	Hold                       // have another switch hold a branch
 	Release                    // have it release one
 	Route                      // put the routes of the plan on the switch
+	Drain                      // wait for packets on their way to other switches
 )
 
 // An Action is what the caller has to do.
@@ -83,6 +87,7 @@ const (
 	Preparing State = iota + 1
 	Routing
 	Turning
+	Draining
 	Trimming
 	Undoing
 	Ended
@@ -165,7 +170,7 @@ func (t *Transition) Take() []Action {
 func (t *Transition) Done(id int, err error) {
 	delete(t.open, id)
 	switch {
-	case err == nil:
+	case err == nil || t.state == Draining:
 	case t.state == Trimming:
 		t.behind = true
 	case t.state == Undoing:
@@ -192,13 +197,33 @@ func (t *Transition) next() {
 		case t.state == Preparing && !t.c.Copies:
 			t.state = Routing
 			t.do(Action{Kind: Route})
-		case t.state != Turning && !t.turning:
+		case t.state != Turning && t.state != Draining && !t.turning:
 			t.state = Turning
 			t.turn()
+		case t.state != Draining && t.moved():
+			t.state = Draining
+			t.do(Action{Kind: Drain})
 		default:
 			t.trim()
 		}
 	}
+}
+
+// moved says that a branch loses a receiver which the step keeps. A change of the members themselves does not wait: who
+// asked for it does, and the sender sends again what such a receiver has missed.
+func (t *Transition) moved() bool {
+	if t.c.Merging {
+		return false
+	}
+	for k, was := range t.c.Was {
+		for _, r := range was {
+			same := func(x bifurcation.Receiver) bool { return Same(x, r) }
+			if !slices.ContainsFunc(t.c.Next[k], same) && slices.ContainsFunc(t.c.Receivers, same) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // trim has released what packets no longer need.
