@@ -165,10 +165,3 @@ func spread(d []time.Duration) string {
 	r := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 	return fmt.Sprintf("%v/%v/%v", r(d[0]), r(d[len(d)/2]), r(d[len(d)-1]))
 }
-
-// pause waits, so that a Probe has sent something.
-func (f *Fabric) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	<-timer.C
-}

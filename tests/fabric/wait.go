@@ -39,3 +39,10 @@ func (f *Fabric) until(what string, d time.Duration, cond func() error) error {
 		}
 	}
 }
+
+// pause waits, for what has to happen meanwhile.
+func (f *Fabric) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
+}
