@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mcrdma/mcrdma/internal/grouptree"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/internal/topology"
 )
@@ -41,8 +42,14 @@ func TestStart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(l.lacks(t.Context(), n, c), c.Close()); err != nil {
-			t.Error(err)
+		s, err := c.Read(t.Context())
+		if err = errors.Join(err, l.lacks(t.Context(), n, c), c.Close()); err != nil {
+			t.Fatal(err)
+		}
+		for x := range switchspec.Of[switchspec.Settings](s) { // there is no mode by default that would do
+			if x.ICRC != switchspec.ICRCNeutral {
+				t.Errorf("agents choose %v for %s", x, n.Name)
+			}
 		}
 	}
 	if h := l.Host("h4"); h.Address != "10.2.0.12" || h.Switch != "torB" || filepath.Base(h.Socket) != "h4.sock" {

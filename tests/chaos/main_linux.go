@@ -190,6 +190,7 @@ func report(p *plan.Plan, res *result) string {
 		}
 		b.WriteByte('\n')
 	}
+	b.WriteString(copiesText(res.Copies))
 	if n := p.Kills(); n > 0 {
 		fmt.Fprintf(&b, "  %d of %d kills at writes came to be\n", res.Struck, n)
 	}
@@ -200,4 +201,12 @@ func report(p *plan.Plan, res *result) string {
 		fmt.Fprintf(&b, "  VIOLATION %s\n", v)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// copiesText says what the mode of the ICRC was before the first fault; "": no switch made copies.
+func copiesText(copies int) string {
+	if copies == 0 {
+		return ""
+	}
+	return fmt.Sprintf("  switches keep the ICRC of their copies, for %d receivers\n", copies)
 }

@@ -77,6 +77,8 @@ type rack struct {
 	clocks   map[string]*skew.Clock // by host, if the plan sets them
 	begun    uint64                 // the epoch with which all were there
 	kills    kills
+	copies   int   // that the switch makes for receivers, with the ICRC that comes
+	icrc     error // that it does not
 
 	mu    sync.Mutex
 	maps  []core.Map    // all that there were
@@ -150,6 +152,7 @@ func (r *rack) start(ctx context.Context) error {
 	m, _ := r.latest()
 	r.begun = m.Epoch
 	r.lying.Store(r.plan.Lying)
+	r.copies, r.icrc = r.lab.CopiesKeepICRC(ctx)
 	return err
 }
 

@@ -73,6 +73,8 @@ type run struct {
 	quiet  time.Time // the last fault had ended
 	events []string  // what went wrong with faults
 	struck int       // faults of KillAtWrite that came to be
+	copies int       // see result
+	icrc   error     // that switches do not keep the ICRC of copies
 }
 
 // A host of a run.
@@ -87,6 +89,7 @@ type result struct {
 	Groups     []*history.Group
 	Violations []string
 	Struck     int // processes that were killed at a write
+	Copies     int // that switches were to make for receivers before the first fault, with the ICRC that comes
 	Took       time.Duration
 	Logs       string // of all processes
 }
@@ -119,6 +122,9 @@ func carryOut(ctx context.Context, programs lab.Programs, dir string, p *plan.Pl
 	}
 	r.wreck(ctx)
 	res = &result{}
+	if r.icrc != nil {
+		res.Violations = append(res.Violations, "icrc: "+r.icrc.Error())
+	}
 	res.Violations = append(res.Violations, r.end(ctx)...)
 	closed = true
 	if err := r.lab.Close(); err != nil {
@@ -136,7 +142,7 @@ func carryOut(ctx context.Context, programs lab.Programs, dir string, p *plan.Pl
 			res.Violations = append(res.Violations, v.String())
 		}
 	}
-	res.Struck, res.Took, res.Logs = r.struck, time.Since(start), r.lab.Logs()
+	res.Struck, res.Copies, res.Took, res.Logs = r.struck, r.copies, time.Since(start), r.lab.Logs()
 	return res, nil
 }
 
@@ -159,6 +165,8 @@ func (r *run) begin(ctx context.Context) error {
 			return fmt.Errorf("group %s: %w", g.Name, err)
 		}
 	}
+	// Agents choose the mode of the ICRC here, and all devices can do with the one that they prefer.
+	r.copies, r.icrc = r.lab.CopiesKeepICRC(ctx)
 	if r.liar {
 		if err := r.lie(); err != nil {
 			return err

@@ -36,6 +36,7 @@ type volumeResult struct {
 	Took       time.Duration
 	Logs       string
 	Kept       string // what there is to judge
+	Copies     int    // as in result
 }
 
 // carryOutVolume carries a plan out and judges it. The error says that it could not be.
@@ -45,9 +46,12 @@ func carryOutVolume(ctx context.Context, programs volumePrograms, dir string, p 
 	if err != nil {
 		return nil, err
 	}
-	res := &volumeResult{}
+	res := &volumeResult{Copies: r.copies}
 	bad := func(format string, args ...any) {
 		res.Violations = append(res.Violations, fmt.Sprintf(format, args...))
+	}
+	if r.icrc != nil {
+		bad("icrc: %v", r.icrc)
 	}
 	mine := belongings(r.lab)
 	defer mine.close()
@@ -293,6 +297,7 @@ func reportVolume(p *volume.Plan, res *volumeResult) string {
 	var b strings.Builder
 	b.WriteString(p.String())
 	fmt.Fprintf(&b, "  %d operations, the longest took %v; epoch %d, %d times all memory was lost\n", res.Ops, res.Longest.Round(time.Millisecond), res.Epochs, res.Losses)
+	b.WriteString(copiesText(res.Copies))
 	if len(res.Violations) == 0 {
 		fmt.Fprintf(&b, "  all promises were kept (%.1f s)", res.Took.Seconds())
 	}

@@ -108,6 +108,10 @@ func TestNamespaceSample(t *testing.T) {
 	listen(t, small, to...)
 	m := gather(t, l.Host("h1"), to, orders.CreateArgs{Name: "g", Service: "small", Mode: "require", Regions: []uint64{1 << 20}})
 	m.work(t, orders.WorkArgs{Kinds: allKinds, Sizes: smallSizes, Count: 96, Depth: 8, Seed: 1})
+	// Agents choose the mode of the ICRC that all devices here can do with.
+	if copies, err := l.CopiesKeepICRC(t.Context()); copies != len(to) || err != nil {
+		t.Errorf("the ICRC of copies for %d receivers is kept: %v", copies, err)
+	}
 	// What is there is seen, so that what is left would be. The spine has no part in it.
 	err := l.CheckLeftovers(t.Context(), 0)
 	for _, who := range []string{"torA has left", "torB has left", "daemon of h1", "daemon of h4"} {

@@ -18,6 +18,7 @@ type SwitchNode struct {
 	Switch, Agent *Process
 	Management    netip.Addr
 	lab           *Lab
+	epoch         uint32 // of the last Faults
 }
 
 // A HostNode is a host with its daemon and its application.

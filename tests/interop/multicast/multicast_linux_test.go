@@ -5,11 +5,13 @@ package multicast
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 	"github.com/mcrdma/mcrdma/tests/e2e/orders"
 	"github.com/mcrdma/mcrdma/tests/interop/rxe/vm"
@@ -124,23 +126,64 @@ func (m *team) compare(t *testing.T, res orders.WorkResult, to []*lab.HostNode) 
 }
 
 // impair has the cables of all guests do so to packets, and returns what has happened
-// since the last time, on all of them and on the sender's.
-func (m *team) impair(imp vm.Impairment) (all, own vm.Stats) {
+// since the last time on each, by the host's name.
+func (m *team) impair(imp vm.Impairment) map[string]vm.Stats {
+	each := map[string]vm.Stats{}
 	for i, h := range m.Hosts {
 		if g := m.guests[h.Name]; g != nil && g.vm != nil {
 			imp.Seed = uint64(i + 1)
-			s := g.vm.Impair(imp)
-			all.Frames += s.Frames
-			all.Lost += s.Lost
-			all.Corrupted += s.Corrupted
-			all.SequenceNaks += s.SequenceNaks
-			all.RNRNaks += s.RNRNaks
-			if h == m.from {
-				own = s
-			}
+			each[h.Name] = g.vm.Impair(imp)
 		}
 	}
-	return all, own
+	return each
+}
+
+func sum(each map[string]vm.Stats) (all vm.Stats) {
+	for _, s := range each {
+		all.Frames += s.Frames
+		all.Lost += s.Lost
+		all.Corrupted += s.Corrupted
+		all.SequenceNaks += s.SequenceNaks
+		all.RNRNaks += s.RNRNaks
+		all.Inward += s.Inward
+		all.Wrong += s.Wrong
+	}
+	return all
+}
+
+// received is how many packets each kernel has taken: those whose ICRC is right.
+func (m *team) received(t *testing.T) map[string]uint64 {
+	t.Helper()
+	each := map[string]uint64{}
+	for _, h := range append(m.to, m.from) {
+		if g := m.guests[h.Name]; g == nil || g.vm == nil {
+			continue
+		}
+		n, ok := ask[map[string]uint64](t, h, orders.Counters, nil)["rcvd_pkts"]
+		if !ok {
+			t.Fatalf("the kernel of %s does not count what it receives", h.Name)
+		}
+		each[h.Name] = n
+	}
+	return each
+}
+
+// on has f be done on such a network, and checks that the kernels have dropped all whose ICRC was wrong: each has
+// taken so many fewer than have come.
+func (m *team) on(t *testing.T, imp vm.Impairment, f func()) map[string]vm.Stats {
+	t.Helper()
+	m.impair(imp)
+	before := m.received(t)
+	f()
+	after := m.received(t)
+	each := m.impair(vm.Impairment{})
+	for name, n := range after {
+		s := each[name]
+		if n -= before[name]; n+s.Wrong > s.Inward {
+			t.Errorf("%s has taken %d packets of %d, of which %d had a wrong ICRC", name, n, s.Inward, s.Wrong)
+		}
+	}
+	return each
 }
 
 // frames is how many packets one copy of the work is.
@@ -160,14 +203,14 @@ var networks = []vm.Impairment{{}, {Loss: 0.01}, {Corrupt: 0.003}}
 func (m *team) matrix(t *testing.T, networks []vm.Impairment) {
 	t.Helper()
 	for i, imp := range networks {
-		m.impair(imp)
 		args := everything
 		if i > 0 {
 			args = most
 		}
 		args.Seed = uint64(i)
-		res := m.work(t, args)
-		st, own := m.impair(vm.Impairment{})
+		var res orders.WorkResult
+		each := m.on(t, imp, func() { res = m.work(t, args) })
+		st, own := sum(each), each[m.from.Name]
 		t.Logf("%+v: %d operations, %d bytes in %v (p50 %v, longest %v); frames on the guests' cables: %+v; on the sender's: %+v; once: %d",
 			imp, res.Done, res.Bytes, res.Took.Round(time.Millisecond), res.P50.Round(time.Millisecond), res.Max.Round(time.Millisecond),
 			st, own, frames(args))
@@ -176,6 +219,48 @@ func (m *team) matrix(t *testing.T, networks []vm.Impairment) {
 		}
 		if i == 0 && m.info.Path == "switch" && m.guests[m.from.Name] != nil && own.Frames > 2*frames(args) {
 			t.Errorf("%d frames on the sender's cable, and one copy has %d", own.Frames, frames(args))
+		}
+	}
+}
+
+// spoils has the switches corrupt packets: of each opcode one before it is copied, and one copy behind that, and an
+// answer behind the merging. Copies go on as they are: it is their receivers that drop them, and then get them again.
+func (m *team) spoils(t *testing.T) {
+	t.Helper()
+	from, first := m.from.Addr, netip.MustParseAddr(m.info.Members[0]) // whose address packets have until they are copied
+	at := map[*lab.SwitchNode][]lab.Fault{}
+	copies := map[string]uint64{} // that are corrupted, by receiver
+	add := func(n *lab.SwitchNode, f lab.Fault) { at[n] = append(at[n], f) }
+	add(m.from.ToR(), lab.Fault{Out: true, Src: first, Dst: from, Opcode: rocev2.Acknowledge, First: 1})
+	for op := rocev2.SendFirst; op <= rocev2.WriteOnlyImm; op++ {
+		add(m.from.ToR(), lab.Fault{Src: from, Dst: first, Opcode: op, First: 1})
+		h := m.to[int(op)%len(m.to)]
+		add(h.ToR(), lab.Fault{Out: true, Src: from, Dst: h.Addr, Opcode: op, First: 3})
+		copies[h.Name]++
+	}
+	var there []*lab.Faults
+	for n, list := range at {
+		f, err := n.Corrupt(t.Context(), list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		there = append(there, f)
+	}
+	args := orders.WorkArgs{Kinds: kinds, Sizes: []int{0, 1, 1023, 1025, 4095, 4096}, Depth: 8, Seed: 11, Patience: 100_000}
+	args.Count = 2 * len(args.Kinds) * len(args.Sizes)
+	var res orders.WorkResult
+	each := m.on(t, vm.Impairment{}, func() { res = m.work(t, args) })
+	t.Logf("corrupted in switches: %d operations in %v (longest %v); on the guests' cables: %+v", res.Done, res.Took.Round(time.Millisecond),
+		res.Max.Round(time.Millisecond), each)
+	for name, s := range each {
+		if _, receives := copies[name]; receives && s.Wrong <= copies[name] {
+			t.Errorf("%d packets with a wrong ICRC have come to %s, of which %d are copies that were corrupted for it alone", s.Wrong, name, copies[name])
+		}
+	}
+	for _, f := range there {
+		missing, err := f.Missing(t.Context())
+		if err = errors.Join(err, f.Close(t.Context())); err != nil || len(missing) > 0 {
+			t.Errorf("switches have not corrupted %+v: %v", missing, err)
 		}
 	}
 }
@@ -356,6 +441,7 @@ func TestKernelsRelay(t *testing.T) {
 func TestKernelSends(t *testing.T) {
 	m := getBed(t, "h1", "h2", "h3", "h4").gather(t, "h1", "h2", "h3", "h4").form(t, "require", "switch")
 	m.matrix(t, networks)
+	m.spoils(t)
 	m.loses(t, "h4")
 	m.close(t)
 }
@@ -388,6 +474,7 @@ func TestKernelFence(t *testing.T) {
 func TestKernelsReceive(t *testing.T) {
 	m := getBed(t, "h1", "h2", "h3").gather(t, "h4", "h1", "h2", "h3").form(t, "require", "switch")
 	m.matrix(t, networks)
+	m.spoils(t)
 	m.loses(t, "h2")
 	m.close(t)
 }

@@ -25,6 +25,9 @@ type Impairment struct {
 // Stats counts RoCEv2 frames, before anything was done to them.
 type Stats struct {
 	Frames, Lost, Corrupted, Held, Rewritten uint64
+	// Inward are those that were delivered from the port that was there first: to a guest, if it is
+	// the guest's cable. Wrong are those of them whose ICRC is wrong.
+	Inward, Wrong uint64
 	// Acknowledgements that say "receiver not ready" and "out of sequence".
 	RNRNaks, SequenceNaks uint64
 }
@@ -74,6 +77,19 @@ func (im *impairer) release() []heldFrame {
 	held := im.held
 	im.held = nil
 	return held
+}
+
+// inward counts a frame that is delivered from the first port.
+func (im *impairer) inward(frame []byte) {
+	if !isRoCE(frame) {
+		return
+	}
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	im.stats.Inward++
+	if !rocev2.VerifyICRC(frame[ethLen:]) {
+		im.stats.Wrong++
+	}
 }
 
 // count returns the counts since the last set.

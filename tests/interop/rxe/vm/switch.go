@@ -33,6 +33,7 @@ type ethSwitch struct {
 // An ethPort is one of the switch's, and what has come from there.
 type ethPort struct {
 	io.ReadWriteCloser
+	first  bool // of all
 	frames int
 	last   time.Time
 	ended  error // why no more come
@@ -65,7 +66,7 @@ func (s *ethSwitch) String() string {
 func (s *ethSwitch) attach(rw io.ReadWriteCloser) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := &ethPort{ReadWriteCloser: rw}
+	p := &ethPort{ReadWriteCloser: rw, first: len(s.ports) == 0}
 	s.ports = append(s.ports, p)
 	s.wg.Add(1)
 	go func() {
@@ -114,6 +115,9 @@ func (s *ethSwitch) change(i Impairment) Stats {
 func (s *ethSwitch) deliver(from *ethPort, frame []byte) {
 	if s.tap != nil {
 		s.tap(frame)
+	}
+	if from.first {
+		s.impair.inward(frame)
 	}
 	for _, p := range s.route(from, [6]byte(frame[:6]), [6]byte(frame[6:12])) {
 		_, _ = p.Write(frame)

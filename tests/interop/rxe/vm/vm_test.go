@@ -239,7 +239,14 @@ func TestHold(t *testing.T) {
 	if got := [][]byte{<-b.out, <-b.out}; !bytes.Equal(got[0], frames[0]) || !bytes.Equal(got[1], frames[2]) {
 		t.Errorf("afterward: %x", got)
 	}
+	if got, want := s.impair.count(), (Stats{Inward: 2, Wrong: 2}); got != want {
+		t.Errorf("counted %+v, want %+v", got, want)
+	}
+	b.in <- frames[1] // the other way
 	s.close()
+	if got := s.impair.count(); got.Frames != 1 || got.Inward != 2 {
+		t.Errorf("counted %+v", got)
+	}
 }
 
 // A chanPort is a port whose other end is two channels.
