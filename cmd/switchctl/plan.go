@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -131,7 +132,10 @@ func (f *planFlags) run(w io.Writer) error {
 		return err
 	}
 	t, err := topology.Load(f.topology)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("--topology: %w", err)
+	case err != nil:
 		return fmt.Errorf("--topology: %w\n(where Mininet chooses what is left out, bmv2/mininet/run --complete FILE prints the complete file)", err)
 	}
 	fabric := planning.NewFabric(t)

@@ -73,6 +73,11 @@ func (f *planFlags) summaryText(w io.Writer, r planning.Report) error {
 	if err := f.out.Table(w, header, rows); err != nil {
 		return err
 	}
+	for _, g := range r.Groups {
+		if g.Note != "" {
+			fmt.Fprintf(w, "%s: %s.\n", g.Name, g.Note)
+		}
+	}
 	_, err := fmt.Fprintln(w)
 	return err
 }
@@ -90,6 +95,9 @@ func (f *planFlags) groupText(w io.Writer, g planning.Planned, several bool) err
 		return err
 	}
 	fmt.Fprintf(w, "Merge point %s; the sender is connected to %s, from where all answers seem to come.\n", g.MergePoint, g.Address)
+	if g.Note != "" {
+		fmt.Fprintf(w, "Note: %s.\n", g.Note)
+	}
 	if g.Early > 0 {
 		fmt.Fprintf(w, "Branches that would have become ambiguous, and are split earlier than necessary: %d\n", g.Early)
 	}

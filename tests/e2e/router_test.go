@@ -132,7 +132,7 @@ func withRouter(t *testing.T, name string, start func(*testing.T, *lab.Space, st
 	for _, line := range strings.Split(strings.TrimSpace(fenced(t, "sh")), "\n") {
 		r.run(r.router, "sh", "-c", line)
 	}
-	config := writeFile(t, filepath.Join(dir, "torA.yaml"), fenced(t, "yaml")+"state: "+filepath.Join(dir, "torA.db")+"\nrestart: {hold: 30s}\n")
+	config := writeFile(t, filepath.Join(dir, "torA.yaml"), strings.Replace(fenced(t, "yaml"), "torA.db", filepath.Join(dir, "torA.db"), 1)+"restart: {hold: 30s}\n")
 	startProcess(t, &lab.Process{Name: "torA", Space: r.tora, Args: []string{p.Switchctl, "softswitch", "--no-p4", "--cpu-port", "510",
 		"--grpc-server-addr", "127.0.0.1:9559", "-i", "1@swp1", "-i", "9@swp9"}})
 	agent := &lab.Process{Name: "agent of torA", Space: r.tora, Args: []string{p.Switchctl, "agent", "--config", config}}

@@ -138,7 +138,7 @@ func (d *diagnosis) daemon() {
 	for _, p := range d.Daemon.GetPeers() {
 		if s := p.GetState(); s != "ok" && s != "" && !d.cut(p.GetDaemon()) {
 			sev := cmp.Or(map[bool]findings.Severity{true: failure}[p.GetShared() > 0], warning)
-			do := "see that cmd-daemon runs there; "
+			do := "see that cmd-daemon runs there, and with switchctl doctor that the network leads there; "
 			if s == "untrusted" { // it does
 				do = "correct the certificates, here or there; "
 			}

@@ -45,6 +45,8 @@ type Planned struct {
 	Error      string   `json:"error,omitempty"`
 	Reason     string   `json:"reason,omitempty"` // of Error, as agents name it
 	MergePoint string   `json:"merge_point,omitempty"`
+	// Note is what the sender's host needs, if its own switch is not the merge point.
+	Note string `json:"note,omitempty"`
 	// Address is what answers come from, and the sender's packets go to.
 	Address string `json:"address,omitempty"`
 	Early   int    `json:"given_up_early,omitempty"` // branches that share less than they could
@@ -179,6 +181,9 @@ func (f *Fabric) plan(g Group, id uint32, o Options) (Planned, uses, *loads) {
 	}
 	out.Source, out.Receivers = f.Name(group.Source), f.receivers(group.Receivers)
 	out.MergePoint, out.Address, out.Early = string(p.MergePoint), f.Name(p.Merge.Source), p.Early
+	if own := f.Uplinks(group.Source); len(own) > 0 && !slices.Contains(own, p.MergePoint) {
+		out.Note = fmt.Sprintf("switch %s of %s only routes: its daemon has to name the agent of %s (switch.agent), or hosts relay", own[0], out.Source, out.MergePoint)
+	}
 	entries := uses{}
 	entries[switchTable{out.MergePoint, TableMergeGroups}] = 1
 	entries[switchTable{out.MergePoint, TableMembers}] = len(p.Merge.Members)
