@@ -74,6 +74,27 @@ func TestPlanJSON(t *testing.T) {
 	}
 }
 
+// TestPlanElsewhere: where the sender's own switch only routes, a plan says whose agent its daemon has to name.
+func TestPlanElsewhere(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f.yaml")
+	must(t, os.WriteFile(file, []byte(`switches:
+- {name: r, address: 10.255.0.1, prefixes: [10.1.0.0/24], programmable: false}
+- {name: s, address: 10.255.0.2, prefixes: [10.2.0.0/24]}
+hosts: [{name: a, address: 10.1.0.1}, {name: b, address: 10.2.0.1}, {name: c, address: 10.2.0.2}]
+links:
+- {a: {node: r, port: 1}, b: {node: a}}
+- {a: {node: s, port: 1}, b: {node: b}}
+- {a: {node: s, port: 2}, b: {node: c}}
+- {a: {node: r, port: 9}, b: {node: s, port: 9}}
+`), 0o600))
+	for _, summary := range []string{"--summary", "--summary=false"} {
+		code, stdout, stderr := call("plan", "-t", file, "--source", "a", "--receivers", "b,c", summary)
+		if code != cli.ExitOK || !strings.Contains(stdout, "switch r of a only routes: its daemon has to name the agent of s") {
+			t.Errorf("%d, %s%s", code, stdout, stderr)
+		}
+	}
+}
+
 func TestPlanUsage(t *testing.T) {
 	file := planFiles(t)
 	for args, want := range map[string]string{

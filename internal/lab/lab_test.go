@@ -46,7 +46,7 @@ func TestStart(t *testing.T) {
 		if err = errors.Join(err, l.lacks(t.Context(), n, c), c.Close()); err != nil {
 			t.Fatal(err)
 		}
-		for x := range switchspec.Of[switchspec.Settings](s) { // there is no mode by default that would do
+		for x := range switchspec.Of[switchspec.Settings](s) {
 			if x.ICRC != switchspec.ICRCNeutral {
 				t.Errorf("agents choose %v for %s", x, n.Name)
 			}
