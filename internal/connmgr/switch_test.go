@@ -295,48 +295,52 @@ func TestAgentWithoutSwitch(t *testing.T) {
 // TestAgentComesBack: a group that hosts relay only because the agent was not there
 // is formed anew when it is; not too often.
 func TestAgentComesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 2, withSwitch)
-		r.receivers()
-		a := r.host(1).app("")
-		r.sw.set(func(_ context.Context, method string, _ any) error {
-			if method == "Install" {
-				return refused(codes.Unavailable, "NOT_READY", "routes are not known yet")
-			}
-			return nil
-		}, nil)
-		r.until("followed", func() bool { synced, _ := r.host(1).m.tor.State(); return synced })
-		f := a.create(a.request()).GetFormation()
-		if f.GetPath() != byHosts {
-			t.Fatalf("%v", f)
+	for _, reason := range []string{"NOT_READY", "PEER"} {
+		testenv.Bubble(t, reason, func(t *testing.T) { comesBack(t, reason) })
+	}
+}
+
+func comesBack(t *testing.T, reason string) {
+	r := newRig(t, 2, withSwitch)
+	r.receivers()
+	a := r.host(1).app("")
+	r.sw.set(func(_ context.Context, method string, _ any) error {
+		if method == "Install" {
+			return refused(codes.Unavailable, reason, "not yet")
 		}
-		r.pass(9 * time.Second)
-		if n := a.countChanges(broken); n > 0 {
-			t.Fatal("tried again too early")
-		}
-		a.await(broken)
-		if next := a.reform(f, nil).GetFormation(); next.GetPath() != byHosts || next.GetFormation() != 2 {
-			t.Errorf("%v", next)
-		} else {
-			f = next
-		}
-		// It was not ready: the next try comes later.
-		r.pass(15 * time.Second)
-		if n := a.countChanges(broken); n > 1 {
-			t.Fatal("tried again too early")
-		}
-		r.sw.set(nil, nil)
-		r.passUntil("tried again", func() bool { return a.countChanges(broken) == 2 })
-		if next := a.reform(f, nil).GetFormation(); next.GetPath() != bySwitch {
-			t.Errorf("%v", next)
-		}
-		r.pass(30 * time.Second)
-		if n := a.countChanges(broken); n > 2 {
-			t.Error("formed anew though all is well")
-		}
-		a.closeGroup(f.GetGroup())
-		r.wantNothing()
-	})
+		return nil
+	}, nil)
+	r.until("followed", func() bool { synced, _ := r.host(1).m.tor.State(); return synced })
+	f := a.create(a.request()).GetFormation()
+	if f.GetPath() != byHosts {
+		t.Fatalf("%v", f)
+	}
+	r.pass(9 * time.Second)
+	if n := a.countChanges(broken); n > 0 {
+		t.Fatal("tried again too early")
+	}
+	a.await(broken)
+	if next := a.reform(f, nil).GetFormation(); next.GetPath() != byHosts || next.GetFormation() != 2 {
+		t.Errorf("%v", next)
+	} else {
+		f = next
+	}
+	// It was not ready: the next try comes later.
+	r.pass(15 * time.Second)
+	if n := a.countChanges(broken); n > 1 {
+		t.Fatal("tried again too early")
+	}
+	r.sw.set(nil, nil)
+	r.passUntil("tried again", func() bool { return a.countChanges(broken) == 2 })
+	if next := a.reform(f, nil).GetFormation(); next.GetPath() != bySwitch {
+		t.Errorf("%v", next)
+	}
+	r.pass(30 * time.Second)
+	if n := a.countChanges(broken); n > 2 {
+		t.Error("formed anew though all is well")
+	}
+	a.closeGroup(f.GetGroup())
+	r.wantNothing()
 }
 
 // TestAgentRefusesAgain: a permanent refusal is no reason to try again.

@@ -395,3 +395,11 @@ func (r *rack) logs() string {
 	}
 	return b.String()
 }
+
+// copiesText says what the mode of the ICRC was before the first fault; "": no switch made copies.
+func copiesText(copies int) string {
+	if copies == 0 {
+		return ""
+	}
+	return fmt.Sprintf("  switches keep the ICRC of their copies, for %d receivers\n", copies)
+}

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -111,6 +112,10 @@ func (c *Client) follows(synced bool, err error) (was bool) {
 	return was
 }
 
+// transient are the reasons that may be gone later. Of PEER, too: another switch's agent comes back, or its link.
+var transient = []string{mcrdmav1.Reason_NOT_READY.String(), mcrdmav1.Reason_NO_ROUTE.String(), mcrdmav1.Reason_EXISTS.String(),
+	mcrdmav1.Reason_CLOSED.String(), mcrdmav1.Reason_PEER.String()}
+
 // An Error is what an agent has answered, or that it has not.
 type Error struct {
 	Switch, Text string
@@ -135,7 +140,7 @@ func (c *Client) explain(ctx context.Context, unsent bool, err error) error {
 	s, info := status.Convert(err), failure.Info(err)
 	timeout := s.Code() == codes.DeadlineExceeded
 	if reason := failure.Clip(info.GetReason(), failure.MaxName); reason != "" {
-		again := timeout || reason == mcrdmav1.Reason_NOT_READY.String() || reason == mcrdmav1.Reason_NO_ROUTE.String() || reason == mcrdmav1.Reason_EXISTS.String() || reason == mcrdmav1.Reason_CLOSED.String()
+		again := timeout || slices.Contains(transient, reason)
 		return &Error{Switch: cmp.Or(failure.Clip(info.GetMetadata()["switch"], failure.MaxName), c.Name),
 			Text: reason + ": " + failure.Clip(info.GetMetadata()["text"], failure.MaxText), Transient: again, Unchanged: !timeout}
 	}
