@@ -268,7 +268,7 @@ func (suited) Defaults() (blockSize, ahead int) { return 4096, 3 }
 // TestDefaults: a transport's defaults are used where a Config has no value.
 func TestDefaults(t *testing.T) {
 	for _, tt := range []struct {
-		name      string
+		name                 string
 		block, ahead         int // of the Config
 		suited               bool
 		wantBlock, wantAhead int
