@@ -61,6 +61,7 @@ func (c *Client) joinRelay(ctx context.Context, l net.Listener, info *mcrdmav1.F
 type relayTransport interface {
 	rdmcfallback.Transport
 	rdmcfallback.Ring
+	rdmcfallback.Defaults
 }
 
 // transport connects the members. It takes ownership of the listener in opt.

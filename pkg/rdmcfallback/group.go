@@ -33,7 +33,8 @@ type Config struct {
 	// Racks says for each member in which rack it is. Hybrid needs it, other algorithms
 	// don't use it.
 	Racks []int
-	// BlockSize is the size of blocks in bytes, at most 1 GiB. 0 means 1 MiB.
+	// BlockSize is the size of blocks in bytes, at most 1 GiB. 0 means what suits the
+	// transport, if it has Defaults, and otherwise 1 MiB.
 	BlockSize int
 	// SmallMax is the size, in bytes, up to which messages are small. At a receiver, they
 	// are complete before Incoming is called for the next message. They go directly from
@@ -44,7 +45,9 @@ type Config struct {
 	SmallMax int
 	// Ahead lets up to 3 more blocks be under way at a time in each direction. That is
 	// faster where processors are the bottleneck, as on one machine, and slower where links
-	// are, because blocks then compete for them. Members may differ in it.
+	// are, because blocks then compete for them. Members may differ in it. 0 means what
+	// suits the transport, if it has Defaults, and otherwise none; a negative number means
+	// none.
 	Ahead int
 	// Have is how many messages of a former group this member has; all members learn it by
 	// Group.Have.
@@ -125,7 +128,11 @@ func Join(ctx context.Context, cfg Config, t Transport) (*Group, error) {
 		return nil, errors.Join(fmt.Errorf("%w: this is member %d of %d, and the transport is that of member %d of %d",
 			ErrConfig, cfg.Self, len(cfg.Members), self, members), t.Close())
 	}
-	cfg.SmallMax = max(0, cmp.Or(cfg.SmallMax, smallMax))
+	if d, ok := t.(Defaults); ok {
+		block, ahead := d.Defaults()
+		cfg.BlockSize, cfg.Ahead = cmp.Or(cfg.BlockSize, block), cmp.Or(cfg.Ahead, ahead)
+	}
+	cfg.SmallMax, cfg.Ahead = max(0, cmp.Or(cfg.SmallMax, smallMax)), max(0, cfg.Ahead)
 	ring, small := ringOf(&cfg, t)
 	e, err := engine.New(engine.Config{
 		Members: cfg.Members, Self: cfg.Self, Algorithm: cfg.Algorithm, Racks: cfg.Racks, BlockSize: cfg.BlockSize,

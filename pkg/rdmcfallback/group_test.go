@@ -259,3 +259,39 @@ func TestRingOf(t *testing.T) {
 		}
 	}
 }
+
+// A suited transport has Defaults.
+type suited struct{ Transport }
+
+func (suited) Defaults() (blockSize, ahead int) { return 4096, 3 }
+
+// TestDefaults: a transport's defaults are used where a Config has no value.
+func TestDefaults(t *testing.T) {
+	for _, tt := range []struct {
+		name                 string
+		block, ahead         int // of the Config
+		suited               bool
+		wantBlock, wantAhead int
+	}{
+		{"none", 0, 0, false, 1 << 20, 0},
+		{"the transport's", 0, 0, true, 4096, 3},
+		{"the caller's", 64, 1, true, 64, 1},
+		{"the caller wants none", 0, -1, true, 4096, 0},
+		{"the caller wants none, and there are none", 0, -1, false, 1 << 20, 0},
+	} {
+		ts := Pipe(2)
+		if tt.suited {
+			ts[0], ts[1] = suited{ts[0]}, suited{ts[1]}
+		}
+		members := join(t, Config{BlockSize: tt.block, Ahead: tt.ahead}, ts, nil)
+		if err := members[0].err; err != nil {
+			t.Fatal(err)
+		}
+		if g := members[0].Group; g.engine.BlockSize() != tt.wantBlock || g.cfg.Ahead != tt.wantAhead {
+			t.Errorf("%s: blocks of %d, %d ahead; want %d and %d", tt.name, g.engine.BlockSize(), g.cfg.Ahead, tt.wantBlock, tt.wantAhead)
+		}
+		if err := errors.Join(closeAll(limited(t), members)...); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}

@@ -51,6 +51,14 @@ type Transport interface {
 	Close() error
 }
 
+// Defaults is an optional interface of a Transport: what Config.BlockSize and Config.Ahead are where they are 0. All members
+// of a group have it, or none; a wrapper that only has a Transport's methods hides it.
+type Defaults interface {
+	// Defaults returns the size of blocks in bytes, the same at all members, and how many more blocks may be under way than
+	// one in each direction, which members may differ in.
+	Defaults() (blockSize, ahead int)
+}
+
 // An EventKind says what happened at a Transport.
 type EventKind uint8
 

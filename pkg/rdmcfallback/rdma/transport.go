@@ -50,7 +50,10 @@ type Transport struct {
 	sge  [1]qp.SGE
 }
 
-var _ rdmcfallback.Transport = (*Transport)(nil)
+var (
+	_ rdmcfallback.Transport = (*Transport)(nil)
+	_ rdmcfallback.Defaults  = (*Transport)(nil)
+)
 
 // Connect makes the transport of one member. All members call it, in any order;
 // it returns when each has met every other, or fails at every member, as
@@ -101,6 +104,9 @@ func (t *Transport) open(o *Options) (err error) {
 	t.memory.pd = t.pd
 	return t.createCQ((len(t.peers) - 1) * 2 * entriesOf(MaxPosted)) // two queue pairs with each peer
 }
+
+// Defaults implements rdmcfallback.Defaults.
+func (*Transport) Defaults() (blockSize, ahead int) { return 1 << 20, 0 }
 
 // Hello returns what the peer gave as its Options.Hello; nil for this member itself. The
 // caller must not change it.

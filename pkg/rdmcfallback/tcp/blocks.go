@@ -16,6 +16,9 @@ import (
 // megabytes to fill the pipeline.
 const BlockSize = 256 << 10
 
+// aheadHere is the rdmcfallback.Config.Ahead of members that are all on one machine.
+const aheadHere = 2
+
 // maxUnsent is how much of a block the kernel may hold before the network has it. With less
 // the sender waits needlessly; with more, blocks for different peers mix on the wire and
 // arrive later than the schedule expects.

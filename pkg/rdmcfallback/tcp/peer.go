@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -135,6 +136,25 @@ func (p *peer) isMet() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.met
+}
+
+// isHere reports whether the peer, which was met, is on this machine, as far as addresses say.
+func (p *peer) isHere() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.met && sameHost(p.ctl.LocalAddr(), p.ctl.RemoteAddr())
+}
+
+// sameHost reports whether two ends of a connection are on one host: they have the same
+// address, or both are loopback addresses.
+func sameHost(a, b net.Addr) bool {
+	x, errX := netip.ParseAddrPort(a.String())
+	y, errY := netip.ParseAddrPort(b.String())
+	if errX != nil || errY != nil {
+		return false
+	}
+	i, j := x.Addr().Unmap(), y.Addr().Unmap()
+	return i == j || i.IsLoopback() && j.IsLoopback()
 }
 
 // meet begins to use the control connection.

@@ -28,7 +28,10 @@ type Transport struct {
 	callers   callers
 }
 
-var _ rdmcfallback.Transport = (*Transport)(nil)
+var (
+	_ rdmcfallback.Transport = (*Transport)(nil)
+	_ rdmcfallback.Defaults  = (*Transport)(nil)
+)
 
 // A lent buffer goes back to its peer.
 type lent struct {
@@ -72,6 +75,18 @@ func (t *Transport) peer(i int) (*peer, error) {
 
 // Rank implements rdmcfallback.Transport.
 func (t *Transport) Rank() (self, members int) { return t.opt.Self, len(t.peers) }
+
+// Defaults implements rdmcfallback.Defaults. If all members are on this machine, processors
+// are the limit, and several blocks may be under way, so that members wait less for each
+// other; else links may be, and blocks would compete for them.
+func (t *Transport) Defaults() (blockSize, ahead int) {
+	for _, p := range t.peers {
+		if p != nil && !p.isHere() {
+			return BlockSize, 0
+		}
+	}
+	return BlockSize, aheadHere
+}
 
 // use calls f with a peer, under the peer's lock, unless the peer is failing. If the peer is
 // lost, it fails.

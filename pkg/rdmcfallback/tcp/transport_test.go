@@ -320,3 +320,32 @@ func TestListenerIsClosed(t *testing.T) {
 	}
 	check(t, ls[1].Close())
 }
+
+// elsewhere is a connection whose peer seems to be on another host.
+type elsewhere struct{ *net.TCPConn }
+
+func (elsewhere) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7000} }
+
+// TestDefaults: more blocks are under way at a member that has all others beside it on its machine.
+func TestDefaults(t *testing.T) {
+	ls, addrs := listen(t, 3)
+	ts, errs := connectAll(t, 3, func(i int) tcp.Options {
+		o := tcp.Options{Members: addrs, Self: i, Listener: ls[i], DeadAfter: time.Hour}
+		if i == 2 {
+			o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				c, err := new(net.Dialer).DialContext(ctx, network, address)
+				if err != nil || address != addrs[1] {
+					return c, err
+				}
+				return elsewhere{c.(*net.TCPConn)}, nil
+			}
+		}
+		return o
+	})
+	check(t, errors.Join(errs...))
+	for i, want := range []int{2, 2, 0} {
+		if block, ahead := ts[i].Defaults(); block != tcp.BlockSize || ahead != want {
+			t.Errorf("member %d: blocks of %d, %d ahead; want %d and %d", i, block, ahead, tcp.BlockSize, want)
+		}
+	}
+}

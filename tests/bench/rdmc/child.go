@@ -65,7 +65,7 @@ func (m *member) group() error {
 	defer done()
 	complete := make(chan int64, 1)
 	g, err := rdmcfallback.Join(ctx, rdmcfallback.Config{
-		Members: m.Members, Self: m.Self, Algorithm: m.Algorithm, BlockSize: m.BlockSize, Ahead: m.Ahead,
+		Members: m.Members, Self: m.Self, Algorithm: m.Algorithm, BlockSize: m.BlockSize,
 		Incoming: func(int64) ([]byte, error) { return m.msg, nil },
 		Complete: func([]byte) { complete <- now() },
 	}, t)

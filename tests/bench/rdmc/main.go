@@ -1,5 +1,5 @@
 // Command rdmc measures how long a message takes from the root of a group to all
-// receivers: by package rdmcfallback over TCP, with several algorithms, and over
+// receivers: by package rdmcfallback over TCP, with its defaults and with several algorithms, and over
 // softroce devices, beside OpenMPI's MPI_Bcast over TCP, and beside one plain TCP
 // connection, and RDMA WRITEs, to one receiver. Every member is a process of its own. There are two paths: loopback,
 // where the processors' copying is the limit, and network namespaces joined by a
@@ -66,7 +66,7 @@ const (
 )
 
 func contestants(blockSize, rdmaBlockSize int) []contestant {
-	cs := []contestant{{plainTCP, plainTCP, plain}}
+	cs := []contestant{{plainTCP, plainTCP, plain}, {"default", plainTCP, group(nil, schedule.BinomialPipeline, 0)}}
 	for _, a := range []schedule.Algorithm{schedule.BinomialPipeline, schedule.Chain, schedule.Sequential} {
 		cs = append(cs, contestant{a.String(), plainTCP, group(nil, a, blockSize)})
 	}

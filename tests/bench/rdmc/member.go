@@ -23,7 +23,6 @@ type job struct {
 	Size      int
 	Algorithm schedule.Algorithm
 	BlockSize int
-	Ahead     int
 }
 
 // A report is what a child says when it is ready, and for each message that is

@@ -133,14 +133,11 @@ func perform(ctx context.Context, p *path, hosts, times int, j job) ([]time.Dura
 	return c.spread(times)
 }
 
-// group returns a contestant's run: a group with an algorithm, over TCP or devices.
+// group returns a contestant's run: a group with an algorithm, over TCP or devices. With blocks of 0 bytes and the first
+// algorithm, a Config says nothing but who the members are.
 func group(devices []string, a schedule.Algorithm, blockSize int) contest {
 	return func(ctx context.Context, p *path, hosts, size, times int) ([]time.Duration, error) {
-		j := job{Role: "group", Devices: devices, Size: size, Algorithm: a, BlockSize: blockSize}
-		if p.hosts == nil {
-			j.Ahead = 2 // processors are the bottleneck
-		}
-		return perform(ctx, p, hosts, times, j)
+		return perform(ctx, p, hosts, times, job{Role: "group", Devices: devices, Size: size, Algorithm: a, BlockSize: blockSize})
 	}
 }
 
