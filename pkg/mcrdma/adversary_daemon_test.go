@@ -43,7 +43,7 @@ func (f *trial) ask() {
 
 // make makes a formation of those that are there.
 func (f *trial) make(req *mcrdmav1.ReformGroupRequest, sent uint64, before []string) {
-	catchUp := f.l.re.catchUp && f.asked
+	catchUp := f.l.re.catchUp != nil && f.asked
 	f.pending = nil
 	info := &mcrdmav1.FormationInfo{Formation: f.form.GetFormation() + 1, Have: sent, Path: mcrdmav1.Path_PATH_RELAY}
 	if !catchUp && f.rng.IntN(10) < 6 {

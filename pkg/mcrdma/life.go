@@ -104,7 +104,8 @@ type reforming struct {
 	add      []string                // … and are not members
 	added    []string                // … by any attempt: what a member had before it left does not count
 	was      map[string]uint64       // of those that join: what views.from was before
-	catchUp  bool                    // hosts only send what some receivers have and others lack
+	catchUp  error                   // why hosts only send what comes first; nil: they do not
+	through  uint64                  // number of the operation that comes after that, at least
 	next     *mcrdmav1.FormationInfo // the daemon's answer
 }
 
@@ -151,6 +152,7 @@ var (
 	errClosing     = fmt.Errorf("%w: the group was closed", ErrClosed)
 	errBeingClosed = fmt.Errorf("%w: the group is being closed", ErrClosed)
 	errAdding      = errors.New("receivers are to be added")
+	errTooLong     = errors.New("an operation has more packets than the switches take: hosts relay it first")
 	errCatchUp     = errors.New("some receivers lack WRITEs that others have reported to their applications: hosts relay these first")
 	errCaughtUp    = errors.New("all receivers have the WRITEs that some have reported to their applications")
 )

@@ -116,7 +116,7 @@ func (l *life) blamed(suspects []string) {
 
 // ask asks the daemon for a formation with all receivers that are to be added.
 func (l *life) ask() {
-	l.job, l.re.catchUp, l.re.asked = asking, false, nil
+	l.job, l.re.catchUp, l.re.through, l.re.asked = asking, nil, 0, nil
 	for _, w := range l.adding {
 		l.re.asked = append(l.re.asked, w.receivers...)
 	}
@@ -126,8 +126,8 @@ func (l *life) ask() {
 
 // request is what is asked.
 func (re *reforming) request() *mcrdmav1.ReformGroupRequest {
-	if re.catchUp {
-		return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Reason: errCatchUp.Error()}
+	if re.catchUp != nil {
+		return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Reason: re.catchUp.Error()}
 	}
 	return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Suspects: re.suspects, Add: re.add, Reason: sayable(re.cause.Error())}
 }
@@ -137,7 +137,7 @@ func (re *reforming) request() *mcrdmav1.ReformGroupRequest {
 //
 // A formation in which switches would write again what some receivers had reported to them, and so
 // show them older bytes, is not used: hosts relay until the others have caught up, because
-// hosts skip what they have.
+// hosts skip what they have. Likewise one whose switches cannot take an operation that is queued.
 func (l *life) answered(info *mcrdmav1.FormationInfo, err error, again bool, now time.Time) {
 	if l.job != asking {
 		return
@@ -151,15 +151,28 @@ func (l *life) answered(info *mcrdmav1.FormationInfo, err error, again bool, now
 			ErrFailed, have, l.queue.before(0), l.queue.sent()))
 		return
 	}
-	switch stepsBack := Path(info.GetPath()) == PathSwitch && l.queue.stepsBack(info.GetHave(), most(info)); {
-	case stepsBack && l.re.catchUp:
-		l.retry(info, fmt.Errorf("%w: it does not let hosts relay, and some receivers lack WRITEs that others have reported to their applications", ErrDaemon),
-			true, now)
-	case stepsBack:
-		l.re.failed, l.re.members, l.re.catchUp = info.GetFormation(), info.GetMembers(), true
+	switch why := l.relaysFirst(info); {
+	case why != nil && l.re.catchUp != nil:
+		l.retry(info, fmt.Errorf("%w: it does not let hosts relay: %w", ErrDaemon, why), true, now)
+	case why != nil:
+		l.re.failed, l.re.members, l.re.catchUp = info.GetFormation(), info.GetMembers(), why
 	default:
 		l.connect(info)
 	}
+}
+
+// relaysFirst says why switches cannot do what is queued.
+func (l *life) relaysFirst(info *mcrdmav1.FormationInfo) error {
+	if Path(info.GetPath()) != PathSwitch {
+		return nil
+	}
+	if l.queue.stepsBack(info.GetHave(), most(info)) {
+		return errCatchUp
+	}
+	if l.re.through = l.queue.tooLong(info.GetConnection()); l.re.through > 0 {
+		return errTooLong
+	}
+	return nil
 }
 
 // retry asks again after a while, if that may help. info is a formation that can't be used.
@@ -172,7 +185,7 @@ func (l *life) retry(info *mcrdmav1.FormationInfo, err error, again bool, now ti
 	switch {
 	case info != nil:
 		l.re.failed, l.re.members = info.GetFormation(), info.GetMembers()
-	case again || l.re.catchUp:
+	case again || l.re.catchUp != nil:
 	case len(l.re.add) == 0 && !few:
 		l.stop(err)
 		return
@@ -217,8 +230,8 @@ func (l *life) begin(now time.Time) {
 	if !first && allNew(l.members, before, re.added) {
 		l.queue.renumber(l.info.GetHave())
 	}
-	if re.catchUp {
-		l.queue.catchUp(most(l.info))
+	if re.catchUp != nil {
+		l.queue.catchUp(most(l.info), re.through)
 	}
 	l.queue.limit(l.info.GetConnection())
 	l.state, l.job = active, carrying

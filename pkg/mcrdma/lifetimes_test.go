@@ -371,6 +371,46 @@ func TestCatchesUp(t *testing.T) {
 	}
 }
 
+// TestTooLongForSwitches: an operation that hosts would have relayed has too many packets for the next formation's
+// switches. Hosts relay all up to it, and then the group goes on through switches.
+func TestTooLongForSwitches(t *testing.T) {
+	c := newCalm(t, formationOf(1, "a", "b"))
+	for _, size := range []uint64{8, 13 * 256, 8} {
+		c.queue.push(&Op{Kind: OpWrite, size: size})
+	}
+	c.ended(errPlay)
+	byswitch := func(number uint32) *mcrdmav1.FormationInfo {
+		f := formationOf(number, "a", "b")
+		f.Path, f.Connection = mcrdmav1.Path_PATH_SWITCH, &mcrdmav1.Connection{Mtu: 256, MaxPackets: 16}
+		return f
+	}
+	c.answered(byswitch(2), nil, false, c.now)
+	if req := c.re.request(); req.GetReason() != errTooLong.Error() || req.GetFormation() != 2 {
+		t.Fatalf("asks %v", req)
+	}
+	c.answered(formationOf(3, "a", "b"), nil, false, c.now)
+	c.begins()
+	posted := 0
+	for c.queue.next() != nil {
+		c.queue.advance()
+		posted++
+	}
+	if posted != 2 {
+		t.Errorf("%d operations are relayed, want 2", posted)
+	}
+	c.does()
+	c.complete(2)
+	if kinds, _ := c.does(); !slices.Equal(kinds, []string{"cut"}) {
+		t.Errorf("%v, and the switches can take the rest", kinds)
+	}
+	c.ended(errCaughtUp)
+	c.answered(byswitch(4), nil, false, c.now)
+	c.begins()
+	if c.queue.next() == nil {
+		t.Error("the rest is not posted")
+	}
+}
+
 // TestCatchesUpWithoutTheMost: the only receiver that had more than the others is not in the
 // formation that was to bring them what it had: the group is formed anew at once.
 func TestCatchesUpWithoutTheMost(t *testing.T) {

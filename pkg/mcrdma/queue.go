@@ -116,8 +116,22 @@ func (q *opQueue) renumber(have uint64) {
 	q.ever = 0
 }
 
-// catchUp limits the formation to operations up to message most.
-func (q *opQueue) catchUp(most uint64) { q.limited, q.until = true, q.first+uint64(q.had(most)) }
+// catchUp limits the formation to operations up to message most, and to those before number through.
+func (q *opQueue) catchUp(most, through uint64) {
+	q.limited, q.until = true, max(q.first+uint64(q.had(most)), through)
+}
+
+// tooLong returns the number after the last operation that has too many packets for such a formation; 0: none has.
+func (q *opQueue) tooLong(c *mcrdmav1.Connection) (through uint64) {
+	next := opQueue{}
+	next.limit(c)
+	for i := range q.ops.len() {
+		if next.fits(q.ops.at(i).op) != nil {
+			through = q.first + uint64(i) + 1
+		}
+	}
+	return through
+}
 
 // caughtUp reports whether nothing is left for the formation to do.
 func (q *opQueue) caughtUp() bool { return q.limited && q.first == q.until }

@@ -128,7 +128,7 @@ func temporary(err error) bool {
 // formation that the daemon has made before.
 func (g *Group) form(re *reforming) (*brought, *mcrdmav1.FormationInfo, error) {
 	g.c.opt.Logger.Info("a group is formed anew", "group", g.id, "formation", re.failed, "attempt", re.attempt, "cause", re.cause, "suspects", re.suspects)
-	b, err := g.bring(re.catchUp)
+	b, err := g.bring(re.catchUp != nil)
 	if err != nil {
 		return nil, nil, err
 	}

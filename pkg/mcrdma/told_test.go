@@ -39,7 +39,7 @@ func (p *play) form(bySwitch bool) {
 	p.bySwitch = bySwitch
 	if bySwitch && p.q.stepsBack(have, most) {
 		p.bySwitch = false
-		p.q.catchUp(most)
+		p.q.catchUp(most, 0)
 	}
 	for range p.q.had(have) {
 		p.q.pop()
