@@ -25,6 +25,10 @@ func TestCheck(t *testing.T) {
 	expired := ca.Issue(h1, func(c *x509.Certificate) {
 		c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
 	})
+	exposed := ca.Host("h1", at)
+	if err := os.Chmod(exposed.Key, 0o644); err != nil { //nolint:gosec // to be refused
+		t.Fatal(err)
+	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -41,6 +45,7 @@ func TestCheck(t *testing.T) {
 		{name: "expired", files: expired, code: cli.ExitFailure, want: "was valid until"},
 		{name: "another's", files: ca.Host("h2", at), code: cli.ExitFailure, want: "is the certificate of host:h2"},
 		{name: "no address", files: elsewhere, code: cli.ExitFailure, want: "does not have the address 127.0.0.1 of this host's member of etcd"},
+		{name: "a key that all can read", files: exposed, code: cli.ExitFailure, want: "all users of this host can read the key " + exposed.Key},
 		{name: "no CA of clients", files: right, clients: "none.pem", code: cli.ExitFailure, want: "tls.clients: "},
 		{name: "a file", files: right, data: file, code: cli.ExitFailure, want: "data directory " + file + " cannot be written"},
 		{name: "below a file", files: right, data: file + "/data", code: cli.ExitFailure, want: "not a directory"},

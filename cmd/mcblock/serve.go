@@ -89,7 +89,7 @@ func serveCommand() *cobra.Command {
 			log.Warn(few)
 		}
 		if check {
-			if err := writable(cfg.Data); err != nil {
+			if err := errors.Join(files(cfg).Exposed(), writable(cfg.Data)); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "the configuration of %s is right\n", cfg.Name)
