@@ -38,7 +38,7 @@ func fastLab(t *testing.T) *lab.Lab {
 func kernelOf(t *testing.T, n *lab.SwitchNode) (status string, counts map[string]uint64) {
 	t.Helper()
 	lines := func() [][]string {
-		return regexp.MustCompile(`fast_path="([^"]*)" kernel=(?:"map\[([^"\]]*)\]"|map\[([^\]]*)\])`).FindAllStringSubmatch(n.Switch.Log(), -1)
+		return regexp.MustCompile(`fast_path="((?:[^"\\]|\\.)*)" kernel=(?:"map\[([^"\]]*)\]"|map\[([^\]]*)\])`).FindAllStringSubmatch(n.Switch.Log(), -1)
 	}
 	before := len(lines())
 	n.Switch.Signal(unix.SIGUSR1)
