@@ -67,7 +67,7 @@ least one; with 1 a single copy that is left takes writes, and is lost with its 
 			return cli.Usagef("--min-size %d: want 1 or more", o.minSize)
 		}
 		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
-			s, err := c.Read(ctx)
+			s, err := someHost(ctx, c.Read, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -84,6 +84,28 @@ least one; with 1 a single copy that is left takes writes, and is lost with its 
 		})
 	}
 	return cmd
+}
+
+// startTime is how long a host that has just started may take to be known.
+const startTime = 5 * time.Second
+
+// someHost reads the state. While no host is known it waits, for one that has just started.
+func someHost(ctx context.Context, read func(context.Context) (osdmap.State, error), stderr io.Writer) (osdmap.State, error) {
+	const pause = 200 * time.Millisecond
+	for waited := time.Duration(0); ; waited += pause {
+		s, err := read(ctx)
+		if err != nil || len(s.Hosts) > 0 || waited >= startTime {
+			return s, err
+		}
+		if waited == 5*pause {
+			fmt.Fprintln(stderr, "mcblock volume create: waiting for a host to run")
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return s, ctx.Err()
+		}
+	}
 }
 
 // twice is what is in a list more than once; "": nothing.
