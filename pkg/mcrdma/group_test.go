@@ -473,3 +473,40 @@ func TestPackets(t *testing.T) {
 		})
 	}
 }
+
+// TestTooLongIsRelayed: hosts relay an operation that the next formation's switches cannot take, and what is behind it goes
+// through switches.
+func TestTooLongIsRelayed(t *testing.T) {
+	testenv.Bubble(t, "", func(t *testing.T) {
+		w, ds := newWorld(t, 2)
+		w.packets = 20
+		r := newRigIn(w, ds, true, GroupConfig{})
+		mtu := r.c.dev.Attr().ActiveMTU
+		var all []*Pending
+		for _, n := range []int{17, 1} { // no receives are posted: they wait
+			p, err := r.g.Post(t.Context(), Op{Kind: OpSend, Pieces: []Piece{r.mem.Slice(0, n*mtu)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, p)
+		}
+		w.mu.Lock()
+		w.relay = false
+		w.mu.Unlock()
+		w.changed(w.group(r.g.id.wire()), mcrdmav1.GroupChanged_TYPE_REFORM, "", "for the test")
+		time.Sleep(time.Second)
+		if info := r.g.Info(); info.Path != PathRelay || info.Formation < 3 {
+			t.Errorf("%+v, and an operation is too long for switches", info)
+		}
+		r.post(17 * mtu)
+		r.post(mtu)
+		for _, p := range all {
+			if err := p.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if info := r.g.Info(); info.Path != PathSwitch {
+			t.Errorf("%+v, and the rest is not too long", info)
+		}
+	})
+}

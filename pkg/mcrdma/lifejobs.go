@@ -57,7 +57,7 @@ func (l *life) takes(op *Op) error {
 	case l.draining:
 		return errBeingClosed
 	}
-	return l.queue.fits(op)
+	return l.queue.window.fits(op)
 }
 
 // complete takes the n oldest operations, which every member has.
@@ -169,7 +169,7 @@ func (l *life) relaysFirst(info *mcrdmav1.FormationInfo) error {
 	if l.queue.stepsBack(info.GetHave(), most(info)) {
 		return errCatchUp
 	}
-	if l.re.through = l.queue.tooLong(info.GetConnection()); l.re.through > 0 {
+	if l.re.through = l.queue.tooLong(windowOf(info.GetConnection())); l.re.through > 0 {
 		return errTooLong
 	}
 	return nil
@@ -233,7 +233,7 @@ func (l *life) begin(now time.Time) {
 	if re.catchUp != nil {
 		l.queue.catchUp(most(l.info), re.through)
 	}
-	l.queue.limit(l.info.GetConnection())
+	l.queue.window = windowOf(l.info.GetConnection())
 	l.state, l.job = active, carrying
 	l.take(l.queue.had(l.info.GetHave()))
 	l.began = l.stats.Completed

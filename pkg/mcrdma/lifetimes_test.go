@@ -44,6 +44,15 @@ func (c *calm) begins() {
 	c.begin(c.now)
 }
 
+// post posts all that can be, and returns how many operations that are.
+func (c *calm) post() (n int) {
+	for c.queue.next() != nil {
+		c.queue.advance()
+		n++
+	}
+	return n
+}
+
 // reformed is a formation after the present one, which has failed.
 func (c *calm) reformed(info *mcrdmav1.FormationInfo) {
 	c.t.Helper()
@@ -352,12 +361,7 @@ func TestCatchesUp(t *testing.T) {
 	}
 	c.answered(found(5, mcrdmav1.Path_PATH_RELAY), nil, false, c.now)
 	c.begins()
-	posted := 0
-	for c.queue.next() != nil {
-		c.queue.advance()
-		posted++
-	}
-	if posted != 4 {
+	if posted := c.post(); posted != 4 {
 		t.Errorf("%d operations are relayed, want 4", posted)
 	}
 	c.does()
@@ -390,12 +394,7 @@ func TestTooLongForSwitches(t *testing.T) {
 	}
 	c.answered(formationOf(3, "a", "b"), nil, false, c.now)
 	c.begins()
-	posted := 0
-	for c.queue.next() != nil {
-		c.queue.advance()
-		posted++
-	}
-	if posted != 2 {
+	if posted := c.post(); posted != 2 {
 		t.Errorf("%d operations are relayed, want 2", posted)
 	}
 	c.does()

@@ -96,7 +96,7 @@ func (g *Group) post() {
 		if o == nil {
 			return
 		}
-		err := g.life.queue.fits(o.op)
+		err := g.life.queue.window.fits(o.op)
 		if err == nil {
 			err = g.path.post(o)
 		}

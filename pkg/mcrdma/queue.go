@@ -23,9 +23,8 @@ type opQueue struct {
 	limited  bool   // the formation ends before operation until
 	until    uint64
 
-	mtu        uint64 // of this formation, in bytes; 0: hosts relay, and maxPackets is no limit
-	maxPackets uint64 // that may be under way
-	packets    uint64 // that are
+	window   window // of this formation
+	underWay uint64 // packets
 }
 
 // mergedPackets is how many packets can be under way if the daemon does not say: what pkg/ackmerge takes.
@@ -44,25 +43,31 @@ func (q *opQueue) push(op *Op) {
 	q.ops.push(queued{op, q.messages})
 }
 
-// limit begins a formation through switches, or, with nil, one in which hosts relay.
-func (q *opQueue) limit(c *mcrdmav1.Connection) {
-	q.mtu, q.packets = uint64(c.GetMtu()), 0
-	q.maxPackets = max(uint64(cmp.Or(c.GetMaxPackets(), mergedPackets)), maxNudges+1) - maxNudges
+// A window is what the switches of a formation can have under way.
+type window struct {
+	mtu  uint64 // bytes; 0: hosts relay, and there is no limit
+	most uint64 // packets
 }
 
-// packetsOf returns how many packets an operation takes; 0 if hosts relay.
-func (q *opQueue) packetsOf(op *Op) uint64 {
-	if q.mtu == 0 {
+// windowOf is the window of a sender's connection through switches; of nil, that of hosts that relay.
+func windowOf(c *mcrdmav1.Connection) window {
+	most := max(uint64(cmp.Or(c.GetMaxPackets(), mergedPackets)), maxNudges+1) - maxNudges
+	return window{uint64(c.GetMtu()), most}
+}
+
+// packets returns how many packets an operation takes; 0 if hosts relay.
+func (w window) packets(op *Op) uint64 {
+	if w.mtu == 0 {
 		return 0
 	}
-	return max(1, (op.size+q.mtu-1)/q.mtu)
+	return max(1, (op.size+w.mtu-1)/w.mtu)
 }
 
 // fits says that an operation has more packets than may be under way.
-func (q *opQueue) fits(op *Op) error {
-	if n := q.packetsOf(op); n > q.maxPackets {
+func (w window) fits(op *Op) error {
+	if n := w.packets(op); n > w.most {
 		return fmt.Errorf("%w operation: %d bytes are %d packets of %d bytes, and the switches take %d that are not acknowledged: make it smaller, or have hosts relay",
-			ErrLimit, op.size, n, q.mtu, q.maxPackets)
+			ErrLimit, op.size, n, w.mtu, w.most)
 	}
 	return nil
 }
@@ -73,7 +78,7 @@ func (q *opQueue) next() *queued {
 		return nil
 	}
 	o := q.ops.at(q.posted)
-	if q.packets > 0 && q.packets+q.packetsOf(o.op) > q.maxPackets {
+	if q.underWay > 0 && q.underWay+q.window.packets(o.op) > q.window.most {
 		return nil
 	}
 	return o
@@ -82,7 +87,7 @@ func (q *opQueue) next() *queued {
 // advance records that next was posted, and reports whether it was also posted before, in
 // another formation.
 func (q *opQueue) advance() (again bool) {
-	q.packets += q.packetsOf(q.ops.at(q.posted).op)
+	q.underWay += q.window.packets(q.ops.at(q.posted).op)
 	q.posted++
 	again = q.posted <= q.ever
 	q.ever = max(q.ever, q.posted)
@@ -94,7 +99,7 @@ func (q *opQueue) pop() *Op {
 	op := q.ops.pop().op
 	if q.posted > 0 {
 		q.posted--
-		q.packets -= q.packetsOf(op)
+		q.underWay -= q.window.packets(op)
 	}
 	q.ever = max(0, q.ever-1)
 	q.first++
@@ -102,7 +107,7 @@ func (q *opQueue) pop() *Op {
 }
 
 // rewind records that the formation has ended: nothing is posted.
-func (q *opQueue) rewind() { q.posted, q.packets, q.limited = 0, 0, false }
+func (q *opQueue) rewind() { q.posted, q.underWay, q.limited = 0, 0, false }
 
 // renumber numbers the messages of incomplete operations from have+1 on. It is for a
 // formation without any receiver of the one before: its receivers count from have on, and
@@ -121,12 +126,10 @@ func (q *opQueue) catchUp(most, through uint64) {
 	q.limited, q.until = true, max(q.first+uint64(q.had(most)), through)
 }
 
-// tooLong returns the number after the last operation that has too many packets for such a formation; 0: none has.
-func (q *opQueue) tooLong(c *mcrdmav1.Connection) (through uint64) {
-	next := opQueue{}
-	next.limit(c)
+// tooLong returns the number after the last operation that has too many packets for a window; 0: none has.
+func (q *opQueue) tooLong(w window) (through uint64) {
 	for i := range q.ops.len() {
-		if next.fits(q.ops.at(i).op) != nil {
+		if w.fits(q.ops.at(i).op) != nil {
 			through = q.first + uint64(i) + 1
 		}
 	}

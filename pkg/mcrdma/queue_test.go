@@ -19,11 +19,11 @@ func TestPacketsUnderWay(t *testing.T) {
 			most = mergedPackets - maxNudges
 		}
 		for range rapid.IntRange(1, 3).Draw(t, "formations") {
-			q.limit(&mcrdmav1.Connection{Mtu: 256, MaxPackets: limit})
+			q.window = windowOf(&mcrdmav1.Connection{Mtu: 256, MaxPackets: limit})
 			for range rapid.IntRange(0, 30).Draw(t, "operations") {
 				op := &Op{size: uint64(rapid.IntRange(0, 40*256).Draw(t, "bytes"))}
-				if n := max(1, (op.size+255)/256); (q.fits(op) == nil) != (n <= most) {
-					t.Fatalf("%d packets, at most %d: %v", n, most, q.fits(op))
+				if n := max(1, (op.size+255)/256); (q.window.fits(op) == nil) != (n <= most) {
+					t.Fatalf("%d packets, at most %d: %v", n, most, q.window.fits(op))
 				} else if n <= most {
 					q.push(op)
 				}
@@ -46,8 +46,7 @@ func TestPacketsUnderWay(t *testing.T) {
 			}
 			q.rewind()
 		}
-		q.limit(nil)
-		if err := q.fits(&Op{size: 1 << 31}); err != nil {
+		if err := windowOf(nil).fits(&Op{size: 1 << 31}); err != nil {
 			t.Fatal("by hosts: ", err)
 		}
 	})
