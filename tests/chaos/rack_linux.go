@@ -152,7 +152,9 @@ func (r *rack) start(ctx context.Context) error {
 	m, _ := r.latest()
 	r.begun = m.Epoch
 	r.lying.Store(r.plan.Lying)
-	r.copies, r.icrc = r.lab.CopiesKeepICRC(ctx)
+	if err == nil {
+		err = r.keepsICRC(ctx)
+	}
 	return err
 }
 
@@ -394,6 +396,19 @@ func (r *rack) logs() string {
 		}
 	}
 	return b.String()
+}
+
+// keepsICRC notes whether switches keep the ICRC of copies, once they make some, if they are to.
+func (r *rack) keepsICRC(ctx context.Context) error {
+	for {
+		if r.copies, r.icrc = r.lab.CopiesKeepICRC(ctx); r.copies > 0 || r.icrc != nil || r.plan.HostsRelay {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("no switch makes copies: %w", context.Cause(ctx))
+		}
+		sleep(ctx, 100*time.Millisecond)
+	}
 }
 
 // copiesText says what the mode of the ICRC was before the first fault; "": no switch made copies.
