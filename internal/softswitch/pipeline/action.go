@@ -36,9 +36,11 @@ func (c *compiler) action(i int, consts []*big.Int) *action {
 		a.body = []stmt{a.run}
 		return a
 	}
+	c.written = map[int]bool{}
 	for j := range body {
 		a.body = append(a.body, c.stmt(&body[j]))
 	}
+	c.written = nil
 	a.run = sequence(a.body)
 	return a
 }

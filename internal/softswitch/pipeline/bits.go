@@ -93,6 +93,15 @@ type part struct {
 // compiler, which need not care for larger ones then.
 func (p *part) of(w []uint64) uint64 { return w[p.w] >> (p.r & 63) & p.mask << (p.l & 63) }
 
+// of returns the chunk of these words, its first byte on top.
+func (c *chunk) of(w []uint64) uint64 {
+	v := c.konst
+	for i := range c.parts {
+		v |= c.parts[i].of(w)
+	}
+	return v
+}
+
 // chunksOf plans how to write items, which begin at a byte boundary. The last
 // byte is filled with zeros.
 func chunksOf(items []item) (cs []chunk, bits int) {
@@ -131,12 +140,7 @@ func store(cs []chunk, w []uint64, b []byte) int {
 	n := 0
 	for i := range cs {
 		c := &cs[i]
-		v := c.konst
-		for j := range c.parts {
-			p := &c.parts[j]
-			v |= p.of(w)
-		}
-		binary.BigEndian.PutUint64(b[n:], v)
+		binary.BigEndian.PutUint64(b[n:], c.of(w))
 		n += c.bytes
 	}
 	return n

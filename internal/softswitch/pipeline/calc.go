@@ -3,6 +3,7 @@ package pipeline
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"math"
 	"math/big"
 	"math/bits"
 
@@ -51,6 +52,7 @@ func (c *compiler) calc(algo program.Algo, inputs []program.CalcInput) num {
 			k.constant(in.Const, in.Bits)
 		case program.CalcHeader:
 			h := &c.heads[in.Head]
+			c.keep(h)
 			for _, s := range h.slots {
 				k.slot(h.valid, s)
 			}
@@ -64,6 +66,14 @@ func (c *compiler) calc(algo program.Algo, inputs []program.CalcInput) num {
 		return func(*Packet) uint64 { return r.next() }
 	}
 	f := algorithms[algo]
+	if algo == program.Csum16 && k.aligned && !k.payload && len(k.inputs) == 1 && k.inputs[0].varb < 0 {
+		return func(pk *Packet) uint64 {
+			if !k.asPlanned(pk) {
+				return f(k.gather(pk))
+			}
+			return csum16(k.inputs[0].chunks, pk.w)
+		}
+	}
 	return func(pk *Packet) uint64 { return f(k.bytes(pk)) }
 }
 
@@ -211,6 +221,19 @@ func (k *calculation) gather(pk *Packet) []byte {
 	}
 	k.buf = b[:cap(b)]
 	return b
+}
+
+// csum16 is the Internet checksum of chunks, of which only the last may have less than 8 bytes.
+func csum16(cs []chunk, w []uint64) uint64 {
+	sum := uint64(0)
+	for i := range cs {
+		v := cs[i].of(w)
+		sum += v>>32 + v&math.MaxUint32
+	}
+	for sum > math.MaxUint16 {
+		sum = sum>>16 + sum&math.MaxUint16
+	}
+	return ^sum & math.MaxUint16
 }
 
 // crc16 is CRC-16/ARC.

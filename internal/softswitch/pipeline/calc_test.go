@@ -74,7 +74,7 @@ func TestCalculations(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &sample{Rand: rand.New(rand.NewPCG(9, 10)), p: p, pk: p.pool.packet()}
-	s.c = &compiler{layout: p.lay, p: p, prog: prog}
+	s.c = newCompiler(p, p.lay, prog)
 	frame := make([]byte, 80)
 	for i := range frame {
 		frame[i] = byte(s.Uint32())

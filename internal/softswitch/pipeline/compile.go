@@ -3,6 +3,7 @@ package pipeline
 import (
 	"fmt"
 	"math/big"
+	"slices"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
@@ -28,6 +29,9 @@ type compiler struct {
 	consts []*big.Int // the parameters' values, if they are always the same
 	src    program.Source
 	err    error
+
+	kept    []bool       // words that packets keep: something may read what was not written right before
+	written map[int]bool // words that the action without jumps has written which is being compiled; else nil
 }
 
 // fail notes the first thing that cannot be compiled.
@@ -54,6 +58,58 @@ func (c *compiler) enter(action int, consts []*big.Int) {
 	a := &c.prog.Actions[action]
 	c.params, c.consts, c.offs = a.Params, consts, c.p.argOffset[action]
 	c.at(a.Source)
+}
+
+func newCompiler(p *Pipeline, lay *layout, prog *program.Program) *compiler {
+	c := &compiler{layout: lay, p: p, prog: prog, kept: slices.Repeat([]bool{true}, lay.words)}
+	for i := range c.heads {
+		if h := &c.heads[i]; h.meta {
+			clear(c.kept[h.lo:h.hi])
+		}
+	}
+	for _, f := range p.std {
+		c.kept[f.w] = true
+	}
+	return c
+}
+
+// slot returns the place of a field that is read, and notes whether packets have to keep it.
+func (c *compiler) slot(r program.FieldRef) slot {
+	s := c.layout.slot(r)
+	for w := s.w; w < s.w+s.n; w++ {
+		c.kept[w] = c.kept[w] || !c.written[w]
+	}
+	return s
+}
+
+// writes notes that the action being compiled has written a field, whatever was in it.
+func (c *compiler) writes(s slot) {
+	for w := s.w; c.written != nil && w < s.w+s.n; w++ {
+		c.written[w] = true
+	}
+}
+
+// keep has packets keep all fields of a header.
+func (c *compiler) keep(h *head) {
+	for w := h.lo; w < h.hi; w++ {
+		c.kept[w] = true
+	}
+}
+
+// keptRanges are the ranges of words that packets keep. Most of the others are what p4c has made for the inputs
+// of a hash.
+func (c *compiler) keptRanges() (all [][2]int) {
+	const gap = 16 // words that are copied sooner than left out
+	for w, ok := range c.kept {
+		switch n := len(all); {
+		case !ok:
+		case n > 0 && w-all[n-1][1] < gap:
+			all[n-1][1] = w + 1
+		default:
+			all = append(all, [2]int{w, w + 1})
+		}
+	}
+	return all
 }
 
 // constant returns the value of an expression that is always the same, or nil.

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"math/big"
-	"slices"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
@@ -120,7 +119,10 @@ func (t *control) table(i int) *block {
 		k.Counter == program.None && k.Meter == program.None && k.Profile == program.None {
 		return t.straight(k)
 	}
-	r := &tableRun{t: t.p.tables[i], acts: t.p.actions, next: make([]*block, len(t.prog.Actions))}
+	r := &tableRun{t: t.p.tables[i], acts: make([]branch, len(t.prog.Actions))}
+	for a := range r.acts {
+		r.acts[a].run = t.p.actions[a].run
+	}
 	r.words = make([]uint64, r.t.keyWords)
 	for j, f := range k.Key {
 		r.key = append(r.key, t.keyParts(&f, r.t.keyAt[j])...)
@@ -137,7 +139,7 @@ func (t *control) table(i int) *block {
 		r.hit, r.miss = t.block(k.Hit), t.block(k.Miss)
 	} else {
 		for j, a := range k.Actions {
-			r.next[a] = t.block(k.Next[j])
+			r.acts[a].next = t.block(k.Next[j])
 		}
 	}
 	if k.Profile != program.None {
@@ -150,10 +152,8 @@ func (t *control) table(i int) *block {
 // which are the actions of the profile's first table, and go on from there as
 // from its own.
 func (t *control) share(r *tableRun, k *program.Table) {
-	r.acts = slices.Clone(r.acts)
 	for _, a := range r.t.profile.tables[0].Actions {
-		own := t.p.own(k.Actions, a)
-		r.acts[a], r.next[a] = r.acts[own], r.next[own]
+		r.acts[a] = r.acts[t.p.own(k.Actions, a)]
 	}
 }
 
@@ -225,13 +225,18 @@ type tableRun struct {
 	t         *Table
 	key       []keyPart
 	words     []uint64
-	hash      num       // of a selector
-	meter     setter    // takes the color of the direct meter; nil: none
-	acts      []*action // by action
-	next      []*block  // by action
-	hitMiss   bool      // hit and miss decide instead
+	hash      num      // of a selector
+	meter     setter   // takes the color of the direct meter; nil: none
+	acts      []branch // by action
+	hitMiss   bool     // hit and miss decide what comes then
 	hit, miss *block
 	after     *block // without any action
+}
+
+// A branch is what an action of a table does, and what comes then.
+type branch struct {
+	run  stmt // nil: nothing
+	next *block
 }
 
 // apply looks the packet up and runs the action. It returns what comes then.
@@ -259,11 +264,12 @@ func (r *tableRun) apply(pk *Packet) *block {
 			h = r.hash(pk)
 		}
 		if b := e.bound(h); b != nil {
-			if run := r.acts[b.action].run; run != nil {
+			a := &r.acts[b.action]
+			if a.run != nil {
 				pk.args = b.args
-				run(pk)
+				a.run(pk)
 			}
-			then = r.next[b.action]
+			then = a.next
 		}
 	}
 	switch {

@@ -438,7 +438,7 @@ func TestExpressions(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &sample{Rand: rand.New(rand.NewPCG(7, 8)), p: p, pk: p.pool.packet()}
-	s.c = &compiler{layout: p.lay, p: p, prog: prog}
+	s.c = newCompiler(p, p.lay, prog)
 	s.c.enter(0, nil)
 	for round := range 6000 {
 		depth := 1 + s.IntN(4)

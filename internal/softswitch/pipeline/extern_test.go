@@ -168,7 +168,7 @@ func TestStackSize(t *testing.T) {
 		if run(); pk.w[next] != c.want {
 			t.Errorf("statement %d of %d elements, %d before: %d after", c.op, c.n, c.from, pk.w[next])
 		}
-		size := &compiler{layout: p.lay, p: p, prog: p.prog}
+		size := newCompiler(p, p.lay, p.prog)
 		got := size.num(&program.Expr{Op: program.OpStackSize, Bits: 8})(pk)
 		last := size.num(&program.Expr{Op: program.OpStackLast, Bits: 8})(pk)
 		if got != c.want || last != c.want-1 {

@@ -52,6 +52,11 @@ func start(tb testing.TB, name string, o Options) *Pipeline {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	pk := p.pool.packet() // whose words were used before
+	for i := range pk.w {
+		pk.w[i] = 0xdead_beef_dead_beef
+	}
+	p.pool.release(pk)
 	return p
 }
 

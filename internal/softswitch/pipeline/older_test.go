@@ -33,7 +33,7 @@ func TestEqualVarbits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &compiler{layout: p.lay, p: p, prog: prog}
+	c := newCompiler(p, p.lay, prog)
 	same := c.cond(&program.Expr{Op: program.OpEqVar, Left: field(1, 1, 64), Right: field(3, 1, 64), Bool: true})
 	pk := p.pool.packet()
 	p.fresh(pk)

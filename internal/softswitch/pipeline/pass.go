@@ -13,7 +13,9 @@ const maxPasses = 16
 
 // fresh begins a packet's header and metadata values.
 func (p *Pipeline) fresh(pk *Packet) {
-	clear(pk.w)
+	for _, r := range p.kept {
+		clear(pk.w[r[0]:r[1]])
+	}
 	pk.w[0] = 1
 	pk.length = uint64(pk.inLen)
 }
@@ -149,7 +151,9 @@ func (p *Pipeline) copyOf(pk *Packet) *Packet {
 	w := out.w
 	*out = *pk
 	out.w = w
-	copy(w, pk.w)
+	for _, r := range p.kept {
+		copy(w[r[0]:r[1]], pk.w[r[0]:r[1]])
+	}
 	pk.buf.refs++
 	return out
 }

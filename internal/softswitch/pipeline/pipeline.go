@@ -71,6 +71,7 @@ type Pipeline struct {
 	lists   [][]slot // field lists
 	reports [][]slot // digests
 	meta    [2]int   // metadata is w[meta[0]:meta[1]]
+	kept    [][2]int // the same of what a packet and its copies have to have; the rest is undefined
 	rng     rng
 	stats   Stats
 	pool    pool
@@ -95,7 +96,7 @@ func New(prog *program.Program, o Options) (*Pipeline, error) {
 	p.std = lay.standard(&prog.Std)
 	p.meta = lay.metadata(prog)
 	p.pool.words = lay.words
-	c := &compiler{layout: lay, p: p, prog: prog}
+	c := newCompiler(p, lay, prog)
 	for i := range prog.FieldLists {
 		p.lists = append(p.lists, c.fieldList(prog.FieldLists[i].Fields))
 	}
@@ -111,6 +112,7 @@ func New(prog *program.Program, o Options) (*Pipeline, error) {
 	p.ingress = c.control(prog.Ingress)
 	p.egress = c.control(prog.Egress)
 	p.out = c.deparser()
+	p.kept = c.keptRanges()
 	if c.err != nil {
 		return nil, c.err
 	}

@@ -100,7 +100,8 @@ func (c *compiler) assign(dst, e *program.Expr) stmt {
 	if dst.Field.Field == program.Valid {
 		c.fail("an assignment to a header's validity")
 	}
-	s := c.slot(dst.Field)
+	s := c.layout.slot(dst.Field)
+	defer c.writes(s) // the expression may read it
 	if s.n > 1 {
 		return c.assignWide(s, e)
 	}
@@ -197,6 +198,8 @@ func (c *compiler) assignElem(dst, e *program.Expr) stmt {
 // fields stay as they were.
 func (c *compiler) assignHeader(dst, src int) stmt {
 	d, s := c.heads[dst], c.heads[src]
+	c.keep(&d)
+	c.keep(&s)
 	return d.alone(func(pk *Packet) {
 		valid := pk.w[s.valid]
 		if !d.meta {
