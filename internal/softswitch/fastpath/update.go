@@ -78,8 +78,8 @@ func (f *Fast) write(c change) error {
 	order := slices.SortedFunc(maps.Keys(c.put), func(a, b place) int { return cmp.Compare(c.put[a].of.n, c.put[b].of.n) })
 	for _, at := range order { // what belongs together lies together in memory then
 		is := c.put[at].is
-		if s, ok := is.(portSet); ok {
-			is = f.sets.numbers[s]
+		if p, ok := is.(preGroup); ok {
+			is = bpf.PREGroup{Set: uint16(f.sets.numbers[p.set]), N: uint16(len(p.set.interfaces())), First: p.first} //nolint:gosec // 4096 and 512 at most
 		}
 		errs = append(errs, f.k.put(at.table, at.key, is))
 	}
@@ -146,10 +146,11 @@ func (f *Fast) Mine(frame []byte) bool {
 // makeSets makes the sets that a change needs, before it begins.
 func (f *Fast) makeSets(c change) error {
 	for _, v := range c.put {
-		s, ok := v.is.(portSet)
+		p, ok := v.is.(preGroup)
 		if !ok {
 			continue
 		}
+		s := p.set
 		if _, there := f.sets.numbers[s]; there {
 			continue
 		}
