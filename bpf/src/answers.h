@@ -35,7 +35,7 @@ struct slot {
     u32 pad;
     struct state state;
     u64 answers; // before merging
-    u64 counts[MAX_MEMBERS][KINDS];
+    u64 counts[MAX_MEMBERS * KINDS]; // of member 0, then of member 1, and so on
 };
 
 MAP(BPF_MAP_TYPE_HASH, struct member_key, struct member, 131072, BPF_F_NO_PREALLOC) merge_members SECTION(".maps");
@@ -92,9 +92,10 @@ INLINE bool locked(struct slot *slot, const struct config *c, struct answer *a, 
         same = true;
         slot->answers++;
         *v = merge(c, &slot->state, a, now);
-        u32 own = a->member & (MAX_MEMBERS - 1);
-        if (*v != NOT_MEMBER && kind < KINDS) {
-            slot->counts[own][kind]++;
+        u32 at = a->member * KINDS + kind;
+        forget(at); // its own check, beside its use: Linux 6.1 does not see what is known of the two
+        if (*v != NOT_MEMBER && kind < KINDS && at < MAX_MEMBERS * KINDS) {
+            slot->counts[at]++;
         }
     }
     spin_unlock(&slot->lock);
