@@ -358,7 +358,7 @@ func stored(t *testing.T, m map[place]any) map[place]any {
 	return out
 }
 
-// TestRoom: what is taken is nobody else's, and given back whole.
+// TestRoom: no cell is taken twice, and all are given back.
 func TestRoom(t *testing.T) {
 	const cells = 100
 	r, rng := newRoom(cells), rand.New(rand.NewPCG(1, 1)) //nolint:gosec // for a test

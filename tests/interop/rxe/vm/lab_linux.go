@@ -132,10 +132,10 @@ func (l *Lab) close() error {
 	return errors.Join(errs...)
 }
 
-// StartGuest boots a guest with the given address, which must be in the
 // guestMemory is that of a guest, in MiB, of which its programs take 100.
 const guestMemory = 384
 
+// StartGuest boots a guest with the given address, which must be in the
 // network of HostAddr, and returns when it takes commands.
 func (l *Lab) StartGuest(ctx context.Context, addr netip.Addr) (*Guest, error) {
 	ours, theirs, err := l.ns.framePair()
