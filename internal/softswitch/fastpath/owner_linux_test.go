@@ -31,6 +31,18 @@ const (
 
 func newWired(t *testing.T) *wired {
 	t.Helper()
+	w := newWiredTo(t, hosts)
+	w.Install(w.group)
+	w.Loaded(w.Pipeline, w.PRE)
+	if w.Status() != whole {
+		t.Fatal(w.Status())
+	}
+	return w
+}
+
+// newWiredTo has so many hosts and nothing of the group.
+func newWiredTo(t *testing.T, hosts int) *wired {
+	t.Helper()
 	w := &wired{TB: t, wires: dataplane.NewWires(t, hosts, xdpPass), group: still(7)}
 	start := time.Now()
 	c := Config{Now: func() time.Duration { return time.Since(start) }, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
@@ -50,11 +62,6 @@ func newWired(t *testing.T) *wired {
 		t.Fatal(err)
 	}
 	w.SetICRC(dataplane.Neutral)
-	w.Install(w.group)
-	w.Loaded(w.Pipeline, w.PRE)
-	if w.Status() != whole {
-		t.Fatal(w.Status())
-	}
 	return w
 }
 
