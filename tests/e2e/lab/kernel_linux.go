@@ -13,6 +13,28 @@ import (
 
 var kernelLine = regexp.MustCompile(`fast_path="((?:[^"\\]|\\.)*)" kernel=(?:"map\[([^"\]]*)\]"|map\[([^\]]*)\])`)
 
+// InKernel waits until the kernel processes what is hot of all switches' packets.
+func (l *Lab) InKernel(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for _, n := range l.Switches {
+		if said := n.Switch.Log(); strings.Contains(said, "there is no fast path") {
+			return fmt.Errorf("%w: %s: %s", ErrUnable, n.Name, said)
+		}
+		for {
+			status, _, err := n.Kernel(ctx)
+			if err != nil {
+				return fmt.Errorf("%w; it is %q", err, status)
+			}
+			if strings.HasPrefix(status, "xdp") {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
 // Kernel has a switch log where packets are processed, and what the kernel has counted.
 func (n *SwitchNode) Kernel(ctx context.Context) (status string, counts map[string]uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

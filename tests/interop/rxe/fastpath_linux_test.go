@@ -41,6 +41,7 @@ func TestFastPathInGuest(t *testing.T) {
 	for _, c := range []struct{ program, tests string }{
 		{"bpf.test", "^Test(Scripts|Random|HalfAnUpdate|Counts|Climbs|Paths|UnicastHalfAnUpdate|VethCopies|VethStrays|VethAnswers)$"},
 		{"dataplane.test", "^TestVethKernel$"},
+		{"fastpath.test", "^TestVethOwner$"},
 	} {
 		began := time.Now()
 		out, err := g.Run(t.Context(), guestexec.Request{

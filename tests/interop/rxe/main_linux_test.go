@@ -75,7 +75,7 @@ var image = sync.OnceValues(func() (*vm.Image, error) {
 	defer cancel()
 	const module = "github.com/mcrdma/mcrdma/"
 	return vm.BuildImage(ctx, labDir, log.Printf, vm.Program{Package: module + "bpf", Tests: true, Modules: []string{"veth"}},
-		vm.Program{Package: module + "tests/dataplane", Tests: true})
+		vm.Program{Package: module + "tests/dataplane", Tests: true}, vm.Program{Package: module + "internal/softswitch/fastpath", Tests: true})
 })
 
 // A testLab is a network with guests.
