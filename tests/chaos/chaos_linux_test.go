@@ -105,12 +105,13 @@ func TestRowsWithoutRace(t *testing.T) {
 	}
 }
 
-// The same with switches that have the kernel copy and merge: what happens to a switch, to hosts, and nothing but load.
+// The same with switches that have the kernel copy and merge: a switch is killed, hosts are, an agent is, and an agent clears its
+// switch, which floods then.
 func TestFastPathWithoutRace(t *testing.T) {
 	testenv.WithoutRace(t, noRace)
 	p := programs(t)
-	for _, s := range []uint64{1, 2, 4} {
-		judge(t, p, plan.Make(s), manner{fastPath: true})
+	for _, what := range []*plan.Plan{plan.Make(1), plan.Make(2), plan.Make(4), plan.Rows()[2]} {
+		judge(t, p, what, manner{fastPath: true})
 	}
 }
 

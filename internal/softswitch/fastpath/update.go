@@ -17,7 +17,7 @@ func (f *Fast) Changed() {
 		return
 	}
 	c := f.plan.changes()
-	why := cmp.Or(f.refusal, f.plan.why())
+	why := cmp.Or(f.refusal, f.plan.why(), f.floods.why())
 	if f.broken == nil {
 		if err := f.makeSets(c); err != nil {
 			f.fail(err)
