@@ -317,7 +317,7 @@ func (c *churn) settle(sent []*request, before Stats) error {
 func TestVethChurn(t *testing.T) {
 	updates := 3000
 	if os.Getenv("MCRDMA_LONG") != "" {
-		updates = 300_000
+		updates = 50_000
 	}
 	c := &churn{wired: newWiredTo(t, lastPort)}
 	c.Loaded(c.Pipeline, c.PRE)
