@@ -188,7 +188,7 @@ func TestVethUpdates(t *testing.T) {
 			w.Put("generation", uint32(0), number+1)
 			_ = w.Maps["groups"].Delete(key(&groups[1-i]))
 			w.replicate(&groups[i], w.Ports)
-			number += 2
+			number += 4
 			w.Put("generation", uint32(0), number)
 		}
 	}()
@@ -266,10 +266,11 @@ func TestClimbs(t *testing.T) {
 		"everything climbs": {"settings", uint32(0), bpf.Settings{ICRCMode: bpf.Neutral, Climbs: 1}, write(func(*dataplane.Packet) {})},
 		"group climbs":      {"groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 77, PREGroups: 1, Climbs: 1}, write(func(*dataplane.Packet) {})},
 		"half an update":    {"generation", uint32(0), uint64(3), write(func(*dataplane.Packet) {})},
+		"about to be one":   {"generation", uint32(0), uint64(4 + bpf.Ending), write(func(*dataplane.Packet) {})},
 		"no PRE group":      {"groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 78, PREGroups: 1}, write(func(*dataplane.Packet) {})},
 	} {
 		k.Put("settings", uint32(0), bpf.Settings{ICRCMode: bpf.Neutral})
-		k.Put("generation", uint32(0), uint64(2))
+		k.Put("generation", uint32(0), uint64(4))
 		k.Put("groups", key, multicast(77))
 		if c.table != "" {
 			k.Put(c.table, c.key, c.value)

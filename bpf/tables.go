@@ -156,6 +156,10 @@ type GroupRegion struct {
 // Span is its value: virtual addresses, both ends included, at which all copies can be rewritten.
 type Span struct{ First, Last uint64 }
 
+// Ending is set in the number in map generation when tables are about to change: no more copies are made then. The number is odd while they
+// do.
+const Ending = 2
+
 // CopyCells is how many copies there is room for.
 const CopyCells = 131072
 

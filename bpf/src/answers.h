@@ -84,12 +84,12 @@ INLINE u32 reason(enum verdict v) {
 // locked merges an answer as one step of its slot. It returns false, and has done nothing, if
 // tables have changed since began.
 INLINE bool locked(struct slot *slot, const struct config *c, struct answer *a, u64 now, const struct reading *r, enum verdict *v) {
-    bool same = false;
+    bool in_time = false;
     *v = NOT_MEMBER;
     u32 kind = kind_of(a);
     spin_lock(&slot->lock);
-    if (*r->now == r->began) {
-        same = true;
+    if (same(*r->now, r->began)) {
+        in_time = true;
         slot->answers++;
         *v = merge(c, &slot->state, a, now);
         u32 at = a->member * KINDS + kind;
@@ -99,7 +99,7 @@ INLINE bool locked(struct slot *slot, const struct config *c, struct answer *a, 
         }
     }
     spin_unlock(&slot->lock);
-    return same;
+    return in_time;
 }
 
 INLINE struct member *member_of(const struct roce *p) {

@@ -169,7 +169,7 @@ INLINE int replicate(struct xdp_md *ctx, struct roce *p, void *end, const struct
     u32 counter = g->counter, set_of = pre ? pre->set : 0, first = pre ? pre->first : 0;
     ask(first, pre ? pre->n : 0);
     void *to = set_of ? lookup(&port_sets, &set_of) : 0;
-    if (!to || !whole(r) || adjust_meta(ctx, -(int)sizeof(struct carried))) {
+    if (!to || r->began & ENDING || !whole(r) || adjust_meta(ctx, -(int)sizeof(struct carried))) {
         return XDP_PASS;
     }
     struct carried *c = (struct carried *)(long)ctx->data_meta;
@@ -204,7 +204,7 @@ INLINE int copied(struct xdp_md *ctx) {
     u32 pre_group = c->pre_group, at = c->first;
     struct place_key key = {c->set, ctx->egress_ifindex};
     struct reading r;
-    if (!begin(&r) || r.began != generation) {
+    if (!begin(&r) || !same(r.began, generation)) {
         return drop(ctx, DROP_UPDATE);
     }
     u32 *place = lookup(&places, &key);

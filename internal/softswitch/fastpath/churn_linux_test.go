@@ -315,7 +315,7 @@ func (c *churn) settle(sent []*request, before Stats) error {
 // TestVethChurn: while groups are made, removed and routed anew, no request is lost, no copy but those that are counted, none is
 // wrong or of two states of its group, and none comes to a member after its removal was confirmed. It takes a minute in the long mode.
 func TestVethChurn(t *testing.T) {
-	updates := 3000
+	updates := 1500
 	if os.Getenv("MCRDMA_LONG") != "" {
 		updates = 50_000
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/mcrdma/mcrdma/bpf"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
@@ -56,15 +57,28 @@ func (f *Fast) Changed() {
 	}
 }
 
+// leave is how long copies that are under way get to leave: the kernel takes them to their ports in the call that makes them. One
+// that takes longer, because its processor was taken away, is dropped.
+const leave = 50 * time.Microsecond
+
 // apply changes the maps so that no packet meets half of it.
 func (f *Fast) apply(change func() error) {
-	f.generation++ // odd
-	err := f.k.put("generation", uint32(0), f.generation)
+	set := func(by uint64) error {
+		f.generation += by
+		return f.k.put("generation", uint32(0), f.generation)
+	}
+	if f.active {
+		if err := set(bpf.Ending); err != nil {
+			f.fail(err)
+		}
+		time.Sleep(leave)
+	}
+	f.generation |= bpf.Ending
+	err := set(1) // odd
 	if err == nil {
 		err = change()
 	}
-	f.generation++
-	if err = errors.Join(err, f.k.put("generation", uint32(0), f.generation)); err != nil {
+	if err = errors.Join(err, set(1)); err != nil {
 		f.fail(err)
 	}
 }
