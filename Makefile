@@ -97,10 +97,12 @@ bench: ## benchmarks, with allocations
 	$(GO) run ./tests/bench/collective
 	$(GO) run ./tests/bench/volumes
 
-chaos: ## the fault matrices of groups and of volumes: rows, and 200 runs each, in network namespaces; needs root
+chaos: ## the fault matrices of groups and of volumes, on switches and with the fast path: rows and many runs, in network namespaces; needs root
 	@scripts/need gcc ip:iproute2
 	$(GO) run ./tests/chaos -rows -runs 200
 	$(GO) run ./tests/chaos -volumes -rows -runs 200
+	$(GO) run ./tests/chaos -fastpath -rows -runs 50
+	$(GO) run ./tests/chaos -fastpath -volumes -rows -runs 20
 
 e2e: ## whole programs, devices and switches across network namespaces, on bmv2 with SWITCH=bmv2 (needs root)
 	@scripts/need gcc ip:iproute2

@@ -79,7 +79,7 @@ func TestTypes(t *testing.T) {
 		"ports_in": {nil, bpf.Port{}}, "port_hosts": {bpf.PortHost{}, bpf.MAC{}}, "router_macs": {bpf.MAC{}, nil}, "bridge": {bpf.MAC{}, nil},
 		"routes": {bpf.Prefix{}, bpf.Route{}}, "ecmp_groups": {nil, bpf.Paths{}}, "next_hops": {nil, bpf.NextHop{}},
 		"groups": {bpf.GroupKey{}, bpf.Multicast{}}, "group_regions": {bpf.GroupRegion{}, bpf.Span{}},
-		"copies": {bpf.CopyKey{}, bpf.Copy{}}, "regions": {bpf.RegionKey{}, bpf.Region{}},
+		"copies": {nil, bpf.Copy{}}, "pre_groups": {nil, bpf.PREGroup{}}, "places": {bpf.PlaceKey{}, nil}, "regions": {bpf.RegionKey{}, bpf.Region{}},
 	} {
 		m := s.Maps[name]
 		if m == nil {

@@ -69,10 +69,13 @@ func TestVethCopies(t *testing.T) {
 	g := still()
 	w.portSet(&g, w.Ports)
 	w.replicate(&g, w.Ports)
+	w.secondRegion(&g)
 	sent := uint64(0)
 	for op := rocev2.SendFirst; op <= rocev2.WriteOnlyImm; op++ {
 		for n := 0; n <= 2048; n += 1 + n/2 {
 			in := g.Data(op, rocev2.PSN(n), bytes.Repeat([]byte{0xa5, byte(n)}, n/2+1)[:n])
+			second := uint32(sent / 2 % 2)
+			in.H.RETH.RKey += second
 			in.IP.ID, in.UDP.SrcPort = uint16(n*77), uint16(0xc000+n)
 			frame := in.Frame()
 			if n%2 == 1 {
@@ -90,7 +93,7 @@ func TestVethCopies(t *testing.T) {
 				want.Eth.Dst, want.Eth.Src = dataplane.HostMAC(host), dataplane.RouterMAC
 				want.IP.Dst, want.IP.TTL, want.H.DestQP = dataplane.HostIP(host), 63, g.Targets[i].QPN
 				if op.HasRETH() {
-					want.H.RETH.RKey = g.Targets[i].RKey
+					want.H.RETH.RKey = g.Targets[i].RKey + second
 				}
 				want.IP.ID, want.UDP.SrcPort = p.IP.ID, p.UDP.SrcPort
 				b := want.Frame()
@@ -125,6 +128,22 @@ func udpSum(frame []byte) uint16 {
 		return sum
 	}
 	return 0xffff
+}
+
+// TestVethStrays: a copy whose set of ports has changed under it meets another group's, and is dropped.
+func TestVethStrays(t *testing.T) {
+	w := newWired(t, 4, xdpPass)
+	g := still()
+	w.portSet(&g, w.Ports)
+	w.replicate(&g, w.Ports)
+	w.Put("copies", uint32(firstCopy+3), bpf.Copy{Dst: dataplane.HostIP(2), Known: 1, PREGroup: uint16(g.Index + 1), Interface: w.Ports[2]})
+	w.Put("places", bpf.PlaceKey{Set: 1, Interface: w.Ports[2]}, uint32(3)) // behind the group's copies
+	w.Put("places", bpf.PlaceKey{Set: 1, Interface: w.Ports[3]}, uint32(2)) // that to host 4
+	w.Wires.Send(w, 1, g.Data(rocev2.SendOnly, 1, make([]byte, 64)).Frame())
+	w.receive(4)
+	if d := cmp.Diff(map[string]uint64{"no_replica": 2}, w.dropped()); d != "" {
+		t.Error(d)
+	}
 }
 
 // TestVethAnswers: three members' ACKs become one, at the sender's port.
@@ -169,7 +188,7 @@ func TestVethUpdates(t *testing.T) {
 			w.Put("generation", uint32(0), number+1)
 			_ = w.Maps["groups"].Delete(key(&groups[1-i]))
 			w.replicate(&groups[i], w.Ports)
-			number += 2
+			number += 4
 			w.Put("generation", uint32(0), number)
 		}
 	}()
@@ -247,11 +266,12 @@ func TestClimbs(t *testing.T) {
 		"everything climbs": {"settings", uint32(0), bpf.Settings{ICRCMode: bpf.Neutral, Climbs: 1}, write(func(*dataplane.Packet) {})},
 		"group climbs":      {"groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 77, PREGroups: 1, Climbs: 1}, write(func(*dataplane.Packet) {})},
 		"half an update":    {"generation", uint32(0), uint64(3), write(func(*dataplane.Packet) {})},
-		"no PRE group":      {"groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 78, PREGroups: 1, Regions: 1}, write(func(*dataplane.Packet) {})},
+		"about to be one":   {"generation", uint32(0), uint64(4 + bpf.Ending), write(func(*dataplane.Packet) {})},
+		"no PRE group":      {"groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 78, PREGroups: 1}, write(func(*dataplane.Packet) {})},
 	} {
 		k.Put("settings", uint32(0), bpf.Settings{ICRCMode: bpf.Neutral})
-		k.Put("generation", uint32(0), uint64(2))
-		k.Put("groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 77, PREGroups: 1, Regions: 1})
+		k.Put("generation", uint32(0), uint64(4))
+		k.Put("groups", key, multicast(77))
 		if c.table != "" {
 			k.Put(c.table, c.key, c.value)
 		}

@@ -102,6 +102,7 @@ func (k *kernel) portSet(g *dataplane.Group, interfaces map[int]uint32) {
 		if err := set.Put(uint32(i), struct{ Interface, Program uint32 }{interfaces[n], uint32(k.Programs["copy_out"].FD())}); err != nil {
 			k.Fatal(err)
 		}
+		k.Put("places", bpf.PlaceKey{Set: 1, Interface: interfaces[n]}, uint32(i))
 	}
 	k.Put("port_sets", uint32(1), uint32(set.FD()))
 }
@@ -112,21 +113,42 @@ func (k *kernel) replicate(g *dataplane.Group, interfaces map[int]uint32) {
 	index := uint32(g.Index)
 	for i, n := range g.Receivers {
 		to := g.Targets[i]
-		c := bpf.Copy{Dst: dataplane.HostIP(n), QPN: dataplane.Wire(to.QPN), Last: 1, Number: uint32(i + 1), Counter: uint32(i + 1), Port: uint32(n), Known: 1,
-			EthDst: dataplane.HostMAC(n), EthSrc: dataplane.RouterMAC}
+		c := bpf.Copy{Dst: dataplane.HostIP(n), QPN: dataplane.Wire(to.QPN), Last: 1, Known: 1, PREGroup: uint16(index), Interface: interfaces[n],
+			Number: uint32(i + 1), Counter: uint32(i + 1), Port: uint32(n), Regions: 1, RKey: dataplane.Wire(uint32(dataplane.SenderRKey)), EthDst: dataplane.HostMAC(n), EthSrc: dataplane.RouterMAC}
 		change := rocev2.HeaderChange{Dst: dataplane.HostIP(n), QPN: g.MCID ^ to.QPN}
 		for j, b := range dataplane.HostIP(g.Receivers[0]) {
 			change.Dst[j] ^= b
 		}
 		c.ID, c.SrcPort = neutral(change)
-		k.Put("copies", bpf.CopyKey{PREGroup: index, Interface: interfaces[n]}, c)
-		r := bpf.Region{RKey: dataplane.Wire(to.RKey), Counter: uint32(i + 17)}
-		r.ID, r.SrcPort = neutral(rocev2.HeaderChange{RKey: dataplane.SenderRKey ^ to.RKey})
-		k.Put("regions", bpf.RegionKey{Copy: c.Number, RKey: dataplane.Wire(uint32(dataplane.SenderRKey))}, r)
+		c.Region.RKey, c.Region.Counter = dataplane.Wire(to.RKey), uint32(i+17)
+		c.Region.ID, c.Region.SrcPort = neutral(rocev2.HeaderChange{RKey: dataplane.SenderRKey ^ to.RKey})
+		k.Put("copies", firstCopy+uint32(i), c)
 	}
-	k.Put("pre_groups", index, uint32(1))
-	k.Put("group_regions", bpf.GroupRegion{Group: index, RKey: dataplane.Wire(uint32(dataplane.SenderRKey))},
-		bpf.Span{First: dataplane.SenderVA, Last: dataplane.SenderVA + dataplane.RegionLen - 1})
+	k.Put("pre_groups", index, bpf.PREGroup{Set: 1, N: uint16(len(g.Receivers)), First: firstCopy})
 	k.Put("groups", bpf.GroupKey{Src: dataplane.HostIP(g.Sender), Dst: dataplane.HostIP(g.Receivers[0]), MCID: dataplane.Wire(g.MCID)},
-		bpf.Multicast{Group: index, FirstPREGroup: index, PREGroups: 1, Regions: 1, Counter: 33})
+		multicast(index))
+}
+
+// secondRegion adds one to a group that replicate has made.
+func (k *kernel) secondRegion(g *dataplane.Group) {
+	k.Helper()
+	index, rkey := uint32(g.Index), uint32(dataplane.SenderRKey+1)
+	for i, to := range g.Targets {
+		r := bpf.Region{RKey: dataplane.Wire(to.RKey + 1), Counter: uint32(i + 49)}
+		r.ID, r.SrcPort = neutral(rocev2.HeaderChange{RKey: rkey ^ (to.RKey + 1)})
+		k.Put("regions", bpf.RegionKey{Copy: uint32(i + 1), RKey: dataplane.Wire(rkey)}, r)
+	}
+	m := multicast(index)
+	k.Put("group_regions", bpf.GroupRegion{Group: index, RKey: dataplane.Wire(rkey)}, m.Span)
+	m.Regions = 2
+	k.Put("groups", bpf.GroupKey{Src: dataplane.HostIP(g.Sender), Dst: dataplane.HostIP(g.Receivers[0]), MCID: dataplane.Wire(g.MCID)}, m)
+}
+
+// firstCopy is the cell of a group's first copy.
+const firstCopy = 5
+
+// multicast is a group with one region.
+func multicast(index uint32) bpf.Multicast {
+	return bpf.Multicast{Group: index, FirstPREGroup: index, PREGroups: 1, Regions: 1, Counter: 33, RKey: dataplane.Wire(uint32(dataplane.SenderRKey)),
+		Span: bpf.Span{First: dataplane.SenderVA, Last: dataplane.SenderVA + dataplane.RegionLen - 1}}
 }

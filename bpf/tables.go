@@ -140,11 +140,14 @@ type GroupKey struct{ Src, Dst, MCID [4]byte }
 type Multicast struct {
 	Group, FirstPREGroup, PREGroups uint32
 	Climbs                          uint32 // 1: what must be done for some copy cannot be done here
-	Regions                         uint32 // 1: some copy is its receiver's
+	Regions                         uint32 // how many; 0: no copy is its receiver's. The first is what follows
 	Counter                         uint32
+	Span                            Span
+	RKey                            [4]byte
+	_                               [4]byte
 }
 
-// GroupRegion is the key of map group_regions.
+// GroupRegion is the key of map group_regions, of the others.
 type GroupRegion struct {
 	Group uint32
 	RKey  [4]byte
@@ -153,32 +156,50 @@ type GroupRegion struct {
 // Span is its value: virtual addresses, both ends included, at which all copies can be rewritten.
 type Span struct{ First, Last uint64 }
 
-// CopyKey is the key of map copies.
-type CopyKey struct{ PREGroup, Interface uint32 }
+// Ending is set in the number in map generation when tables are about to change: no more copies are made then. The number is odd while they
+// do.
+const Ending = 2
 
-// Copy is its value. ID and SrcPort are the change that keeps the ICRC, in network order.
-type Copy struct {
-	Dst     [4]byte
-	QPN     [4]byte // the first byte is 0
-	ID      [2]byte
-	SrcPort [2]byte
-	Last    uint8 // 1: it is its receiver's
-	_       [3]byte
-	Number  uint32 // that its regions refer to
-	Counter uint32
-	Port    uint32
-	Known   uint32 // 1: the next hop's MAC is
-	EthDst  [6]byte
-	EthSrc  [6]byte
+// CopyCells is how many copies there is room for.
+const CopyCells = 131072
+
+// PREGroup is the value of map pre_groups: the ports that are copied to, and the first of the copies in map copies.
+type PREGroup struct {
+	Set   uint16 // 0: none
+	N     uint16
+	First uint32
 }
 
-// RegionKey is the key of map regions.
+// PlaceKey is the key of map places, whose value is which copy of a PRE group with this set goes there.
+type PlaceKey struct{ Set, Interface uint32 }
+
+// Copy is the value of map copies. ID and SrcPort are the change that keeps the ICRC, in network order.
+type Copy struct {
+	Dst       [4]byte
+	QPN       [4]byte // the first byte is 0
+	ID        [2]byte
+	SrcPort   [2]byte
+	PREGroup  uint16
+	Last      uint8 // 1: it is its receiver's
+	Known     uint8 // 1: the next hop's MAC is
+	Interface uint32
+	Number    uint32 // that its other regions refer to
+	Counter   uint32
+	Port      uint32
+	EthDst    [6]byte
+	EthSrc    [6]byte
+	Regions   uint32  // 1: it has what follows
+	RKey      [4]byte // of its first region
+	Region    Region
+}
+
+// RegionKey is the key of map regions, the others of copies.
 type RegionKey struct {
 	Copy uint32
 	RKey [4]byte
 }
 
-// Region is its value, for the addresses that GroupRegion has.
+// Region is its value, for the addresses that the group's region has.
 type Region struct {
 	RKey    [4]byte
 	ID      [2]byte

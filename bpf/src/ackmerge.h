@@ -150,6 +150,7 @@ INLINE enum verdict merge(const struct config *c, struct state *s, struct answer
     if (own >= MAX_MEMBERS || !(c->members >> own & 1) || c->epoch == 0) {
         return NOT_MEMBER;
     }
+    forget(own);
     own &= MAX_MEMBERS - 1;
     if (a->cnp) {
         if (s->cnp_at != 0 && now - s->cnp_at < c->cnp_gap) {

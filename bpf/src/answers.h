@@ -35,7 +35,7 @@ struct slot {
     u32 pad;
     struct state state;
     u64 answers; // before merging
-    u64 counts[MAX_MEMBERS][KINDS];
+    u64 counts[MAX_MEMBERS * KINDS]; // of member 0, then of member 1, and so on
 };
 
 MAP(BPF_MAP_TYPE_HASH, struct member_key, struct member, 131072, BPF_F_NO_PREALLOC) merge_members SECTION(".maps");
@@ -84,21 +84,22 @@ INLINE u32 reason(enum verdict v) {
 // locked merges an answer as one step of its slot. It returns false, and has done nothing, if
 // tables have changed since began.
 INLINE bool locked(struct slot *slot, const struct config *c, struct answer *a, u64 now, const struct reading *r, enum verdict *v) {
-    bool same = false;
+    bool in_time = false;
     *v = NOT_MEMBER;
     u32 kind = kind_of(a);
     spin_lock(&slot->lock);
-    if (*r->now == r->began) {
-        same = true;
+    if (same(*r->now, r->began)) {
+        in_time = true;
         slot->answers++;
         *v = merge(c, &slot->state, a, now);
-        u32 own = a->member & (MAX_MEMBERS - 1);
-        if (*v != NOT_MEMBER && kind < KINDS) {
-            slot->counts[own][kind]++;
+        u32 at = a->member * KINDS + kind;
+        forget(at); // its own check, beside its use: Linux 6.1 does not see what is known of the two
+        if (*v != NOT_MEMBER && kind < KINDS && at < MAX_MEMBERS * KINDS) {
+            slot->counts[at]++;
         }
     }
     spin_unlock(&slot->lock);
-    return same;
+    return in_time;
 }
 
 INLINE struct member *member_of(const struct roce *p) {

@@ -38,4 +38,8 @@ static const u32 crc32_table[256] = {
     0xb3667a2e, 0xc4614ab8, 0x5d681b02, 0x2a6f2b94, 0xb40bbe37, 0xc30c8ea1, 0x5a05df1b, 0x2d02ef8d,
 };
 
-INLINE u32 crc32_byte(u32 crc, u8 b) { return crc32_table[(crc ^ b) & 0xff] ^ (crc >> 8); }
+INLINE u32 crc32_byte(u32 crc, u8 b) {
+    u32 i = crc ^ b;
+    forget(i); // or else the compiler masks before, and Linux 6.1 does not know how large what is XORed is
+    return crc32_table[i & 0xff] ^ (crc >> 8);
+}

@@ -32,7 +32,7 @@ MAP(BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct count, DROP_REASONS, 0) drops SECTION
 
 // The direct counters of tables, by the numbers that entries have. 0 counts for none. All processors share them: those
 // of a group are side by side, and with many groups that saves more than an atomic addition takes.
-MAP(BPF_MAP_TYPE_ARRAY, u32, struct count, 16384, 0) counters SECTION(".maps");
+MAP(BPF_MAP_TYPE_ARRAY, u32, struct count, 16384, BPF_F_MMAPABLE) counters SECTION(".maps");
 
 // What was not dropped and did not climb.
 enum { ROUTED, REQUESTS, COPIES, PASSED_ON, HANDLED };

@@ -17,10 +17,15 @@ struct multicast {
     u32 first_pre_group;
     u32 pre_groups;
     u32 climbs;  // what must be done for some copy cannot be done here
-    u32 regions; // some copy is its receiver's: WRITEs need their regions
+    u32 regions; // how many: some copy is its receiver's, and WRITEs need them. The first is here
     u32 counter;
+    u64 first_va; // of the region, both ends included: where all copies can be rewritten
+    u64 last_va;
+    u32 rkey; // network order
+    u32 pad;
 };
 
+// The other regions of groups.
 struct group_region {
     u32 group;
     u32 rkey; // network order
@@ -32,49 +37,63 @@ struct span {
     u64 last;
 };
 
-// One copy that a PRE group makes. Each port gets at most one.
-struct copy_key {
-    u32 pre_group;
-    u32 ifindex;
+// What a copy's requests are rewritten to that write to a region.
+struct region {
+    u32 rkey;
+    u16 id; // what cancels the change
+    u16 sport;
+    u32 counter;
 };
 
+// One copy that a PRE group makes. Each port gets at most one. It fills a cache line: with many groups, that is what a
+// copy takes.
 struct copy {
     u32 dst;
     u32 qpn;    // in the low three bytes
     u16 id;     // what cancels the change
     u16 sport;
+    u16 pre_group;
     u8 last;    // it is its receiver's: QPN and region are rewritten
-    u8 pad[3];
-    u32 number; // of the copy, which its regions refer to
+    u8 known;   // its next hop's MAC is
+    u32 ifindex;
+    u32 number; // of the copy, which its other regions refer to
     u32 counter;
     u32 port;
-    u32 known; // its next hop's MAC is
     u8 eth_dst[6]; // as in the frame
     u8 eth_src[6];
+    u32 regions;   // 0: the following is none
+    u32 rkey;      // of its first region, network order
+    struct region region;
 };
 
+// The other regions of copies.
 struct region_key {
     u32 copy;
     u32 rkey; // network order
 };
 
-struct region {
-    u32 rkey;
-    u16 id;
-    u16 sport;
-    u32 counter;
+// The ports that a PRE group copies to, and where its copies are: side by side, in the order of the set.
+struct pre_group {
+    u16 set; // 0: none
+    u16 n;
+    u32 first;
+};
+
+// Where the copy to a port is, among those of a set.
+struct place_key {
+    u32 set;
+    u32 ifindex;
 };
 
 MAP(BPF_MAP_TYPE_HASH, struct group_key, struct multicast, 16384, BPF_F_NO_PREALLOC) groups SECTION(".maps");
 MAP(BPF_MAP_TYPE_HASH, struct group_region, struct span, 65536, BPF_F_NO_PREALLOC) group_regions SECTION(".maps");
-MAP(BPF_MAP_TYPE_HASH, struct copy_key, struct copy, 65536, BPF_F_NO_PREALLOC) copies SECTION(".maps");
+MAP(BPF_MAP_TYPE_ARRAY, u32, struct copy, 131072, BPF_F_MMAPABLE) copies SECTION(".maps"); // which begins at a page then
 MAP(BPF_MAP_TYPE_HASH, struct region_key, struct region, 65536, BPF_F_NO_PREALLOC) regions SECTION(".maps");
+MAP(BPF_MAP_TYPE_ARRAY, u32, struct pre_group, 65536, 0) pre_groups SECTION(".maps");
+MAP(BPF_MAP_TYPE_HASH, struct place_key, u32, 131072, BPF_F_NO_PREALLOC) places SECTION(".maps");
 
-// The ports that a PRE group copies to. PRE groups of the same ports share one set: a change of
-// port_sets takes user space some milliseconds, so none is made while tables change.
-MAP(BPF_MAP_TYPE_ARRAY, u32, u32, 65536, 0) pre_groups SECTION(".maps"); // 0: none
-
-// Sets of ports, each with the program below.
+// Sets of ports, each with the program below. PRE groups of the same ports share one: a change of port_sets takes user
+// space some milliseconds, so none is made while tables change.
 struct {
     int (*type)[BPF_MAP_TYPE_HASH_OF_MAPS];
     u32 *key;
@@ -92,8 +111,26 @@ struct {
 struct carried {
     u64 generation;
     u32 pre_group;
+    u32 set;
+    u32 first;
     u32 pad;
 };
+
+#define MAX_ASKED 16
+
+// ask has the cache fetch what the copies will look at: what is fetched together takes hardly longer than one of it, and each
+// copy would wait for its own.
+INLINE void ask(u32 first, u32 n) {
+#pragma clang loop unroll(disable)
+    for (u32 i = 0; i < MAX_ASKED && i < n; i++) {
+        u32 at = first + i;
+        struct copy *c = lookup(&copies, &at);
+        u32 number = c ? c->counter : 0;
+        struct count *counts = lookup(&counters, &number);
+        u64 is = counts ? counts->packets : 0;
+        forget(is);
+    }
+}
 
 INLINE bool is_write(u8 opcode) {
     return opcode == OP_WRITE_FIRST || opcode == OP_WRITE_ONLY || opcode == OP_WRITE_ONLY_IMM;
@@ -110,10 +147,17 @@ INLINE int replicate(struct xdp_md *ctx, struct roce *p, void *end, const struct
         if ((void *)(reth + 1) > end) {
             return XDP_PASS;
         }
-        struct group_region key = {g->group, reth->rkey};
-        struct span *all = lookup(&group_regions, &key);
-        u64 va = __builtin_bswap64(reth->va);
-        if (!all || va < all->first || va > all->last) {
+        u64 va = __builtin_bswap64(reth->va), first_va = g->first_va, last_va = g->last_va;
+        if (reth->rkey != g->rkey) {
+            struct group_region key = {g->group, reth->rkey};
+            struct span *all = g->regions > 1 ? lookup(&group_regions, &key) : 0;
+            if (!all) {
+                return XDP_PASS;
+            }
+            first_va = all->first;
+            last_va = all->last;
+        }
+        if (va < first_va || va > last_va) {
             return XDP_PASS;
         }
     }
@@ -121,9 +165,11 @@ INLINE int replicate(struct xdp_md *ctx, struct roce *p, void *end, const struct
     if (g->pre_groups > 1) {
         pre_group = (pre_group + choice(flow_hash(&p->ip, ports_of(&p->ip, end), set->hash_seed)) % g->pre_groups) & 0xffff;
     }
-    u32 counter = g->counter, *number = lookup(&pre_groups, &pre_group);
-    void *to = number && *number ? lookup(&port_sets, number) : 0;
-    if (!to || !whole(r) || adjust_meta(ctx, -(int)sizeof(struct carried))) {
+    struct pre_group *pre = lookup(&pre_groups, &pre_group);
+    u32 counter = g->counter, set_of = pre ? pre->set : 0, first = pre ? pre->first : 0;
+    ask(first, pre ? pre->n : 0);
+    void *to = set_of ? lookup(&port_sets, &set_of) : 0;
+    if (!to || r->began & ENDING || !whole(r) || adjust_meta(ctx, -(int)sizeof(struct carried))) {
         return XDP_PASS;
     }
     struct carried *c = (struct carried *)(long)ctx->data_meta;
@@ -132,6 +178,8 @@ INLINE int replicate(struct xdp_md *ctx, struct roce *p, void *end, const struct
     }
     c->generation = r->began;
     c->pre_group = pre_group;
+    c->set = set_of;
+    c->first = first;
     c->pad = 0;
     counted(ctx, counter);
     count(ctx, &handled, REQUESTS);
@@ -153,30 +201,36 @@ INLINE int copied(struct xdp_md *ctx) {
         return drop(ctx, DROP_NO_REPLICA);
     }
     u64 generation = c->generation;
-    struct copy_key key = {c->pre_group, ctx->egress_ifindex};
+    u32 pre_group = c->pre_group, at = c->first;
+    struct place_key key = {c->set, ctx->egress_ifindex};
     struct reading r;
-    if (!begin(&r) || r.began != generation) {
+    if (!begin(&r) || !same(r.began, generation)) {
         return drop(ctx, DROP_UPDATE);
     }
-    struct copy *found = lookup(&copies, &key), to = {};
+    u32 *place = lookup(&places, &key);
+    at += place ? *place : 0;
+    struct copy *found = lookup(&copies, &at), to = {};
     struct region *where = 0, in = {};
     struct reth *reth = (struct reth *)(p + 1);
     bool write = false;
-    if (found) {
+    bool here = found && found->pre_group == pre_group && found->ifindex == ctx->egress_ifindex;
+    if (here) {
         to = *found;
         write = to.last && is_write(p->bth.opcode) && (void *)(reth + 1) <= end;
-        if (write) {
+        if (write && to.regions && to.rkey == reth->rkey) {
+            where = &found->region;
+        } else if (write) {
             struct region_key rkey = {to.number, reth->rkey};
             where = lookup(&regions, &rkey);
-            if (where) {
-                in = *where;
-            }
+        }
+        if (where) {
+            in = *where;
         }
     }
     if (!whole(&r)) {
         return drop(ctx, DROP_UPDATE);
     }
-    if (!found || (write && !where)) {
+    if (!here || (write && !where)) {
         return drop(ctx, DROP_NO_REPLICA);
     }
     counted(ctx, to.counter);

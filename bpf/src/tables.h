@@ -17,7 +17,9 @@ struct settings {
 MAP(BPF_MAP_TYPE_ARRAY, u32, struct settings, 1, 0) settings SECTION(".maps");
 
 // Odd while user space changes tables, another number afterward. Packets that see it change
-// have perhaps seen half of what it changed.
+// have perhaps seen half of what it changed. Before, user space sets ENDING for some time, so that
+// copies that are under way leave: then no more are made.
+#define ENDING 2
 MAP(BPF_MAP_TYPE_ARRAY, u32, u64, 1, 0) generation SECTION(".maps");
 
 // A reading is one look at the tables.
@@ -37,8 +39,11 @@ INLINE bool begin(struct reading *r) {
     return true;
 }
 
+// same says that two numbers are of the same tables.
+INLINE bool same(u64 a, u64 b) { return ((a ^ b) & ~(u64)ENDING) == 0; }
+
 // whole says that what was read since begin is of one moment.
 INLINE bool whole(const struct reading *r) {
     barrier();
-    return !(r->began & 1) && *r->now == r->began;
+    return !(r->began & 1) && same(*r->now, r->began);
 }

@@ -62,13 +62,13 @@ func programs(t *testing.T) lab.Programs {
 	return p
 }
 
-func carry(t *testing.T, p lab.Programs, what *plan.Plan, liar bool) *result {
+func carry(t *testing.T, p lab.Programs, what *plan.Plan, how manner) *result {
 	t.Helper()
 	keep := os.Getenv("MCRDMA_CHAOS_KEEP")
-	if liar {
+	if how.liar {
 		keep = ""
 	}
-	res, err := one(t.Context(), p, base, what, liar, keep)
+	res, err := one(t.Context(), p, base, what, how, keep)
 	if errors.Is(err, lab.ErrUnable) {
 		testenv.Skip(t, "%v", err)
 	} else if err != nil {
@@ -92,7 +92,7 @@ func TestMatrixWithoutRace(t *testing.T) {
 		n = 200
 	}
 	for i := range n {
-		judge(t, p, plan.Make(*seed+uint64(i))) //nolint:gosec // not negative
+		judge(t, p, plan.Make(*seed+uint64(i)), manner{}) //nolint:gosec // not negative
 	}
 }
 
@@ -101,18 +101,31 @@ func TestRowsWithoutRace(t *testing.T) {
 	testenv.WithoutRace(t, noRace)
 	p := programs(t)
 	for _, row := range plan.Rows() {
-		judge(t, p, row)
+		judge(t, p, row, manner{})
+	}
+}
+
+// The same with switches that have the kernel copy and merge: a switch is killed, hosts are, an agent is, and an agent clears its
+// switch, which floods then.
+func TestFastPathWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, noRace)
+	p := programs(t)
+	for _, what := range []*plan.Plan{plan.Make(1), plan.Make(2), plan.Make(4), plan.Rows()[2]} {
+		judge(t, p, what, manner{fastPath: true})
 	}
 }
 
 // judge carries a plan out; a promise that was not kept fails the test.
-func judge(t *testing.T, p lab.Programs, what *plan.Plan) {
+func judge(t *testing.T, p lab.Programs, what *plan.Plan, how manner) {
 	t.Run(strings.ReplaceAll(what.Name(), " ", "="), func(t *testing.T) {
 		t.Parallel() // labs share nothing, and wait most of the time
-		res := carry(t, p, what, false)
+		res := carry(t, p, what, how)
 		t.Log(report(what, res))
 		if len(res.Violations) > 0 {
-			t.Errorf("replay: go run ./tests/chaos -%s", what.Name())
+			t.Errorf("replay: go run ./tests/chaos -fastpath=%v -%s", how.fastPath, what.Name())
+		}
+		if how.fastPath && res.InKernel == 0 && !what.Restarts() { // a switch that has just started has perhaps copied nothing yet
+			t.Error("nothing was copied in the kernel")
 		}
 		if what.Seed >= plan.FirstRow && res.Struck < what.Kills() {
 			t.Error("it came to no such write")
@@ -125,7 +138,7 @@ func TestLiarIsFoundWithoutRace(t *testing.T) {
 	testenv.WithoutRace(t, noRace)
 	p := programs(t)
 	for s := range uint64(20) {
-		res := carry(t, p, plan.Make(1+s), true)
+		res := carry(t, p, plan.Make(1+s), manner{liar: true})
 		for _, v := range res.Violations {
 			for _, rule := range []string{history.RuleMemory, history.RuleMessage} {
 				if len(v) > len(rule) && v[:len(rule)] == rule {
@@ -145,7 +158,7 @@ func TestCancelledWithoutRace(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	dir := t.TempDir()
-	if res, err := carryOut(ctx, p, dir, plan.Make(1), false); err == nil {
+	if res, err := carryOut(ctx, p, dir, plan.Make(1), manner{}); err == nil {
 		t.Errorf("it was carried out: %v", res.Violations)
 	}
 }

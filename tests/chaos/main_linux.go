@@ -6,6 +6,8 @@
 //	go run ./tests/chaos -row 3        one of those that are not drawn
 //	go run ./tests/chaos -rows -runs 200
 //	                                   all of those, and runs of seeds from 1 on
+//	go run ./tests/chaos -fastpath -runs 20
+//	                                   with switches whose packets the kernel processes; with -volumes, too
 //	go run ./tests/chaos -liar         with a switch that acknowledges what no member has
 //	go run ./tests/chaos -measure 50   how long a sender waits when a receiver dies
 //	go run ./tests/chaos -soak 1000s -cpus 2
@@ -38,7 +40,9 @@ import (
 func main() {
 	seed := flag.Uint64("seed", 1, "of the run, or the first of several")
 	runs := flag.Int("runs", 1, "how many")
-	liar := flag.Bool("liar", false, "the senders' switches acknowledge what no receiver has")
+	var how manner
+	flag.BoolVar(&how.liar, "liar", false, "the senders' switches acknowledge what no receiver has")
+	flag.BoolVar(&how.fastPath, "fastpath", false, "the kernel processes what is hot of the switches' packets")
 	var m measurements
 	flag.IntVar(&m.kills, "measure", 0, "measure so many deaths of a receiver, each way")
 	flag.DurationVar(&m.soak, "soak", 0, "load for so long, with the fast profile")
@@ -65,9 +69,9 @@ func main() {
 	list := numbers(*seed, *runs, *row, last)
 	var err error
 	if *volumes {
-		err = doVolumes(ctx, list, *liar, m.kills, *keep)
+		err = doVolumes(ctx, list, how, m.kills, *keep)
 	} else {
-		err = do(ctx, list, *liar, m, *keep)
+		err = do(ctx, list, how, m, *keep)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
@@ -99,7 +103,7 @@ func numbers(seed uint64, runs, row, rows int) (list []uint64) {
 	return list
 }
 
-func do(ctx context.Context, numbers []uint64, liar bool, m measurements, keep string) error {
+func do(ctx context.Context, numbers []uint64, how manner, m measurements, keep string) error {
 	base, err := os.MkdirTemp("", "mcrdma-chaos-")
 	if err != nil {
 		return err
@@ -119,7 +123,7 @@ func do(ctx context.Context, numbers []uint64, liar bool, m measurements, keep s
 	var sum history.Summary
 	for _, n := range numbers {
 		p := plan.Of(n)
-		res, err := one(ctx, programs, base, p, liar, keep)
+		res, err := one(ctx, programs, base, p, how, keep)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.Name(), err)
 		}
@@ -146,13 +150,13 @@ func do(ctx context.Context, numbers []uint64, liar bool, m measurements, keep s
 }
 
 // one carries out the run of a plan. What its processes left goes to keep if it fails.
-func one(ctx context.Context, programs lab.Programs, base string, p *plan.Plan, liar bool, keep string) (*result, error) {
+func one(ctx context.Context, programs lab.Programs, base string, p *plan.Plan, how manner, keep string) (*result, error) {
 	dir, err := os.MkdirTemp(base, "run-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	res, err := carryOut(ctx, programs, dir, p, liar)
+	res, err := carryOut(ctx, programs, dir, p, how)
 	if err != nil || len(res.Violations) == 0 && !keepAll || keep == "" {
 		return res, err
 	}
@@ -190,7 +194,7 @@ func report(p *plan.Plan, res *result) string {
 		}
 		b.WriteByte('\n')
 	}
-	b.WriteString(copiesText(res.Copies))
+	b.WriteString(copiesText(res.Copies, res.InKernel))
 	if n := p.Kills(); n > 0 {
 		fmt.Fprintf(&b, "  %d of %d kills at writes came to be\n", res.Struck, n)
 	}

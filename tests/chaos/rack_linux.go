@@ -87,9 +87,9 @@ type rack struct {
 }
 
 // newRack starts it, and waits until all copies are in the acting set.
-func newRack(ctx context.Context, programs volumePrograms, dir string, p *volume.Plan) (*rack, error) {
+func newRack(ctx context.Context, programs volumePrograms, dir string, p *volume.Plan, how manner) (*rack, error) {
 	r := &rack{plan: p, programs: programs, blocks: map[string]*lab.Process{}, disks: map[string]*powerloss.Disk{}, told: make(chan struct{})}
-	spec := lab.Spec{Racks: []int{3}, Wired: true, Daemon: daemons, Switches: map[string]lab.Switch{"torA": {NotProgrammable: p.HostsRelay}}}
+	spec := how.spec(lab.Spec{Racks: []int{3}, Wired: true, Daemon: daemons, Switches: map[string]lab.Switch{"torA": {NotProgrammable: p.HostsRelay}}})
 	if p.SetsClocks() {
 		if err := r.makeClocks(dir); err != nil {
 			return nil, err
@@ -110,6 +110,11 @@ func newRack(ctx context.Context, programs volumePrograms, dir string, p *volume
 }
 
 func (r *rack) start(ctx context.Context) error {
+	if r.lab.Spec.FastPath {
+		if err := r.lab.InKernel(ctx); err != nil {
+			return err
+		}
+	}
 	if err := r.startEtcd(ctx); err != nil {
 		return err
 	}
@@ -411,10 +416,13 @@ func (r *rack) keepsICRC(ctx context.Context) error {
 	}
 }
 
-// copiesText says what the mode of the ICRC was before the first fault; "": no switch made copies.
-func copiesText(copies int) string {
-	if copies == 0 {
-		return ""
+// copiesText says what the mode of the ICRC was before the first fault, and how much was copied in the kernel; "": no switch made copies.
+func copiesText(copies int, inKernel uint64) (text string) {
+	if copies > 0 {
+		text = fmt.Sprintf("  switches keep the ICRC of their copies, for %d receivers\n", copies)
 	}
-	return fmt.Sprintf("  switches keep the ICRC of their copies, for %d receivers\n", copies)
+	if inKernel > 0 {
+		text += fmt.Sprintf("  %d packets were copied in the kernel\n", inKernel)
+	}
+	return text
 }

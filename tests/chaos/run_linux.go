@@ -62,7 +62,7 @@ type run struct {
 	plan *plan.Plan
 	lab  *lab.Lab
 	dir  string
-	liar bool // the switch of the senders acknowledges what no member has; see liar_linux.go
+	how  manner
 
 	nodes  map[string]*node // hosts and switches
 	closed chan struct{}    // when the groups are closed
@@ -88,21 +88,22 @@ type host struct {
 type result struct {
 	Groups     []*history.Group
 	Violations []string
-	Struck     int // processes that were killed at a write
-	Copies     int // that switches were to make for receivers before the first fault, with the ICRC that comes
+	Struck     int    // processes that were killed at a write
+	Copies     int    // that switches were to make for receivers before the first fault, with the ICRC that comes
+	InKernel   uint64 // packets to groups that the switches' kernels have copied since they were started last
 	Took       time.Duration
 	Logs       string // of all processes
 }
 
 // carryOut carries a plan out and judges it. The error says that it could not be.
-func carryOut(ctx context.Context, programs lab.Programs, dir string, p *plan.Plan, liar bool) (res *result, err error) {
+func carryOut(ctx context.Context, programs lab.Programs, dir string, p *plan.Plan, how manner) (res *result, err error) {
 	start := time.Now()
-	r := &run{plan: p, dir: dir, liar: liar, hosts: map[string]*host{}, closed: make(chan struct{})}
+	r := &run{plan: p, dir: dir, how: how, hosts: map[string]*host{}, closed: make(chan struct{})}
 	if err := r.makeNodes(); err != nil {
 		return nil, err
 	}
 	defer r.closeNodes()
-	spec := lab.Spec{Racks: p.Racks, Wired: true, Daemon: daemons, Prepare: r.prepare(programs)}
+	spec := how.spec(lab.Spec{Racks: p.Racks, Wired: true, Daemon: daemons, Prepare: r.prepare(programs)})
 	if r.lab, err = lab.Start(ctx, programs, dir, spec); err != nil {
 		return nil, err
 	}
@@ -126,6 +127,11 @@ func carryOut(ctx context.Context, programs lab.Programs, dir string, p *plan.Pl
 		res.Violations = append(res.Violations, "icrc: "+r.icrc.Error())
 	}
 	res.Violations = append(res.Violations, r.end(ctx)...)
+	if how.fastPath {
+		if res.InKernel, err = inKernel(ctx, r.lab); err != nil {
+			res.Violations = append(res.Violations, "fast path: "+err.Error())
+		}
+	}
 	closed = true
 	if err := r.lab.Close(); err != nil {
 		res.Violations = append(res.Violations, "end: "+err.Error())
@@ -153,6 +159,11 @@ func (r *run) begin(ctx context.Context) error {
 	if err := lab.Each(r.lab.Hosts, func(h *lab.HostNode) error { return r.open(ctx, r.hosts[h.Name], h.Member, 0) }); err != nil {
 		return err
 	}
+	if r.how.fastPath {
+		if err := r.lab.InKernel(ctx); err != nil {
+			return err
+		}
+	}
 	if err := r.keepCopies(plan.BeforeGroups); err != nil {
 		return err
 	}
@@ -167,7 +178,7 @@ func (r *run) begin(ctx context.Context) error {
 	}
 	// Agents choose the mode of the ICRC here, and all devices can do with the one that they prefer.
 	r.copies, r.icrc = r.lab.CopiesKeepICRC(ctx)
-	if r.liar {
+	if r.how.liar {
 		if err := r.lie(); err != nil {
 			return err
 		}

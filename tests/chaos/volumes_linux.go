@@ -37,12 +37,13 @@ type volumeResult struct {
 	Logs       string
 	Kept       string // what there is to judge
 	Copies     int    // as in result
+	InKernel   uint64 // as in result
 }
 
 // carryOutVolume carries a plan out and judges it. The error says that it could not be.
-func carryOutVolume(ctx context.Context, programs volumePrograms, dir string, p *volume.Plan) (*volumeResult, error) {
+func carryOutVolume(ctx context.Context, programs volumePrograms, dir string, p *volume.Plan, how manner) (*volumeResult, error) {
 	begun := time.Now()
-	r, err := newRack(ctx, programs, dir, p)
+	r, err := newRack(ctx, programs, dir, p, how)
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +89,11 @@ func carryOutVolume(ctx context.Context, programs volumePrograms, dir string, p 
 	}
 	m, _ := r.latest() // hosts that end one after the other change it
 	res.Epochs = m.Epoch
+	if how.fastPath {
+		if res.InKernel, err = inKernel(ctx, r.lab); err != nil {
+			bad("fast path: %v", err)
+		}
+	}
 	if err := r.close(); err != nil {
 		bad("end: %v", err)
 	}
@@ -278,13 +284,13 @@ func (r *rack) kill(hosts []string, power bool) (func(context.Context) error, er
 }
 
 // oneVolume carries out the run of a plan. What its processes said goes to keep if it fails.
-func oneVolume(ctx context.Context, programs volumePrograms, base string, p *volume.Plan, keep string) (*volumeResult, error) {
+func oneVolume(ctx context.Context, programs volumePrograms, base string, p *volume.Plan, how manner, keep string) (*volumeResult, error) {
 	dir, err := os.MkdirTemp(base, "run-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	res, err := carryOutVolume(ctx, programs, dir, p)
+	res, err := carryOutVolume(ctx, programs, dir, p, how)
 	if err != nil || len(res.Violations) == 0 && !keepAll || keep == "" {
 		return res, err
 	}
@@ -297,7 +303,7 @@ func reportVolume(p *volume.Plan, res *volumeResult) string {
 	var b strings.Builder
 	b.WriteString(p.String())
 	fmt.Fprintf(&b, "  %d operations, the longest took %v; epoch %d, %d times all memory was lost\n", res.Ops, res.Longest.Round(time.Millisecond), res.Epochs, res.Losses)
-	b.WriteString(copiesText(res.Copies))
+	b.WriteString(copiesText(res.Copies, res.InKernel))
 	if len(res.Violations) == 0 {
 		fmt.Fprintf(&b, "  all promises were kept (%.1f s)", res.Took.Seconds())
 	}
@@ -308,14 +314,14 @@ func reportVolume(p *volume.Plan, res *volumeResult) string {
 }
 
 // doVolumes carries out the runs of some numbers.
-func doVolumes(ctx context.Context, numbers []uint64, liar bool, times int, keep string) error {
+func doVolumes(ctx context.Context, numbers []uint64, how manner, times int, keep string) error {
 	base, err := os.MkdirTemp("", "mcrdma-chaos-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(base)
 	of := volume.Of
-	if liar {
+	if how.liar {
 		of = volume.Liar
 	}
 	var plans []*volume.Plan
@@ -331,7 +337,7 @@ func doVolumes(ctx context.Context, numbers []uint64, liar bool, times int, keep
 	}
 	begun, failed, ops := time.Now(), []string{}, 0
 	for _, p := range plans {
-		res, err := oneVolume(ctx, programs, base, p, keep)
+		res, err := oneVolume(ctx, programs, base, p, how, keep)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.Name(), err)
 		}

@@ -27,7 +27,7 @@ func volumeRuns(t *testing.T, plans ...*volume.Plan) (results []*volumeResult) {
 		t.Fatal(err)
 	}
 	for _, what := range plans {
-		res, err := oneVolume(t.Context(), p, base, what, "")
+		res, err := oneVolume(t.Context(), p, base, what, manner{}, "")
 		if errors.Is(err, lab.ErrUnable) {
 			testenv.Skip(t, "%v", err)
 		} else if err != nil {

@@ -24,7 +24,7 @@ func measureVolumes(ctx context.Context, programs volumePrograms, base string, t
 			if err != nil {
 				return err
 			}
-			r, err := newRack(ctx, programs, dir, &volume.Plan{Blocks: 64, MinSize: 2, Fast: fast, OwnEtcd: own})
+			r, err := newRack(ctx, programs, dir, &volume.Plan{Blocks: 64, MinSize: 2, Fast: fast, OwnEtcd: own}, manner{})
 			if err != nil {
 				return err
 			}

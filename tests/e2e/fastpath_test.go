@@ -3,13 +3,9 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
@@ -37,23 +33,11 @@ func fastLab(t *testing.T) *lab.Lab {
 // kernelOf has a switch log where packets are processed, and what the kernel has counted.
 func kernelOf(t *testing.T, n *lab.SwitchNode) (status string, counts map[string]uint64) {
 	t.Helper()
-	lines := func() [][]string {
-		return regexp.MustCompile(`fast_path="((?:[^"\\]|\\.)*)" kernel=(?:"map\[([^"\]]*)\]"|map\[([^\]]*)\])`).FindAllStringSubmatch(n.Switch.Log(), -1)
+	status, counts, err := n.Kernel(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	before := len(lines())
-	n.Switch.Signal(unix.SIGUSR1)
-	counts = map[string]uint64{}
-	eventually(t, n.Name+" logs its counters", 10*time.Second, func() bool { return len(lines()) > before })
-	all := lines()
-	if len(all) == 0 {
-		return "", counts
-	}
-	last := all[len(all)-1]
-	for _, f := range strings.Fields(last[2] + last[3]) {
-		name, value, _ := strings.Cut(f, ":")
-		counts[name], _ = strconv.ParseUint(value, 10, 64)
-	}
-	return last[1], counts
+	return status, counts
 }
 
 // With the fast path, the packets of a group go through the kernel; groups come and go beside it, a receiver and a switch are killed.

@@ -29,6 +29,7 @@ type Fast struct {
 	broken     error  // from when on it never will
 	unproven   []Port // that may not send what is redirected to them
 	refusal    string // of one that is up and does not
+	floods     floods
 	strays     uint64 // answers that came to the switch although they are the kernel's
 }
 

@@ -18,7 +18,8 @@
 // control plane looks, so P4Runtime and what stands upon it see no difference.
 //
 // All of that ends, and state moves to the pipeline, as soon as there is anything that the kernel cannot do for all
-// packets: another program, rules of fault injection, ECMP groups with too many paths. It begins anew when that has gone.
+// packets: another program, rules of fault injection, ECMP groups with too many paths, answers that are to be flooded. It begins
+// anew when that has gone.
 //
 // Nothing is pinned: when the process ends, however it does, the kernel takes programs and maps away.
 package fastpath
@@ -110,6 +111,7 @@ func (f *Fast) Look() {
 	if err := f.prove(); err != nil {
 		f.fail(err)
 	}
+	f.floods.look(f.read("drops", unknownMAC).Packets)
 	f.Changed()
 }
 
@@ -200,6 +202,9 @@ func (f *Fast) empty() {
 // EntryChanged implements pipeline.Offload.
 func (f *Fast) EntryChanged(t *pipeline.Table, e *pipeline.Entry, gone bool) {
 	f.plan.changed(t, e, gone)
+	if t == f.plan.bridge && !gone {
+		f.floods.left = 0
+	}
 	if t == f.plan.mergeGroups && !gone {
 		f.merges(e)
 	}

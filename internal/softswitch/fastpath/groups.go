@@ -1,6 +1,9 @@
 package fastpath
 
 import (
+	"bytes"
+	"cmp"
+	"maps"
 	"math"
 	"slices"
 
@@ -28,25 +31,31 @@ func (l *plan) multicast(g uint16) (out items, touched map[uint16]struct{}) {
 		hops = append(hops, uint16(arg(r, l.hopAt(r)))) //nolint:gosec // 16 bits
 	}
 	slices.Sort(pres)
-	same := slices.Equal(l.groups.preOf[g], pres)
+	had := l.groups.preOf[g]
+	same := slices.Equal(had, pres)
 	if shared := l.groups.uses(g, pres, hops); !same {
 		touched = shared // no packet may be copied as another group's are
 	}
 	delete(l.copied, g)
 	delete(l.climbing, g)
+	b := builder{plan: l, parts: p, group: uint32(g), out: items{}, copies: map[uint16][]bpf.Copy{}}
+	can := len(p.matches) > 0
+	for _, id := range pres {
+		can = can && len(l.groups.byPRE[id]) == 1 && b.preGroup(id)
+	}
+	if can = can && b.regions() && b.place(); !can {
+		b.out, b.copies = items{}, nil
+	}
+	for _, id := range slices.Concat(had, pres) {
+		if len(b.copies[id]) == 0 {
+			l.room.give(id)
+		}
+	}
 	if len(p.matches) == 0 {
 		if len(p.replicas)+len(p.regions) == 0 {
 			delete(l.groups.parts, g)
 		}
 		return nil, touched
-	}
-	b := builder{plan: l, parts: p, group: uint32(g), out: items{}}
-	can := true
-	for _, id := range pres {
-		can = can && len(l.groups.byPRE[id]) == 1 && b.preGroup(id)
-	}
-	if can = can && b.regions(); !can {
-		b.out = items{}
 	}
 	for m := range p.matches {
 		v := bpf.Multicast{Group: uint32(g), FirstPREGroup: uint32(arg(m, 1)), PREGroups: uint32(arg(m, 2))} //nolint:gosec // 16 bits each
@@ -54,8 +63,9 @@ func (l *plan) multicast(g uint16) (out items, touched map[uint16]struct{}) {
 		switch {
 		case can && there:
 			v.Counter = n
-			if len(b.last) > 0 {
-				v.Regions = 1
+			v.Regions, v.RKey, v.Span = uint32(len(b.spans)), b.first, b.spans[b.first] //nolint:gosec // few
+			if len(b.last) > 0 && v.Regions == 0 {
+				v.Regions, v.Span = 1, bpf.Span{First: 1} // WRITEs climb: it covers nothing
 			}
 		default:
 			v.Climbs = 1
@@ -73,9 +83,13 @@ func (l *plan) multicast(g uint16) (out items, touched map[uint16]struct{}) {
 type builder struct {
 	*plan
 	*parts
-	group uint32
-	out   items
-	last  []uint16 // instances that are their receivers' copies
+	group  uint32
+	out    items
+	last   []uint16              // instances that are their receivers' copies
+	copies map[uint16][]bpf.Copy // by PRE group, in the order of their interfaces
+	spans  map[[4]byte]bpf.Span  // regions, by rkey
+	first  [4]byte               // the one that is with the copies
+	firsts map[uint32]bpf.Region // by copy
 }
 
 // number is what regions refer to a copy by.
@@ -83,31 +97,46 @@ func (b *builder) number(rid uint16) uint32 { return b.group<<16 | uint32(rid) }
 
 // preGroup adds the copies of a PRE group; false: the kernel cannot make them.
 func (b *builder) preGroup(id uint16) bool {
-	var interfaces []uint32
+	var list []bpf.Copy // none: its packets climb, to be dropped
 	for _, r := range b.engine.Group(id) {
-		to, there := b.ports[r.Port]
-		if !there || slices.Contains(interfaces, to) {
+		c, ok := b.copy(r)
+		if c.PREGroup = id; !ok || slices.ContainsFunc(list, func(other bpf.Copy) bool { return other.Interface == c.Interface }) {
 			return false
 		}
-		c, ok := b.copy(r)
+		list = append(list, c)
+	}
+	slices.SortFunc(list, func(x, y bpf.Copy) int { return cmp.Compare(x.Interface, y.Interface) })
+	b.copies[id] = list
+	return true
+}
+
+// place finds room for the copies; false: there is none.
+func (b *builder) place() bool {
+	for id, list := range b.copies {
+		if len(list) == 0 {
+			continue
+		}
+		first, ok := b.room.take(id, len(list))
 		if !ok {
 			return false
 		}
-		interfaces = append(interfaces, to)
-		b.out[place{"copies", bpf.CopyKey{PREGroup: uint32(id), Interface: to}}] = c
+		var interfaces []uint32
+		for i, c := range list {
+			if r, there := b.firsts[c.Number]; there && c.Last == 1 {
+				c.Regions, c.RKey, c.Region = 1, b.first, r
+			}
+			b.out[place{"copies", first + uint32(i)}] = c //nolint:gosec // ports are few
+			interfaces = append(interfaces, c.Interface)
+		}
+		b.out[place{"pre_groups", uint32(id)}] = preGroup{setOf(interfaces), first}
 	}
-	if len(interfaces) == 0 {
-		return true // its packets climb, to be dropped
-	}
-	slices.Sort(interfaces)
-	b.out[place{"pre_groups", uint32(id)}] = setOf(interfaces)
 	return true
 }
 
 // copy is what becomes of one copy; false: the kernel cannot make it.
 func (b *builder) copy(r pre.Replica) (c bpf.Copy, ok bool) {
 	e := b.replicas[r.Instance]
-	if e == nil {
+	if c.Interface, ok = b.ports[r.Port]; e == nil || !ok {
 		return c, false
 	}
 	c.Dst, c.Number, c.Port = wire(arg(e, 0)), b.number(r.Instance), uint32(r.Port)
@@ -153,7 +182,7 @@ func halves(neutral uint64) (id, srcPort [2]byte) {
 // regions adds the regions; false: there is one in which not all receivers' copies can be rewritten. Its WRITEs would
 // climb, and the packets behind them overtake them.
 func (b *builder) regions() bool {
-	spans := map[[4]byte]bpf.Span{}
+	spans, all := map[[4]byte]bpf.Span{}, map[bpf.RegionKey]bpf.Region{}
 	for i, rid := range b.last {
 		here := b.parts.regions[rid]
 		if i > 0 && len(here) != len(spans) {
@@ -161,29 +190,40 @@ func (b *builder) regions() bool {
 		}
 		for e := range here {
 			key, s := wire(e.Key[2].Value.Uint()), spanOf(&e.Key[3])
-			all, there := spans[key]
+			others, there := spans[key]
 			n, ok := b.cells.number(e)
 			if there != (i > 0) || !ok || !b.constant(e, rid) {
 				return false
 			}
 			if there {
-				s.First, s.Last = max(s.First, all.First), min(s.Last, all.Last)
+				s.First, s.Last = max(s.First, others.First), min(s.Last, others.Last)
 			}
 			spans[key] = s
-			at := place{"regions", bpf.RegionKey{Copy: b.number(rid), RKey: key}}
-			if _, twice := b.out[at]; twice {
+			at := bpf.RegionKey{Copy: b.number(rid), RKey: key}
+			if _, twice := all[at]; twice {
 				return false
 			}
 			r := bpf.Region{RKey: wire(arg(e, 1)), Counter: n}
 			r.ID, r.SrcPort = halves(arg(e, 2))
-			b.out[at] = r
+			all[at] = r
 		}
 	}
-	for key, s := range spans {
-		if s.First > s.Last {
+	b.spans, b.firsts = spans, map[uint32]bpf.Region{}
+	for i, key := range slices.SortedFunc(maps.Keys(spans), func(x, y [4]byte) int { return bytes.Compare(x[:], y[:]) }) {
+		if s := spans[key]; s.First > s.Last {
 			return false
+		} else if i > 0 {
+			b.out[place{"group_regions", bpf.GroupRegion{Group: b.group, RKey: key}}] = s
+			continue
 		}
-		b.out[place{"group_regions", bpf.GroupRegion{Group: b.group, RKey: key}}] = s
+		b.first = key
+	}
+	for at, r := range all {
+		if at.RKey == b.first {
+			b.firsts[at.Copy] = r
+		} else {
+			b.out[place{"regions", at}] = r
+		}
 	}
 	return true
 }

@@ -146,6 +146,9 @@ func (k *kernel) putSet(number uint32, interfaces []uint32) error {
 	}
 	defer set.Close()
 	for i, index := range interfaces {
+		if err := k.put("places", bpf.PlaceKey{Set: number, Interface: index}, uint32(i)); err != nil { //nolint:gosec // there are 512 ports
+			return err
+		}
 		to := struct{ Interface, Program uint32 }{index, uint32(k.Programs["copy_out"].FD())} //nolint:gosec // descriptors are small
 		if err := set.Put(uint32(i), to); err != nil {                                        //nolint:gosec // there are 512 ports
 			return fmt.Errorf("a set of ports: interface %d: %w", index, err)

@@ -31,6 +31,18 @@ const (
 
 func newWired(t *testing.T) *wired {
 	t.Helper()
+	w := newWiredTo(t, hosts)
+	w.Install(w.group)
+	w.Loaded(w.Pipeline, w.PRE)
+	if w.Status() != whole {
+		t.Fatal(w.Status())
+	}
+	return w
+}
+
+// newWiredTo has so many hosts and nothing of the group.
+func newWiredTo(t *testing.T, hosts int) *wired {
+	t.Helper()
 	w := &wired{TB: t, wires: dataplane.NewWires(t, hosts, xdpPass), group: still(7)}
 	start := time.Now()
 	c := Config{Now: func() time.Duration { return time.Since(start) }, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
@@ -50,11 +62,6 @@ func newWired(t *testing.T) *wired {
 		t.Fatal(err)
 	}
 	w.SetICRC(dataplane.Neutral)
-	w.Install(w.group)
-	w.Loaded(w.Pipeline, w.PRE)
-	if w.Status() != whole {
-		t.Fatal(w.Status())
-	}
 	return w
 }
 
@@ -93,6 +100,48 @@ func TestVethLong(t *testing.T) {
 	w.until("copies", func(s Stats) uint64 { return s.Copies }, 3)
 	if got := w.wires.Climbs(1, 0); !bytes.Equal(got, long) {
 		t.Errorf("%d bytes climb, expected %d", len(got), len(long))
+	}
+}
+
+// TestVethFloods: answers to a MAC that the bridge does not know are the switch's after the next look, until it knows one, or for
+// a while.
+func TestVethFloods(t *testing.T) {
+	w := newWired(t)
+	answer := func() []byte {
+		p := w.group.Answer(0, rocev2.AckNoLimit, 5, 5)
+		p.Eth.Dst = dataplane.HostMAC(1)
+		return p.Frame()
+	}
+	says := func(want string) {
+		t.Helper()
+		w.Look()
+		if got := w.Status(); got != want {
+			t.Fatalf("%s; expected %s", got, want)
+		}
+	}
+	const off = "off: there are answers to a MAC that the bridge does not know"
+	says(whole)
+	for range 2 {
+		before := w.Stats().Dropped
+		w.wires.Send(t, 2, answer())
+		w.until("dropped", func(s Stats) uint64 { return s.Dropped }, before+1)
+		for range floodLooks {
+			says(off)
+		}
+		w.wires.Send(t, 2, answer())
+		if f := w.wires.Climbs(2, 0); w.Mine(f) {
+			t.Error("an answer is no side's")
+		}
+		says(whole)
+	}
+	w.wires.Send(t, 2, answer())
+	w.until("dropped", func(s Stats) uint64 { return s.Dropped }, 3)
+	says(off)
+	w.Add("ingress.unicast.bridge", []any{dataplane.MAC(dataplane.HostMAC(1))}, "ingress.unicast.to_port", 1)
+	says(whole)
+	w.merges(0, 5)
+	if d := w.Dropped(); d["unknown_mac"] != 3 {
+		t.Errorf("dropped: %v", d)
 	}
 }
 
@@ -333,5 +382,12 @@ func TestVethReload(t *testing.T) {
 	w.merges(0, 5)
 	if n, _ := w.Counter("egress.ack_merge.acks").Get(w.group.Index * 16); n.Packets != 1 {
 		t.Errorf("%d ACKs", n.Packets)
+	}
+	w.wires.Send(t, 1, w.group.Data(rocev2.SendOnly, 1, nil).Frame())
+	w.until("copies", func(s Stats) uint64 { return s.Copies }, 6)
+	w.merges(1, 6)
+	w.merges(2, 7)
+	if psn := w.told(); psn != 5 {
+		t.Errorf("the sender is told %d", psn)
 	}
 }

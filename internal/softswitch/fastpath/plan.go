@@ -16,6 +16,7 @@ type plan struct {
 	ports  map[uint16]uint32 // interfaces, by port
 	cells  *cells
 	groups index
+	room   room
 
 	dirty  map[unit]struct{}
 	have   map[unit]items
@@ -88,7 +89,7 @@ type place struct {
 }
 
 func newPlan(p *pipeline.Pipeline, e *pre.Engine, ports map[uint16]uint32, read func(string, uint32) bpf.Count) *plan {
-	l := &plan{tables: tablesOf(p), engine: e, ports: ports, cells: newCells(read), groups: newIndex(),
+	l := &plan{tables: tablesOf(p), engine: e, ports: ports, cells: newCells(read), groups: newIndex(), room: newRoom(bpf.CopyCells),
 		dirty: map[unit]struct{}{}, have: map[unit]items{}, cannot: map[unit]string{},
 		copied: map[uint16]struct{}{}, climbing: map[uint16]struct{}{}}
 	for n := range ports {

@@ -16,6 +16,12 @@ func newSets() sets { return sets{numbers: map[portSet]uint32{}, next: 1} } // 0
 // unused forgets all sets: their numbers are given anew.
 func (s *sets) unused() { *s = newSets() }
 
+// A preGroup is what pre_groups is to hold for one, but for the number of the set.
+type preGroup struct {
+	set   portSet
+	first uint32
+}
+
 // A setOf is a set of interfaces in ascending order, as text. What the map holds is its number.
 func setOf(interfaces []uint32) portSet {
 	var s []byte
@@ -39,8 +45,8 @@ func (s *sets) takeUnused(l *plan) (uint32, bool) {
 	used := map[portSet]bool{}
 	for _, has := range l.have {
 		for _, v := range has {
-			if x, ok := v.(portSet); ok {
-				used[x] = true
+			if x, ok := v.(preGroup); ok {
+				used[x.set] = true
 			}
 		}
 	}

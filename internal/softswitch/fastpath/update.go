@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/mcrdma/mcrdma/bpf"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
@@ -17,7 +18,7 @@ func (f *Fast) Changed() {
 		return
 	}
 	c := f.plan.changes()
-	why := cmp.Or(f.refusal, f.plan.why())
+	why := cmp.Or(f.refusal, f.plan.why(), f.floods.why())
 	if f.broken == nil {
 		if err := f.makeSets(c); err != nil {
 			f.fail(err)
@@ -56,15 +57,28 @@ func (f *Fast) Changed() {
 	}
 }
 
+// leave is how long copies that are under way get to leave: the kernel takes them to their ports in the call that makes them. One
+// that takes longer, because its processor was taken away, is dropped.
+const leave = 50 * time.Microsecond
+
 // apply changes the maps so that no packet meets half of it.
 func (f *Fast) apply(change func() error) {
-	f.generation++ // odd
-	err := f.k.put("generation", uint32(0), f.generation)
+	set := func(by uint64) error {
+		f.generation += by
+		return f.k.put("generation", uint32(0), f.generation)
+	}
+	if f.active {
+		if err := set(bpf.Ending); err != nil {
+			f.fail(err)
+		}
+		time.Sleep(leave)
+	}
+	f.generation |= bpf.Ending
+	err := set(1) // odd
 	if err == nil {
 		err = change()
 	}
-	f.generation++
-	if err = errors.Join(err, f.k.put("generation", uint32(0), f.generation)); err != nil {
+	if err = errors.Join(err, set(1)); err != nil {
 		f.fail(err)
 	}
 }
@@ -78,8 +92,8 @@ func (f *Fast) write(c change) error {
 	order := slices.SortedFunc(maps.Keys(c.put), func(a, b place) int { return cmp.Compare(c.put[a].of.n, c.put[b].of.n) })
 	for _, at := range order { // what belongs together lies together in memory then
 		is := c.put[at].is
-		if s, ok := is.(portSet); ok {
-			is = f.sets.numbers[s]
+		if p, ok := is.(preGroup); ok {
+			is = bpf.PREGroup{Set: uint16(f.sets.numbers[p.set]), N: uint16(len(p.set.interfaces())), First: p.first} //nolint:gosec // 4096 and 512 at most
 		}
 		errs = append(errs, f.k.put(at.table, at.key, is))
 	}
@@ -146,10 +160,11 @@ func (f *Fast) Mine(frame []byte) bool {
 // makeSets makes the sets that a change needs, before it begins.
 func (f *Fast) makeSets(c change) error {
 	for _, v := range c.put {
-		s, ok := v.is.(portSet)
+		p, ok := v.is.(preGroup)
 		if !ok {
 			continue
 		}
+		s := p.set
 		if _, there := f.sets.numbers[s]; there {
 			continue
 		}

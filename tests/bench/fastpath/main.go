@@ -3,7 +3,7 @@
 // anew, go over a veth to the switch, which is a process of its own with the whole program of p4src, and
 // are counted and dropped by XDP programs at the far ends of other veths.
 //
-//	go run ./tests/bench/fastpath [-rounds 5] [-time 500ms] [-size 1100] [-sources 2]
+//	go run ./tests/bench/fastpath [-rounds 5] [-time 500ms] [-size 1100] [-sources 2] [-only versus|kinds|groups]
 //
 // Both take turns; medians are shown. The switch itself gets no more frames than its ports hold: as many as the window
 // are under way. It is not busy so, since each call that makes frames takes the kernel some 20 ms: what is compared with the
@@ -48,6 +48,7 @@ func run() error {
 	flag.IntVar(&o.size, "size", 1100, "bytes of a frame with data")
 	flag.IntVar(&o.window, "window", 1024, "frames under way to the switch itself")
 	flag.IntVar(&o.sources, "sources", min(2, runtime.NumCPU()), "threads that make frames, each at a port of its own")
+	only := flag.String("only", "", "one table: versus, kinds or groups")
 	flag.Parse()
 	if o.rounds < 1 || o.size < 100 || o.size > 1514 || o.window < 64 || o.sources < 1 || o.sources > maxSources || flag.NArg() > 0 {
 		flag.Usage()
@@ -59,7 +60,17 @@ func run() error {
 	}
 	defer f.close()
 	fmt.Printf("frames of %d bytes; %d processors, Linux %s, load %s (other load distorts all figures)\n", o.size, runtime.NumCPU(), word("/proc/sys/kernel/osrelease"), report.Load())
-	return errors.Join(f.versus(), f.kinds(), f.scale())
+	tables := []struct {
+		name string
+		make func() error
+	}{{"versus", f.versus}, {"kinds", f.kinds}, {"groups", f.scale}}
+	var errs []error
+	for _, t := range tables {
+		if *only == "" || *only == t.name {
+			errs = append(errs, t.make())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // versus is the kernel against the switch itself.
@@ -114,26 +125,30 @@ func (f *field) kinds() error {
 	return w.Flush()
 }
 
-// scale is what a copied packet takes with how many groups, each packet being of any.
+// scale is what a copied packet takes with how many groups, each packet being of any. The time in programs is of runs of its
+// own, since measuring it takes time, too.
 func (f *field) scale() error {
 	fmt.Printf("\n%s, by how many groups there are, each packet of any\n", copies.name)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "groups\tCPU ns/packet\tratio\tin the program\tfor each copy\t")
 	counts := []int{1, 16, 256, 4096, 16383} // 16,384 slots to merge in, and none is group 0's
-	rounds := make([][]result, len(counts))
-	for range min(f.o.rounds, 3) {
+	rounds := make([][2][]result, len(counts))
+	for range f.o.rounds {
 		for i, n := range counts {
-			r, err := f.measure(copies, true, n, true)
-			if err != nil {
-				return err
+			for j, by := range []bool{false, true} {
+				r, err := f.measure(copies, true, n, by)
+				if err != nil {
+					return err
+				}
+				rounds[i][j] = append(rounds[i][j], r)
 			}
-			rounds[i] = append(rounds[i], r)
 		}
 	}
-	one, last := summarize(rounds[0]), summary{}
+	one, last := summarize(rounds[0][0]), summary{}
 	for i, n := range counts {
-		last = summarize(rounds[i])
-		fmt.Fprintf(w, "%d\t%.0f\t%.2f\t%.0f\t%.0f\t\n", n, last.cpu, last.cpu/one.cpu, last.in, last.out)
+		by := summarize(rounds[i][1])
+		last = summarize(rounds[i][0])
+		fmt.Fprintf(w, "%d\t%.0f\t%.2f\t%.0f\t%.0f\t\n", n, last.cpu, last.cpu/one.cpu, by.in, by.out)
 	}
 	err := w.Flush()
 	fmt.Println(report.Verdict("processor time with 16,383 groups, of that with one", last.cpu/one.cpu, groupsGoal, "x", false))

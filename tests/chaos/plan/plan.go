@@ -243,6 +243,11 @@ func (p *Plan) Kills() (n int) {
 	return n
 }
 
+// Restarts says whether a switch is started anew.
+func (p *Plan) Restarts() bool {
+	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.What == KillSwitch })
+}
+
 func isSwitch(node string) bool { return slices.Contains([]string{"torA", "spine", "torB"}, node) }
 
 // way are the nodes from one host to another, both included.

@@ -183,6 +183,11 @@ func (l *Lab) link(a *Space, aName string, b *Space, bName string, mtu int, numb
 		if err := errors.Join(join(x.s, x.name, l.wireroom, inner, mtu), x.s.up(x.name, netip.Prefix{}), l.wireroom.up(inner, netip.Prefix{})); err != nil {
 			return err
 		}
+		if l.Spec.FastPath {
+			if err := l.wireroom.TakeXDP(inner); err != nil {
+				return err
+			}
+		}
 		err := l.wireroom.Do(func() (err error) {
 			ends[i], err = ports.OpenInterface(inner, ports.Options{})
 			return err

@@ -7,7 +7,10 @@ import (
 	"os"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,6 +33,28 @@ func (s *Space) offloadsOff(name string) error {
 
 // groOn is "ethtool -K NAME gro on", without which a veth takes no frames of XDP.
 func (s *Space) groOn(name string) error { return s.offloads(name, 1, unix.ETHTOOL_SGRO) }
+
+// TakeXDP has a veth take frames of XDP for a packet socket that reads them: each by itself, where GRO would make one of several.
+func (s *Space) TakeXDP(name string) error {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
+	if err != nil {
+		return fmt.Errorf("%w: the kernel takes no XDP program: %w", ErrUnable, err)
+	}
+	defer p.Close()
+	err = s.Do(func() error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetXdpFdWithFlags(l, p.FD(), nl.XDP_FLAGS_DRV_MODE)
+	})
+	if err != nil {
+		return fmt.Errorf("XDP at %s in %s: %w", name, s.Name, err)
+	}
+	return s.offloads(name, 0, unix.ETHTOOL_SGRO) // the kernel has turned it on
+}
+
+const xdpPass = 2
 
 func (s *Space) offloads(name string, value uint32, commands ...uint32) error {
 	err := s.Do(func() error {

@@ -5,7 +5,8 @@
 //
 //	go test -tags interop -v -timeout 20m ./tests/interop/multicast
 //
-// The lab is that of tests/e2e/lab: two racks with embedded switches, their agents,
+// The lab is that of tests/e2e/lab: two racks with embedded switches, which have the kernel copy and merge
+// unless a test has them corrupt packets, their agents,
 // and daemons that trust each other by certificates. QEMU guests take the places of
 // hosts in it, each with its kernel, our daemon and the test application of
 // tests/e2e/member on pkg/qp/ibverbs inside. What the tests need, and what happens if

@@ -199,9 +199,25 @@ func frames(args orders.WorkArgs) (n uint64) {
 // that takes its time in emulation.
 var networks = []vm.Impairment{{}, {Loss: 0.01}, {Corrupt: 0.003}}
 
-// matrix has the sender send everything, on each network.
+// copied is how many packets the kernel of the sender's switch has copied.
+func (m *team) copied(t *testing.T) uint64 {
+	t.Helper()
+	_, counts, err := m.from.ToR().Kernel(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return counts["Requests"]
+}
+
+// matrix has the sender send everything, on each network. The switches' kernels copy it.
 func (m *team) matrix(t *testing.T, networks []vm.Impairment) {
 	t.Helper()
+	copied := m.copied(t)
+	defer func() {
+		if n := m.copied(t) - copied; (n > frames(everything)*9/10) != (m.info.Path == "switch") {
+			t.Errorf("the kernel of %s has copied %d packets", m.from.ToR().Name, n)
+		}
+	}()
 	for i, imp := range networks {
 		args := everything
 		if i > 0 {
@@ -224,7 +240,7 @@ func (m *team) matrix(t *testing.T, networks []vm.Impairment) {
 }
 
 // spoils has the switches corrupt packets: of each opcode one before it is copied, and one copy behind that, and an
-// answer behind the merging. Copies go on as they are: it is their receivers that drop them, and then get them again.
+// answer behind the merging. As long as that is so, the switches themselves copy all packets. Copies go on as they are: it is their receivers that drop them, and then get them again.
 func (m *team) spoils(t *testing.T) {
 	t.Helper()
 	from, first := m.from.Addr, netip.MustParseAddr(m.info.Members[0]) // whose address packets have until they are copied
@@ -238,6 +254,7 @@ func (m *team) spoils(t *testing.T) {
 		add(h.ToR(), lab.Fault{Out: true, Src: from, Dst: h.Addr, Opcode: op, First: 3})
 		copies[h.Name]++
 	}
+	copied := m.copied(t)
 	var there []*lab.Faults
 	for n, list := range at {
 		f, err := n.Corrupt(t.Context(), list)
@@ -252,6 +269,9 @@ func (m *team) spoils(t *testing.T) {
 	each := m.on(t, vm.Impairment{}, func() { res = m.work(t, args) })
 	t.Logf("corrupted in switches: %d operations in %v (longest %v); on the guests' cables: %+v", res.Done, res.Took.Round(time.Millisecond),
 		res.Max.Round(time.Millisecond), each)
+	if n := m.copied(t) - copied; n > 0 {
+		t.Errorf("beside rules of fault injection the kernel has copied %d packets", n)
+	}
 	for name, s := range each {
 		if _, receives := copies[name]; receives && s.Wrong <= copies[name] {
 			t.Errorf("%d packets with a wrong ICRC have come to %s, of which %d are copies that were corrupted for it alone", s.Wrong, name, copies[name])

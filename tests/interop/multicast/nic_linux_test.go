@@ -28,6 +28,11 @@ type nic struct {
 // take takes an interface away from a host.
 func take(s *lab.Space, name string) (*nic, error) {
 	n := &nic{space: s, name: name}
+	if name == "eth0" {
+		if err := s.TakeXDP(name); err != nil { // for the host, too, when it has the interface back
+			return nil, err
+		}
+	}
 	if err := s.Do(n.take); err != nil {
 		return nil, fmt.Errorf("%s of %s: %w", name, s.Name, err)
 	}

@@ -5,6 +5,10 @@
 //
 //	go test -tags interop -v -timeout 20m ./tests/interop/rxe
 //
+// A guest's kernel, Debian's, is also where the data plane's programs for the kernel
+// (package bpf) are loaded and tested: in bookworm it is 6.1, the oldest that they
+// are for.
+//
 // The tests need root (for a private network namespace with a tap) and a
 // Debian system whose apt can download packages: the kernel and the RDMA tools
 // are downloaded and unpacked into a cache directory, not installed. Only

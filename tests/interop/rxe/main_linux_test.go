@@ -73,7 +73,9 @@ func closeLabs() error {
 var image = sync.OnceValues(func() (*vm.Image, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	return vm.BuildImage(ctx, labDir, log.Printf)
+	const module = "github.com/mcrdma/mcrdma/"
+	return vm.BuildImage(ctx, labDir, log.Printf, vm.Program{Package: module + "bpf", Tests: true, Modules: []string{"veth"}},
+		vm.Program{Package: module + "tests/dataplane", Tests: true}, vm.Program{Package: module + "internal/softswitch/fastpath", Tests: true})
 })
 
 // A testLab is a network with guests.

@@ -18,6 +18,7 @@ type Image struct {
 	// HostPeer is the endpoint program built for running on the host, without
 	// ibverbs; the guests have theirs as /bin/peer.
 	HostPeer string
+	Kernel   string // its version
 
 	kernel, initramfs string
 }
@@ -37,6 +38,7 @@ var guestModules = []string{"virtio_pci", "virtio_net", "crc32_generic", "crc32c
 type Program struct {
 	Package string   // its import path
 	Verbs   bool     // it uses pkg/qp/ibverbs
+	Tests   bool     // the package's tests, as NAME.test
 	File    string   // instead of Package: this machine's
 	Modules []string // that it needs of the kernel
 }
@@ -61,6 +63,7 @@ func BuildImage(ctx context.Context, dir string, logf func(string, ...any), more
 	version := strings.TrimPrefix(kernelPkg, "linux-image-")
 	img := &Image{
 		HostPeer:  filepath.Join(dir, "peer-host"),
+		Kernel:    version,
 		kernel:    filepath.Join(root, "vmlinux"),
 		initramfs: filepath.Join(dir, "initramfs"),
 	}
@@ -126,8 +129,13 @@ func buildPrograms(ctx context.Context, dir, root, hostPeer string, more []Progr
 			continue
 		}
 		base := path.Base(m.Package)
+		how := []string{"build"}
+		if m.Tests {
+			base += ".test"
+			how = []string{"test", "-c"}
+		}
 		bin := filepath.Join(dir, base)
-		b := build{[]string{"CGO_ENABLED=0"}, []string{"build", "-ldflags=-s -w", "-o", bin, m.Package}}
+		b := build{[]string{"CGO_ENABLED=0"}, append(how, "-ldflags=-s -w", "-o", bin, m.Package)}
 		if m.Verbs {
 			b = build{cgo, []string{"build", "-tags", tags, "-ldflags=-s -w", "-o", bin, m.Package}}
 		}

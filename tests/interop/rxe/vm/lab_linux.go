@@ -132,6 +132,9 @@ func (l *Lab) close() error {
 	return errors.Join(errs...)
 }
 
+// guestMemory is that of a guest, in MiB, of which its programs take 100.
+const guestMemory = 384
+
 // StartGuest boots a guest with the given address, which must be in the
 // network of HostAddr, and returns when it takes commands.
 func (l *Lab) StartGuest(ctx context.Context, addr netip.Addr) (*Guest, error) {
@@ -144,7 +147,7 @@ func (l *Lab) StartGuest(ctx context.Context, addr netip.Addr) (*Guest, error) {
 	g.connect = func(ctx context.Context) (net.Conn, error) { return l.Dial(ctx, netip.AddrPortFrom(addr, guestPort)) }
 	params := fmt.Sprintf("mcrdma.addr=%v/%d mcrdma.mtu=%d", addr, HostAddr.Bits(), l.mtu)
 	nic := nic{theirs, net.HardwareAddr{0x52, 0x54, 0, 0x77, 0, addr.As4()[3]}}
-	if err := g.start(l.ns, l.img, 256, params, nic); err != nil {
+	if err := g.start(l.ns, l.img, guestMemory, params, nic); err != nil {
 		ours.Close()
 		return nil, err
 	}
