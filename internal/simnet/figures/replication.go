@@ -1,6 +1,7 @@
 package figures
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -32,7 +33,7 @@ func figure7() Figure {
 				}
 				w.keep(w.SetLoss("leaf", "tor3", loss))
 				set, err := replicate.New(w.Sim, scheme, blockSize, w.host("A1"), w.host("B1"), w.host("A2"))
-				if err != nil {
+				if err = cmp.Or(w.err, err); err != nil {
 					return nil, err
 				}
 				const size, depth = 64 << 10, 8
@@ -40,33 +41,9 @@ func figure7() Figure {
 				if o.Quick {
 					writes = 2000
 				}
-				var took []float64
-				posted := 0
-				var post func()
-				post = func() {
-					if posted == writes {
-						return
-					}
-					posted++
-					begin := w.Now()
-					w.keep(set.Write(size, func() {
-						took = append(took, float64((w.Now()-begin).Nanoseconds())/1000)
-						if len(took) == writes {
-							w.Stop()
-						}
-						post()
-					}))
-				}
-				for range depth {
-					post()
-				}
-				w.Run(time.Minute)
-				w.keep(set.Failed())
-				if len(took) < writes && w.err == nil {
-					w.err = fmt.Errorf("%d of %d writes are complete", len(took), writes)
-				}
-				if w.err != nil {
-					return nil, w.err
+				took, err := replicate.Stream(w.Sim, set, size, depth, writes)
+				if err != nil {
+					return nil, err
 				}
 				return []Value{{Series: string(scheme), X: name, Value: float64(writes*size*8) / w.Now().Seconds() / 1e9},
 					{Series: string(scheme) + ", 99% latency in µs", X: name, Value: percentile(took, 0.99)}}, nil
