@@ -49,3 +49,29 @@ func TestIdle(t *testing.T) {
 		}
 	}
 }
+
+// TestRoom: without PFC a queue of data takes at most what it leaves free, and a switch holds what its buffer has room for.
+func TestRoom(t *testing.T) {
+	const size, buffer = 1000, 200_000
+	fill := func(s *Sim, port int32, control bool) (n int) {
+		for before := s.counts.Dropped; ; n++ {
+			i := s.packets.take()
+			s.packets.list[i] = packet{wire: size, control: control, in: port}
+			if s.put(port, i); s.counts.Dropped > before {
+				return n
+			}
+		}
+	}
+	for _, c := range []struct {
+		pfc                  bool
+		data, other, control int
+	}{{false, 100, 50, 50}, {true, 200, 0, 0}} {
+		p := Defaults()
+		p.PFC, p.Buffer, p.HostDelay, p.FabricDelay = c.pfc, buffer, 0, 0
+		s := racks(t, p, 1)
+		ports := s.nodes[s.fabric.sw["torA"]].ports
+		if data, other, control := fill(s, ports[0], false), fill(s, ports[1], false), fill(s, ports[0], true); data != c.data || other != c.other || control != c.control {
+			t.Errorf("PFC %v: %d packets in one queue, %d in another, %d of control; want %d, %d and %d", c.pfc, data, other, control, c.data, c.other, c.control)
+		}
+	}
+}

@@ -30,10 +30,10 @@ func why() Figure {
 	})
 	for _, uplinks := range []int{4, 1} {
 		for _, k := range []int{4, 7} {
-			add(fmt.Sprintf("mc6, %d links, k=%d", uplinks, k), 1+0.7*float64(k), Value{Series: "alpha every 10 µs, for 55", Paper: 1 / float64(k+1), Within: 0.1},
+			add(fmt.Sprintf("mc6, %d links, k=%d", uplinks, k), 1+0.7*float64(k), Value{Series: "alpha every 15 µs, for 55", Paper: 1 / float64(k+1), Within: 0.1},
 				func(o Options) (float64, error) {
 					p := testbed()
-					p.CC.AlphaPeriod = 10 * time.Microsecond
+					p.CC.AlphaPeriod = 15 * time.Microsecond
 					group, _, err := congested(o, p, uplinks, k)
 					return group, err
 				})
