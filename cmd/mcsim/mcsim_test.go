@@ -169,6 +169,11 @@ func TestUsage(t *testing.T) {
 		{"run -t " + racks + " -w nothing", "no file"},
 		{"run -t " + racks + " --load 0.9", "want a lower load"},
 		{"run -t " + racks + " --load x", "want shares"},
+		{"run -t " + racks + " --load=", "one or more of each"},
+		{"run -t " + racks + " --schemes=", "one or more of each"},
+		{"run -t " + racks + " --load 1e-300", "want 1e-06 or more"},
+		{"run -t " + racks + " -n 99999999999", "1 to 100000000"},
+		{"run -t " + racks + " --groups 100000", "want 1 to 65536"},
 		{"run -t " + racks + " --schemes mail", "unknown scheme"},
 		{"run -t " + racks + " --replicas 5", "5 replicas on 4 storage hosts"},
 		{"run -t " + racks + " --clients h9", `host "h9"`},
@@ -195,6 +200,9 @@ func TestUsage(t *testing.T) {
 		if code != cli.ExitUsage || !strings.Contains(errs, c.want) || out != "" {
 			t.Errorf("mcsim %s: exit code %d, want 2 and %q\n%s%s", c.args, code, c.want, out, errs)
 		}
+	}
+	if code, _, errs := mcsim(t, "run", "-t", racks, "--rate", "1mbit", "-n", "30"); code != 1 || !strings.Contains(errs, "ACK timer of 67.") {
+		t.Errorf("links on which a packet takes longer than a queue pair waits: exit code %d\n%s", code, errs)
 	}
 	if code, _, errs := mcsim(t, "run", "-t", plain, "--replicas", "2", "--load", "0.1"); code != 1 || !strings.Contains(errs, "no programmable switch is on all paths") {
 		t.Errorf("a fabric without programmable switches: exit code %d\n%s", code, errs)

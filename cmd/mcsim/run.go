@@ -145,6 +145,9 @@ func (f *runFlags) jobs() (*runReport, []job, error) {
 		return nil, nil, cli.Usagef("--storage: %w", err)
 	}
 	r := &runReport{Topology: f.topology, Workload: sizes.Name, Mean: sizes.Mean(), Replicas: f.replicas, Seed: f.seed, Seeds: f.seeds}
+	if len(f.loads) == 0 || len(f.schemes) == 0 {
+		return nil, nil, cli.Usagef("--load, --schemes: want one or more of each")
+	}
 	var configs []workload.Config
 	for _, text := range f.loads {
 		load, err := strconv.ParseFloat(text, 64)

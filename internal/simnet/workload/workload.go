@@ -32,6 +32,23 @@ type Config struct {
 	Storage   []int // hosts; may be the same
 }
 
+const (
+	maxGroups   = 1 << 18     // some GiB
+	maxRequests = 100_000_000 // a day
+	leastLoad   = 1e-6
+)
+
+// failure is the error of a request that failed.
+func (r *run) failure(status qp.Status) error {
+	err := fmt.Errorf("a request failed: %v", status)
+	if status == qp.StatusRetryExcErr {
+		p := r.s.Params()
+		err = fmt.Errorf("%w: its packets are lost or under way for longer than the ACK timer of %v and %d retries allow; want a lower load, or faster links", err,
+			qp.AckTimeout(p.Timeout), p.Retries)
+	}
+	return err
+}
+
 // Check says what cannot be, in whatever fabric. Errors wrap ErrLoad or replicate.ErrScheme.
 func (c *Config) Check() error {
 	switch {
@@ -41,10 +58,10 @@ func (c *Config) Check() error {
 		return fmt.Errorf("%w: %d replicas on %d storage hosts; want 2 or more, on as many hosts", ErrLoad, c.Replicas, len(c.Storage))
 	case len(c.Clients) == 0:
 		return fmt.Errorf("%w: no clients", ErrLoad)
-	case c.Groups < 1 || c.Requests < 1:
-		return fmt.Errorf("%w: %d groups a host, %d requests; want 1 or more", ErrLoad, c.Groups, c.Requests)
-	case !(c.Load > 0) || !(c.ReadShare >= 0 && c.ReadShare <= 1):
-		return fmt.Errorf("%w: load %g, share of reads %g; want more than 0, and 0 to 1", ErrLoad, c.Load, c.ReadShare)
+	case c.Groups < 1 || c.Groups > maxGroups/len(c.Storage) || c.Requests < 1 || c.Requests > maxRequests:
+		return fmt.Errorf("%w: %d groups a host, %d requests; want 1 to %d, and 1 to %d", ErrLoad, c.Groups, c.Requests, maxGroups/len(c.Storage), maxRequests)
+	case !(c.Load >= leastLoad) || !(c.ReadShare >= 0 && c.ReadShare <= 1):
+		return fmt.Errorf("%w: load %g, share of reads %g; want %g or more, and 0 to 1", ErrLoad, c.Load, c.ReadShare, leastLoad)
 	case len(c.Sizes.points) == 0 || c.Sizes.Mean() <= 0:
 		return fmt.Errorf("%w: messages without bytes", ErrLoad)
 	}
@@ -292,7 +309,7 @@ func (r *run) link(client, host int) *link {
 	}{{&l.toHost, l.host, &l.arriving}, {&l.toClient, l.client, &l.answering}} {
 		d.lane.end.Sent = func(wc *qp.WC) {
 			if wc.Status != qp.StatusSuccess {
-				r.keep(fmt.Errorf("a request failed: %v", wc.Status))
+				r.keep(r.failure(wc.Status))
 				return
 			}
 			done := d.lane.sent[0]
@@ -306,7 +323,7 @@ func (r *run) link(client, host int) *link {
 		}
 		d.to.Received = func(wc *qp.WC) {
 			if wc.Status != qp.StatusSuccess {
-				r.keep(fmt.Errorf("a request failed: %v", wc.Status))
+				r.keep(r.failure(wc.Status))
 				return
 			}
 			r.keep(d.to.PostRecv(0))
