@@ -27,30 +27,35 @@ func figure7() Figure {
 				name, loss = fmt.Sprintf("1/%d", one), 1/float64(one)
 			}
 			f.Jobs = append(f.Jobs, Job{Name: fmt.Sprintf("%s, loss %s", scheme, name), Weight: 0.4, Run: func(o Options) ([]Value, error) {
-				w, err := newTestbed(testbed(), 4, o)
-				if err != nil {
-					return nil, err
-				}
-				w.keep(w.SetLoss("leaf", "tor3", loss))
-				set, err := replicate.New(w.Sim, scheme, blockSize, w.host("A1"), w.host("B1"), w.host("A2"))
-				if err = cmp.Or(w.err, err); err != nil {
-					return nil, err
-				}
-				const size, depth = 64 << 10, 8
-				writes := 20_000
-				if o.Quick {
-					writes = 2000
-				}
-				took, err := replicate.Stream(w.Sim, set, size, depth, writes)
-				if err != nil {
-					return nil, err
-				}
-				return []Value{{Series: string(scheme), X: name, Value: float64(writes*size*8) / w.Now().Seconds() / 1e9},
-					{Series: string(scheme) + ", 99% latency in µs", X: name, Value: percentile(took, 0.99)}}, nil
+				gbps, late, err := lossy(o, testbed(), scheme, loss)
+				return []Value{{Series: string(scheme), X: name, Value: gbps}, {Series: string(scheme) + ", 99% latency in µs", X: name, Value: late}}, err
 			}})
 		}
 	}
 	return f
+}
+
+// lossy returns the Gb/s of writes by a way, and the microseconds that 99 % of them take at most.
+func lossy(o Options, p simnet.Params, scheme replicate.Scheme, loss float64) (gbps, late float64, err error) {
+	w, err := newTestbed(p, 4, o)
+	if err != nil {
+		return 0, 0, err
+	}
+	w.keep(w.SetLoss("leaf", "tor3", loss))
+	set, err := replicate.New(w.Sim, scheme, blockSize, w.host("A1"), w.host("B1"), w.host("A2"))
+	if err = cmp.Or(w.err, err); err != nil {
+		return 0, 0, err
+	}
+	const size, depth = 64 << 10, 8
+	writes := 20_000
+	if o.Quick {
+		writes = 2000
+	}
+	took, err := replicate.Stream(w.Sim, set, size, depth, writes)
+	if err != nil {
+		return 0, 0, err
+	}
+	return float64(writes*size*8) / w.Now().Seconds() / 1e9, percentile(took, 0.99), nil
 }
 
 // mc9 are figure 9's values for 8 MB, in ms.

@@ -40,6 +40,12 @@ func why() Figure {
 		}
 	}
 	for _, scheme := range paperSchemes {
+		add(fmt.Sprintf("mc7, 1/1024, %s", scheme), 0.4, Value{Series: "an ACK timer of 1 ms, for 67"}, func(o Options) (float64, error) {
+			p := testbed()
+			p.Timeout = 8
+			gbps, _, err := lossy(o, p, scheme, 1./1024)
+			return gbps, err
+		})
 		add(fmt.Sprintf("mc9, 8 MB, %s", scheme), 2.3, Value{Series: "no marks", Paper: mc9[scheme], Within: 0.15}, func(o Options) (float64, error) {
 			p := fatTree()
 			p.KMax = 0

@@ -179,13 +179,14 @@ type group struct {
 	set     replicate.Set
 }
 
-// A link is the connection of a client to a storage host.
+// A link is the connections of a client to a storage host: one for writes and answers, and one for reads. In one, an ACK, which
+// switches send first, overtakes what is read, and the client asks for that again.
 type link struct {
-	client, host *simnet.Endpoint
-	toHost       lane
-	toClient     lane
-	arriving     []func() // what is done when writes have arrived, and answers
-	answering    []func()
+	reads     lane
+	toHost    lane
+	toClient  lane
+	arriving  []func() // what is done when writes have arrived, and answers
+	answering []func()
 }
 
 // A lane is one direction of a connection.
@@ -276,7 +277,7 @@ func (r *run) request() {
 			finish(&r.reads)
 			return
 		}
-		r.post(&r.link(client, host).toHost, qp.OpRead, n, func() { finish(&r.reads) })
+		r.post(&r.link(client, host).reads, qp.OpRead, n, func() { finish(&r.reads) })
 		return
 	}
 	replicated := func(answer func()) { r.keep(g.set.Write(n, answer)) }
@@ -300,13 +301,13 @@ func (r *run) link(client, host int) *link {
 		return l
 	}
 	l := &link{}
-	l.client, l.host = r.s.Connect(client, host)
-	l.toHost.end, l.toClient.end = l.client, l.host
+	l.toHost.end, l.toClient.end = r.s.Connect(client, host)
+	l.reads.end, _ = r.s.Connect(client, host)
 	for _, d := range []struct {
 		lane *lane
-		to   *simnet.Endpoint
+		to   *simnet.Endpoint // nil: it receives nothing
 		list *[]func()
-	}{{&l.toHost, l.host, &l.arriving}, {&l.toClient, l.client, &l.answering}} {
+	}{{&l.reads, nil, nil}, {&l.toHost, l.toClient.end, &l.arriving}, {&l.toClient, l.toHost.end, &l.answering}} {
 		d.lane.end.Sent = func(wc *qp.WC) {
 			if wc.Status != qp.StatusSuccess {
 				r.keep(r.failure(wc.Status))
@@ -317,6 +318,9 @@ func (r *run) link(client, host int) *link {
 			if done != nil {
 				done()
 			}
+		}
+		if d.to == nil {
+			continue
 		}
 		for range simnet.WorkRequests {
 			r.keep(d.to.PostRecv(0))
