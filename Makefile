@@ -88,6 +88,7 @@ nightly: ## what takes hours: the long mode, the model, the fault matrix, a Debi
 
 bench: ## benchmarks, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+	$(GO) run ./tests/bench/simulated
 	$(GO) run ./tests/bench/softroce
 	$(GO) run ./tests/bench/softswitch
 	$(GO) run ./tests/bench/receivers

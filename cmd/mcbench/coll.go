@@ -98,7 +98,7 @@ func collCommand(args []string, inner *int) *cobra.Command {
 			}
 			fabric, err := labTopology(f.ranks)
 			if err == nil {
-				*inner, err = inLab(ctx, labPlan{b.rate, f.deadAfter, fabric, b.Hosts[1:], rank}, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+				*inner, err = inLab(ctx, labPlan{rate: b.rate, deadAfter: f.deadAfter, topology: fabric, hosts: b.Hosts[1:], begin: rank}, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
 			return err
 		}

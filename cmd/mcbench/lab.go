@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/internal/rates"
 	"github.com/mcrdma/mcrdma/internal/lab"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 	"github.com/mcrdma/mcrdma/internal/topology"
@@ -29,12 +31,7 @@ import (
 // innerEnv is set in these processes, whose standard input ends when the first does.
 const innerEnv = "MCBENCH_INNER"
 
-const (
-	labSender = "h1"
-	starting  = 30 * time.Second
-)
-
-var labReceivers = []string{"h2", "h3", "h4"}
+const starting = 30 * time.Second
 
 func labHost(i int) string { return fmt.Sprint("h", i+1) }
 
@@ -79,16 +76,16 @@ func withParent(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // wires are the lab's cables, as the options want them.
 type wires struct {
-	loss atomic.Uint64 // of 2^32 packets on the long path
-	rate uint64        // of hosts, bits a second; 0: unlimited
+	loss atomic.Uint64       // of 2^32 packets on the long path
+	rate func(string) uint64 // of what a host sends, bits a second; 0: unlimited
 }
 
 func (w *wires) port(at, to string, p ports.Port) (ports.Port, error) {
 	switch {
 	case [2]string{at, to} == longPath:
 		return &lossy{Port: p, loss: &w.loss, random: rand.New(rand.NewPCG(seed, 1))}, nil //nolint:gosec // not for secrets
-	case strings.HasPrefix(to, "h") && w.rate > 0:
-		return &paced{Port: p, rate: w.rate}, nil
+	case w.rate(to) > 0:
+		return &paced{Port: p, rate: w.rate(to)}, nil
 	}
 	return p, nil
 }
@@ -147,13 +144,32 @@ func (p *paced) Recv(bufs [][]byte) (int, error) {
 	return n, err
 }
 
-// A labPlan is what inLab starts: links of a rate in bits a second (0: unlimited), and at each of the hosts what begin starts.
+// A labPlan is what inLab starts: a fabric, whose first host measures, and at each of the hosts what begin starts.
 type labPlan struct {
-	rate      uint64
+	rate      uint64 // of what hosts send, bits a second; 0: unlimited
+	rates     rates.Rates
 	deadAfter time.Duration
-	topology  *topology.Topology // nil: two hosts in each of two racks
+	topology  *topology.Topology
 	hosts     []string
 	begin     func(ctx context.Context, socket string) (*lab.Child, error)
+}
+
+// sends is the rate of what a host sends; of a switch it is 0.
+func (p *labPlan) sends(host string) uint64 {
+	n := p.topology.Node(host)
+	if n.Switch != nil {
+		return 0
+	}
+	return cmp.Or(uint64(p.rates.Link(host, n.Ports[0].To.Name)), p.rate)
+}
+
+// forwards is the rate of what a switch sends to a node.
+func (p *labPlan) forwards(at, to string) uint64 {
+	r := p.rates.Link(at, to)
+	if p.topology.Node(to).Switch != nil {
+		r = cmp.Or(r, p.rates.Fabric)
+	}
+	return uint64(r)
 }
 
 // inLab starts a lab and measures in it. The exit code is that of the process that
@@ -166,8 +182,8 @@ func inLab(ctx context.Context, p labPlan, args []string, stdout, stderr io.Writ
 	defer remove()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w := &wires{rate: p.rate}
-	l, err := lab.Start(ctx, lab.Options{Dir: dir, Topology: p.topology, Port: w.port, DeadAfter: p.deadAfter, Failed: func(err error) { cancel(err) },
+	w := &wires{rate: p.sends}
+	l, err := lab.Start(ctx, lab.Options{Dir: dir, Topology: p.topology, Port: w.port, Rate: p.forwards, DeadAfter: p.deadAfter, Failed: func(err error) { cancel(err) },
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		return 0, err
@@ -184,7 +200,7 @@ func inLab(ctx context.Context, p labPlan, args []string, stdout, stderr io.Writ
 		}
 		defer func() { _ = c.End() }() // what was wrong, it has said
 	}
-	code, err = measure(ctx, args, l, w, stdout, stderr)
+	code, err = measure(ctx, args, l, p.topology.Hosts[0].Name, w, stdout, stderr)
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause // the lab's
 	}
@@ -237,7 +253,7 @@ func startReceiver(ctx context.Context, socket, service string, stderr io.Writer
 }
 
 // measure runs the sender, and answers what it asks of the lab.
-func measure(ctx context.Context, args []string, l *lab.Lab, w *wires, stdout, stderr io.Writer) (int, error) {
+func measure(ctx context.Context, args []string, l *lab.Lab, sender string, w *wires, stdout, stderr io.Writer) (int, error) {
 	asked, ask, err := os.Pipe()
 	if err != nil {
 		return 0, err
@@ -248,7 +264,7 @@ func measure(ctx context.Context, args []string, l *lab.Lab, w *wires, stdout, s
 		return 0, errors.Join(err, ask.Close())
 	}
 	defer answer.Close()
-	c, err := startChild(args, l.Host(labSender).Socket, []*os.File{ask, answers}, stdout, stderr, nil)
+	c, err := startChild(args, l.Host(sender).Socket, []*os.File{ask, answers}, stdout, stderr, nil)
 	_, _ = ask.Close(), answers.Close() // they are the child's
 	if err != nil {
 		return 0, err
@@ -263,7 +279,7 @@ func measure(ctx context.Context, args []string, l *lab.Lab, w *wires, stdout, s
 			if q.Loss != nil {
 				w.loss.Store(uint64(math.Round(*q.Loss * (1 << 32))))
 			}
-			if e.Encode(labAnswer{Uplink: l.Uplink(labSender)}) != nil {
+			if e.Encode(labAnswer{Uplink: l.Uplink(sender)}) != nil {
 				return
 			}
 		}

@@ -13,8 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/internal/rates"
 	"github.com/mcrdma/mcrdma/internal/cmdline"
+	"github.com/mcrdma/mcrdma/internal/lab"
 	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
+	"github.com/mcrdma/mcrdma/internal/topology"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
@@ -29,11 +32,12 @@ const (
 
 // flags are the command line of lat, bw and compare as it was given.
 type flags struct {
-	socket, service, ways, sizes, depths, loss, rate, plot, transport string
-	receivers                                                         []string
-	all, check, lab, quiet                                            bool
-	count, warmUp, rounds                                             int
-	duration, timeout, deadAfter                                      time.Duration
+	socket, service, ways, sizes, depths, loss, rate, plot, transport, topology string
+	fabricRates                                                                 rates.Flags
+	receivers                                                                   []string
+	all, check, lab, quiet                                                      bool
+	count, warmUp, rounds                                                       int
+	duration, timeout, deadAfter                                                time.Duration
 }
 
 // options are what is to be measured.
@@ -42,8 +46,10 @@ type options struct {
 	ways   []way
 	sizes  []int
 	depths []int
-	losses []float64 // of a lab; without one, a single 0
-	rate   uint64    // bits a second of a lab's hosts; 0: unlimited
+	losses []float64   // of a lab; without one, a single 0
+	rate   uint64      // bits a second of a lab's hosts; 0: unlimited
+	rates  rates.Rates // of its other links
+	fabric *topology.Topology
 }
 
 // leastDeadAfter is four beats of a daemon.
@@ -78,9 +84,12 @@ func (f *flags) add(cmd *cobra.Command, k kind) {
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing about progress")
 	fs.BoolVar(&f.lab, "lab", false, "start switches, daemons and receivers on loopback, and measure these")
 	fs.StringVar(&f.rate, "rate", "0", "with --lab: `rate` of what each host sends, such as 100mbit; 0: unlimited")
+	fs.StringVar(&f.topology, "topology", "", "with --lab: its fabric, a topology `file`, whose first host sends; default: two racks of two hosts")
+	f.fabricRates.Add(fs, "with --lab: ", "unlimited")
 	fs.StringVar(&f.loss, "loss", "0", "with --lab: `share` of the packets that get lost between the racks, such as 1/1024; several with commas between")
 	fs.DurationVar(&f.deadAfter, "dead-after", 0, "with --lab: `time` after which a silent host is taken out; with more of it, what was lost is sent again later; 0: 1s")
 	cli.CompleteFile(cmd, "plot", "svg")
+	cli.CompleteFile(cmd, "topology", "yaml", "json")
 	cli.CompleteFlag(cmd, "transport", func() []string { return []string{"rdma", "tcp"} })
 }
 
@@ -122,10 +131,41 @@ func (f *flags) options() (*options, error) {
 		return nil, cli.Usagef("--rate: %w", err)
 	}
 	o.rate = rate.PerSecond
-	if f.lab && len(o.receivers) == 0 {
-		o.receivers = slices.Clone(labReceivers)
+	if f.lab {
+		if err := o.findFabric(); err != nil {
+			return nil, err
+		}
 	}
 	return o, o.consistent()
+}
+
+// findFabric finds the lab's. Errors are usage errors.
+func (o *options) findFabric() (err error) {
+	if o.topology == "" {
+		o.fabric, err = lab.Racks()
+	} else {
+		o.fabric, err = topology.Load(o.topology)
+	}
+	if err != nil {
+		return cli.Usage(err)
+	}
+	hosts := o.labHosts()
+	if len(hosts) < 2 {
+		return cli.Usagef("--topology %s: a lab needs two hosts or more, and this has %d", o.topology, len(hosts))
+	}
+	if len(o.receivers) == 0 {
+		o.receivers = hosts[1:]
+	}
+	o.rates, err = o.fabricRates.Rates(o.fabric)
+	return err
+}
+
+// labHosts are the lab's, the one that sends first.
+func (o *options) labHosts() (list []string) {
+	for _, h := range o.fabric.Hosts {
+		list = append(list, h.Name)
+	}
+	return list
 }
 
 // consistent says what flags do not go together.
@@ -152,17 +192,31 @@ func (o *options) consistent() error {
 		return cli.Usagef("--transport %q is neither rdma nor tcp", o.transport)
 	case o.check && depth > mcrdma.MaxReceives:
 		return cli.Usagef("--check takes a receive for each write under way, of which there are %d at most: --depth %d is more", mcrdma.MaxReceives, depth)
-	case !o.lab && (o.rate > 0 || len(o.losses) > 1 || o.losses[0] > 0):
-		return cli.Usagef("--rate and --loss go with --lab: other links are as they are")
-	case !o.lab && o.deadAfter != 0:
-		return cli.Usagef("--dead-after goes with --lab: other daemons have it in their configuration")
-	case o.deadAfter != 0 && (o.deadAfter < leastDeadAfter || o.deadAfter > time.Minute):
-		return cli.Usagef("--dead-after %v: want %v to %v", o.deadAfter, leastDeadAfter, time.Minute)
+	}
+	if err := o.consistentLab(); err != nil {
+		return err
 	}
 	if n := layoutOf(slices.Max(o.sizes), depth, o.check).length(); n > maxServed {
 		return cli.Usagef("writes of %d bytes, %d at a time, take %d bytes at each receiver, which gives %d at most", slices.Max(o.sizes), depth, n, maxServed)
 	}
 	return o.exist()
+}
+
+// consistentLab says what goes with a lab only, or not with its own fabric.
+func (o *options) consistentLab() error {
+	switch {
+	case !o.lab && (o.rate > 0 || len(o.losses) > 1 || o.losses[0] > 0):
+		return cli.Usagef("--rate and --loss go with --lab: other links are as they are")
+	case !o.lab && o.deadAfter != 0:
+		return cli.Usagef("--dead-after goes with --lab: other daemons have it in their configuration")
+	case !o.lab && (o.topology != "" || o.fabricRates.Given()):
+		return cli.Usagef("--topology, --fabric-rate and --link-rate go with --lab: other fabrics are as they are")
+	case o.topology != "" && slices.Max(o.losses) > 0:
+		return cli.Usagef("--loss does not go with --topology: it is between the two racks of the lab's own")
+	case o.deadAfter != 0 && (o.deadAfter < leastDeadAfter || o.deadAfter > time.Minute):
+		return cli.Usagef("--dead-after %v: want %v to %v", o.deadAfter, leastDeadAfter, time.Minute)
+	}
+	return nil
 }
 
 // exist says what is named, and is not there, or is there twice.
@@ -171,8 +225,8 @@ func (o *options) exist() error {
 		switch {
 		case slices.Contains(o.receivers[:i], r):
 			return cli.Usagef("--receivers: %q is there twice", r)
-		case o.lab && !slices.Contains(labReceivers, r):
-			return cli.Usagef("--receivers: the lab's receivers are %s, and not %q", strings.Join(labReceivers, ", "), r)
+		case o.lab && !slices.Contains(o.labHosts()[1:], r):
+			return cli.Usagef("--receivers: the lab's receivers are %s, and not %q", strings.Join(o.labHosts()[1:], ", "), r)
 		}
 	}
 	return checkPlot(o.plot)

@@ -34,6 +34,6 @@ docs/simulation.md has what is simulated and what is not.`
 // run is the whole program. The end of ctx ends it as SIGTERM does.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{Use: "mcsim", Short: "Simulate replication in a data center", Long: longHelp}
-	root.AddCommand(figuresCommand(), runCommand())
+	root.AddCommand(figuresCommand(), runCommand(), compareCommand())
 	return cli.Run(ctx, root, args, stdout, stderr)
 }

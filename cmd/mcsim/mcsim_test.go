@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -96,6 +97,47 @@ func TestRunText(t *testing.T) {
 	}
 }
 
+// TestCompare: a connection to each of three hosts is a third as fast, a slower link binds, and the same seed gives the same bytes.
+func TestCompare(t *testing.T) {
+	speeds := func(args ...string) map[string]float64 {
+		t.Helper()
+		args = append([]string{"compare", "-t", racks, "--rate", "1gbit", "-n", "40", "-s", "256K", "--json", "-q"}, args...)
+		code, out, errs := mcsim(t, args...)
+		var list []comparison
+		if err := json.Unmarshal([]byte(out), &list); code != 0 || err != nil || len(list) != 4 {
+			t.Fatalf("%v: exit code %d, %v\n%s%s", args, code, err, out, errs)
+		}
+		if _, again, _ := mcsim(t, args...); again != out {
+			t.Errorf("%v: two runs of one seed differ", args)
+		}
+		speeds := map[string]float64{}
+		for _, c := range list {
+			speeds[string(c.Scheme)] = c.Gbps
+			if math.Abs(c.Speed-c.Gbps/list[0].Gbps) > 1e-9 || c.Mean <= 0 {
+				t.Errorf("%+v", c)
+			}
+		}
+		return speeds
+	}
+	near := func(what string, got, want float64) {
+		t.Helper()
+		if math.Abs(got/want-1) > 0.03 {
+			t.Errorf("%s: %.3f, want %.3f", what, got, want)
+		}
+	}
+	all := speeds()
+	near("multicast", all["multicast"], 0.98)
+	near("fan-out", all["fanout"]/all["multicast"], 1./3)
+	slow := speeds("--link-rate", "torA:spine=200mbit") // one copy, or two
+	near("multicast by a slow link", slow["multicast"], 0.196)
+	near("fan-out by a slow link", slow["fanout"], 0.098)
+	near("fan-out between slow racks", speeds("--fabric-rate", "100mbit", "-r", "h2,h3")["fanout"], 0.098)
+	code, out, errs := mcsim(t, "compare", "-t", racks, "-r", "h3", "--sender", "h4", "-n", "5", "--seeds", "2")
+	if code != 0 || !strings.Contains(out, "1.00 (1.00 to 1.00)") {
+		t.Errorf("exit code %d\n%s%s", code, out, errs)
+	}
+}
+
 // TestUsage: what is wrong is said at once, with exit code 2.
 func TestUsage(t *testing.T) {
 	dir := t.TempDir()
@@ -127,6 +169,11 @@ func TestUsage(t *testing.T) {
 		{"run -t " + racks + " -w nothing", "no file"},
 		{"run -t " + racks + " --load 0.9", "want a lower load"},
 		{"run -t " + racks + " --load x", "want shares"},
+		{"run -t " + racks + " --load=", "one or more of each"},
+		{"run -t " + racks + " --schemes=", "one or more of each"},
+		{"run -t " + racks + " --load 1e-300", "want 1e-06 or more"},
+		{"run -t " + racks + " -n 99999999999", "1 to 100000000"},
+		{"run -t " + racks + " --groups 100000", "want 1 to 65536"},
 		{"run -t " + racks + " --schemes mail", "unknown scheme"},
 		{"run -t " + racks + " --replicas 5", "5 replicas on 4 storage hosts"},
 		{"run -t " + racks + " --clients h9", `host "h9"`},
@@ -135,11 +182,27 @@ func TestUsage(t *testing.T) {
 		{"run -t " + racks + " --mtu 1500", "MTU"},
 		{"run -t " + racks + " --buffer 1", "buffer"},
 		{"run -t " + racks + " --block 0", "--block"},
+		{"run -t " + racks + " --window 3", "window of 3"},
+		{"run -t " + racks + " --link-rate h1:h2=1gbit", "no link between"},
+		{"compare", "--topology FILE is needed"},
+		{"compare -t " + racks + " -s 0", "--size"},
+		{"compare -t " + racks + " --depth 0", "--depth"},
+		{"compare -t " + racks + " -n 0", "--writes"},
+		{"compare -t " + racks + " --schemes mail", "unknown scheme"},
+		{"compare -t " + racks + " --schemes=", "one way or more"},
+		{"compare -t " + racks + " --seeds 0", "want 1 to 1000"},
+		{"compare -t " + racks + " --sender h9", `host "h9"`},
+		{"compare -t " + racks + " -r h1", "twice"},
+		{"compare -t " + racks + " --fabric-rate 1kbit", "rates of"},
+		{"compare -t " + apart, "no path from h to i"},
 	} {
 		code, out, errs := mcsim(t, strings.Fields(c.args)...)
 		if code != cli.ExitUsage || !strings.Contains(errs, c.want) || out != "" {
 			t.Errorf("mcsim %s: exit code %d, want 2 and %q\n%s%s", c.args, code, c.want, out, errs)
 		}
+	}
+	if code, _, errs := mcsim(t, "run", "-t", racks, "--rate", "1mbit", "-n", "30"); code != 1 || !strings.Contains(errs, "ACK timer of 67.") {
+		t.Errorf("links on which a packet takes longer than a queue pair waits: exit code %d\n%s", code, errs)
 	}
 	if code, _, errs := mcsim(t, "run", "-t", plain, "--replicas", "2", "--load", "0.1"); code != 1 || !strings.Contains(errs, "no programmable switch is on all paths") {
 		t.Errorf("a fabric without programmable switches: exit code %d\n%s", code, errs)

@@ -2,37 +2,31 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/internal/plot"
 	"github.com/mcrdma/mcrdma/internal/cmdline"
-	"github.com/mcrdma/mcrdma/internal/simnet"
 	"github.com/mcrdma/mcrdma/internal/simnet/replicate"
 	"github.com/mcrdma/mcrdma/internal/simnet/workload"
-	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
-	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
 // runFlags are the command line of run.
 type runFlags struct {
-	topology, workload, rate, fabricRate, plot, buffer, block string
-	schemes, clients, storage                                 []string
-	loads                                                     []string
-	reads                                                     float64
-	replicas, groups, requests, mtu, seeds                    int
-	delay                                                     time.Duration
-	noPFC, noECN, quiet                                       bool
-	seed                                                      uint64
+	fabricFlags
+	workload, plot, block             string
+	schemes, clients, storage, loads  []string
+	reads                             float64
+	replicas, groups, requests, seeds int
+	quiet                             bool
+	seed                              uint64
 }
 
 func (f *runFlags) add(cmd *cobra.Command) {
@@ -45,7 +39,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVarP(&f.topology, "topology", "t", "", "the fabric, a topology `file`")
+	f.addTopology(cmd)
 	fs.StringVarP(&f.workload, "workload", "w", "alistorage", "sizes of messages: "+strings.Join(sizes, ", ")+", a number of bytes as 64K, or a `file` with lines of bytes and percent")
 	fs.StringSliceVar(&f.loads, "load", []string{"0.3"}, "`share` of the clients' links that they ask for and hand over; several with commas between")
 	fs.StringSliceVar(&f.schemes, "schemes", []string{"multicast", "fanout", "chain"}, "`ways` to replicate, with commas between: "+cli.Enumeration(schemes))
@@ -55,19 +49,12 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	fs.IntVarP(&f.requests, "requests", "n", 20_000, "`requests`, of which the first tenth does not count")
 	fs.StringSliceVar(&f.clients, "clients", nil, "`hosts` that ask; default: all")
 	fs.StringSliceVar(&f.storage, "storage", nil, "`hosts` that store; default: all")
-	fs.StringVar(&f.rate, "rate", "100gbit", "`rate` of hosts' links")
-	fs.StringVar(&f.fabricRate, "fabric-rate", "", "`rate` of links between switches; default: that of hosts' links")
-	fs.DurationVar(&f.delay, "delay", 500*time.Nanosecond, "`time` from one end of a link to the other")
-	fs.IntVar(&f.mtu, "mtu", 4096, "`bytes` of payload in a packet")
-	fs.StringVar(&f.buffer, "buffer", "12M", "`bytes` that a switch can hold")
-	fs.BoolVar(&f.noPFC, "no-pfc", false, "switches drop what finds no room, instead of pausing senders")
-	fs.BoolVar(&f.noECN, "no-ecn", false, "switches mark nothing, so senders do not slow down")
+	f.fabricFlags.add(cmd)
 	fs.StringVar(&f.block, "block", "1M", "`bytes` of a block, by blocks and rdmc")
 	fs.Uint64Var(&f.seed, "seed", 1, "`number` from which all that is random follows")
 	addSeeds(fs, &f.seeds)
 	fs.StringVar(&f.plot, "plot", "", "draw latencies by load to an SVG `file`")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing about progress")
-	cli.CompleteFile(cmd, "topology", "yaml", "json")
 	cli.CompleteFile(cmd, "plot", "svg")
 	cli.CompleteList(cmd, "schemes", func() []string { return schemes })
 	cli.CompleteFlag(cmd, "workload", func() []string { return sizes })
@@ -133,26 +120,19 @@ func (f *runFlags) jobs() (*runReport, []job, error) {
 	if err := checkSeeds(f.seeds); err != nil {
 		return nil, nil, err
 	}
-	if f.topology == "" {
-		return nil, nil, cli.Usagef("--topology FILE is needed: the fabric, as docs/topology.md describes it")
-	}
-	topo, err := topology.Load(f.topology)
+	fab, err := f.read()
 	if err != nil {
-		return nil, nil, cli.Usage(err)
+		return nil, nil, err
 	}
 	sizes, err := f.sizes()
 	if err != nil {
 		return nil, nil, cli.Usage(err)
 	}
-	p, err := f.params()
+	block, err := sizeOf("block", f.block)
 	if err != nil {
 		return nil, nil, err
 	}
-	block, err := cmdline.ParseSize(f.block)
-	if err != nil || block < 1 || block > 1<<30 {
-		return nil, nil, cli.Usagef("--block %q: want 1 to 1G bytes", f.block)
-	}
-	sim, err := simnet.New(topo, p, f.seed) // to find what is wrong at once
+	sim, err := fab.simulation(f.seed) // to find what is wrong at once
 	if err != nil {
 		return nil, nil, cli.Usage(err)
 	}
@@ -165,6 +145,9 @@ func (f *runFlags) jobs() (*runReport, []job, error) {
 		return nil, nil, cli.Usagef("--storage: %w", err)
 	}
 	r := &runReport{Topology: f.topology, Workload: sizes.Name, Mean: sizes.Mean(), Replicas: f.replicas, Seed: f.seed, Seeds: f.seeds}
+	if len(f.loads) == 0 || len(f.schemes) == 0 {
+		return nil, nil, cli.Usagef("--load, --schemes: want one or more of each")
+	}
 	var configs []workload.Config
 	for _, text := range f.loads {
 		load, err := strconv.ParseFloat(text, 64)
@@ -190,7 +173,7 @@ func (f *runFlags) jobs() (*runReport, []job, error) {
 		o, c := &r.Results[i], configs[i/f.seeds]
 		o.Scheme, o.Load, o.Seed = c.Scheme, c.Load, f.seed+uint64(i%f.seeds) //nolint:gosec // an index
 		jobs[i] = job{name: fmt.Sprintf("%s, load %g, seed %d", c.Scheme, c.Load, o.Seed), weight: 1, run: func() error {
-			s, err := simnet.New(topo, p, o.Seed)
+			s, err := fab.simulation(o.Seed)
 			if err != nil {
 				return err
 			}
@@ -225,53 +208,6 @@ func (f *runFlags) sizes() (workload.Sizes, error) {
 	}
 	defer func() { _ = file.Close() }() // it was only read
 	return workload.ParseSizes(file, f.workload)
-}
-
-// params are those of the fabric.
-func (f *runFlags) params() (simnet.Params, error) {
-	p := simnet.Defaults()
-	rate := func(flag, text string) (float64, error) {
-		r, err := traffic.ParseRate(text)
-		if err != nil || !r.Bits || r.PerSecond == 0 {
-			return 0, cli.Usagef("--%s %q: want bits a second, such as 25gbit", flag, text)
-		}
-		return float64(r.PerSecond), nil
-	}
-	var err error
-	if p.HostRate, err = rate("rate", f.rate); err != nil {
-		return p, err
-	}
-	if p.FabricRate = p.HostRate; f.fabricRate != "" {
-		if p.FabricRate, err = rate("fabric-rate", f.fabricRate); err != nil {
-			return p, err
-		}
-	}
-	if p.Buffer, err = cmdline.ParseSize(f.buffer); err != nil {
-		return p, cli.Usagef("--buffer: %w", err)
-	}
-	p.HostDelay, p.FabricDelay, p.MTU, p.PFC = f.delay, f.delay, f.mtu, !f.noPFC
-	if f.noECN {
-		p.KMax = 0
-	}
-	return p, nil
-}
-
-// hostsOf finds hosts by name; no names: all.
-func hostsOf(s *simnet.Sim, names []string) (list []int, err error) {
-	if len(names) == 0 {
-		return s.Hosts(), nil
-	}
-	for _, n := range names {
-		h, err := s.Host(n)
-		if err != nil {
-			return nil, err
-		}
-		if slices.Contains(list, h) {
-			return nil, errors.New(n + " is there twice")
-		}
-		list = append(list, h)
-	}
-	return list, nil
 }
 
 func (r *runReport) text(cmd *cobra.Command, out *cli.Output) error {

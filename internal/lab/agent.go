@@ -64,6 +64,12 @@ func (l *Lab) agentConfig(n *topology.Node, files identity.Files) *config.Config
 		}
 		c.Ports = append(c.Ports, port)
 	}
+	for _, far := range p.switches() { // behind switches that only route, as "switchctl init" names them
+		if !named[far.Name] && far != n && far.Switch.Programmable {
+			c.Switches = append(c.Switches, config.Switch{Name: far.Name, Programmable: true, Agent: l.Agent(far.Name),
+				Addresses: []netip.Addr{far.Address}, Prefixes: far.Switch.Prefixes})
+		}
+	}
 	return c
 }
 

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -57,7 +59,7 @@ func (l *Lab) reader(n *topology.Node) (*p4rt.Client, error) {
 	return p4rt.New(p4rt.Config{Target: l.plan.at(n, p4runtimePort).String(), DeviceID: uint64(l.plan.number(n))})
 }
 
-// complete waits until a switch has a way to each rack.
+// complete waits until a switch has the ways to each rack that the topology has.
 func (l *Lab) complete(ctx context.Context, n *topology.Node, c *p4rt.Client) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -80,14 +82,37 @@ func (l *Lab) lacks(ctx context.Context, n *topology.Node, c *p4rt.Client) error
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", n.Name, err)
 	}
-	have := map[netip.Prefix]bool{}
+	// While routes are being learned, some lead a long way around; groups that are made then have more copies than they need.
+	ports := map[uint16]uint16{} // by next hop
+	for h := range switchspec.Of[switchspec.NextHop](s) {
+		ports[h.ID] = h.Port
+	}
+	sets := map[uint16][]switchspec.ECMPHop{}
+	for g := range switchspec.Of[switchspec.ECMPGroup](s) {
+		sets[g.ID] = g.Hops
+	}
+	have := map[netip.Prefix]map[string]bool{} // the neighbors to which packets go
 	for r := range switchspec.Of[switchspec.Route](s) {
-		have[r.Dst] = r.To == switchspec.ToNextHop || r.To == switchspec.ToECMP
+		hops := sets[r.Number]
+		if r.To == switchspec.ToNextHop {
+			hops = []switchspec.ECMPHop{{NextHop: r.Number}}
+		}
+		have[r.Dst] = map[string]bool{}
+		for _, h := range hops {
+			if at, err := l.plan.At(n.Name, uint32(ports[h.NextHop])); err == nil {
+				have[r.Dst][at.To.Name] = true
+			}
+		}
 	}
 	for _, far := range l.plan.switches() {
+		want := map[string]bool{}
+		for _, h := range l.plan.HopsTo(n, far, nil) {
+			want[h.Node] = true
+		}
 		for _, p := range far.Switch.Prefixes {
-			if far != n && !have[p] {
-				return fmt.Errorf("switch %s has no way to %v, the rack of %s", n.Name, p, far.Name)
+			if far != n && !maps.Equal(have[p], want) {
+				return fmt.Errorf("switch %s has ways to %v, the rack of %s, by %v, and not by %v", n.Name, p, far.Name,
+					slices.Sorted(maps.Keys(have[p])), slices.Sorted(maps.Keys(want)))
 			}
 		}
 	}

@@ -36,6 +36,9 @@ type Options struct {
 	// another switch, and returns what the switch gets instead: one that loses frames,
 	// is slower, or writes them down. nil: as they are.
 	Port func(at, to string, p ports.Port) (ports.Port, error)
+	// Rate is how fast a switch sends to a host or another switch, in bits a second; 0: as it
+	// can. nil: all as they can.
+	Rate func(at, to string) uint64
 	// DeadAfter is how long a daemon may be silent before its host is taken out of
 	// groups; 0: the default of daemons. With more of it, queue pairs send later again what
 	// was lost.
@@ -75,7 +78,7 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	}
 	if o.Topology == nil {
 		var err error
-		if o.Topology, err = topology.Parse(racks, "racks.yaml"); err != nil {
+		if o.Topology, err = Racks(); err != nil {
 			return nil, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -128,6 +129,15 @@ func TestTopology(t *testing.T) {
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
+	}
+	rate := func(at, to string) uint64 { // of one port
+		if at == "left" && to == "right" {
+			return math.MaxUint64
+		}
+		return 0
+	}
+	if _, err := Start(t.Context(), Options{Dir: t.TempDir(), Topology: own, Rate: rate}); err == nil || !strings.Contains(err.Error(), "switch left: ") || !strings.Contains(err.Error(), "rate") {
+		t.Errorf("a rate that no port has: %v", err)
 	}
 	for want, text := range map[string]string{
 		"host h: want one link": "{name: h, address: 10.1.0.2}], links: []",

@@ -12,6 +12,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch"
 	"github.com/mcrdma/mcrdma/internal/softswitch/p4rtserver"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
+	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
 	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
@@ -71,6 +72,12 @@ func startSwitch(n *topology.Node, p plan, o Options) (_ *Switch, err error) {
 		}
 		if err := s.Attach(uint16(at.Near.Port), port); err != nil {
 			return nil, errors.Join(err, port.Close(), s.Close())
+		}
+		if o.Rate == nil {
+			continue
+		}
+		if err := s.SetRate(uint16(at.Near.Port), traffic.Rate{PerSecond: o.Rate(n.Name, at.To.Name), Bits: true}); err != nil {
+			return nil, errors.Join(err, s.Close())
 		}
 	}
 	return s, nil

@@ -16,6 +16,9 @@ import (
 //go:embed racks.yaml
 var racks []byte
 
+// Racks is the topology of a lab that has none of its own.
+func Racks() (*topology.Topology, error) { return topology.Parse(racks, "racks.yaml") }
+
 // A network is where a lab is: 127.x.y.0/24, in which each switch and each
 // host has an address of its own, and how far its ports are shifted.
 type network struct {

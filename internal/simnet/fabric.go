@@ -314,6 +314,9 @@ func (s *Sim) Hosts() (list []int) {
 // Rack is the number of the switch that a host is at.
 func (s *Sim) Rack(host int) int { return int(s.ports[s.ports[s.nodes[host].ports[0]].peer].node) }
 
+// Addr is a host's address.
+func (s *Sim) Addr(host int) netip.Addr { return s.nodes[host].Address }
+
 // Name is a node's.
 func (s *Sim) Name(n int) string { return s.nodes[n].Name }
 

@@ -46,6 +46,17 @@ func (s *Sim) Fabric() bifurcation.Fabric { return s.fabric }
 // Plan is what is installed for a group, and of what group.
 func (g *Group) Plan() (bifurcation.Group, bifurcation.Planned) { return g.group, g.plan }
 
+// Inject puts a packet that no queue pair has made on a host's link, beside what else is there: as if src had sent it to dst.
+func (s *Sim) Inject(host, src, dst int, sport uint16, h rocev2.Headers, payload int) {
+	i := s.packets.take()
+	k := &s.packets.list[i]
+	*k = packet{Headers: h, src: int32(src), dst: int32(dst), in: none, sport: sport, payload: int32(payload), //nolint:gosec // indices, and a packet's
+		control: h.Opcode == rocev2.Acknowledge || h.Opcode == rocev2.CNP}
+	k.wire = int32(k.Len() + payload + int(k.Pad) + s.p.Overhead()) //nolint:gosec // likewise
+	k.flow = s.flowOf(k.src, k.dst, sport)
+	s.launch(s.nodes[host].ports[0], i)
+}
+
 // handOver gives a packet that has arrived to a switch of another kind.
 func (s *Sim) handOver(p *port, i int32) {
 	frame, ok := s.frames[i]

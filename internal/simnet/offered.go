@@ -78,3 +78,6 @@ func (s *Sim) distance(i, dst int, far []int) int {
 	}
 	return far[i]
 }
+
+// Reaches reports whether there is a path from a host to another.
+func (s *Sim) Reaches(from, to int) bool { return s.distance(from, to, make([]int, len(s.nodes))) > 0 }

@@ -197,7 +197,11 @@ func (s *Sim) merge(sw int32, k *packet) bool {
 	if g == nil || g.mergeAt != sw || k.dst != g.sender {
 		return true
 	}
-	a := ackmerge.Answer{Member: g.member(k.src), CNP: k.Opcode == rocev2.CNP, Syndrome: k.AETH.Syndrome, PSN: k.PSN, MSN: k.AETH.MSN}
+	member := g.member(k.src)
+	if member < 0 { // no entry matches it
+		return true
+	}
+	a := ackmerge.Answer{Member: member, CNP: k.Opcode == rocev2.CNP, Syndrome: k.AETH.Syndrome, PSN: k.PSN, MSN: k.AETH.MSN}
 	a, v := ackmerge.Merge(&g.merge, &g.state, a, s.Now().Truncate(time.Microsecond)) // a switch's clock
 	g.Verdicts[v]++
 	if v != ackmerge.Pass {

@@ -181,6 +181,19 @@ func New(cfg Config) (s *Switch, err error) {
 	return s, nil
 }
 
+// SetRate changes how fast a port sends. The error wraps ErrConfig.
+func (s *Switch) SetRate(number uint16, r traffic.Rate) error {
+	s.lock.take()
+	defer s.lock.give()
+	if number > pre.MaxPort || number == s.cfg.CPUPort && number != 0 {
+		return fmt.Errorf("softswitch: %w: no rate for port %d", ErrConfig, number)
+	}
+	if err := s.manager.SetRate(number, r); err != nil {
+		return fmt.Errorf("softswitch: %w: %w", ErrConfig, err)
+	}
+	return nil
+}
+
 // Attach makes p the port of that number; the Switch closes it. The error wraps
 // ErrConfig or ErrClosed, and then p stays the caller's.
 func (s *Switch) Attach(number uint16, p ports.Port) error {

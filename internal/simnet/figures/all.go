@@ -12,7 +12,7 @@ func All() []Figure {
 	for _, sizes := range workload.Known() {
 		list = append(list, figure8(sizes, 3), figure8(sizes, 1))
 	}
-	return append(list, figure9(), table1(), rdmc4(), rdmc6(), rdmc8(), rdmc9(), rdmc10())
+	return append(list, figure9(), table1(), rdmc4(), rdmc6(), rdmc8(), rdmc9(), rdmc10(), why())
 }
 
 // Find returns the figure of a name.

@@ -3,6 +3,8 @@ package figures
 import (
 	"fmt"
 	"time"
+
+	"github.com/mcrdma/mcrdma/internal/simnet"
 )
 
 // figure5 is MC-RDMA, figure 5: three flows begin one after the other. Shares of the line rate.
@@ -48,9 +50,7 @@ func figure6(uplinks int) Figure {
 	if uplinks > 1 {
 		f.Name, f.Title = "mc6-ecmp", f.Title+", four links at each rack instead of one as fast"
 	}
-	// Connections make a ring, so that each host sends one and receives one: C1 to B1, D1 to C1, as in the text.
-	ring := []string{"B1", "C1", "D1", "A2", "B2", "C2", "D2"}
-	for k := 1; k <= len(ring); k++ {
+	for k := 1; k <= 7; k++ {
 		for _, filter := range []bool{false, true} {
 			name := fmt.Sprintf("k=%d", k)
 			if filter {
@@ -61,29 +61,37 @@ func figure6(uplinks int) Figure {
 				if filter { // one CNP for all receivers in the time in which a receiver sends one
 					p.CNPGap = 50 * time.Microsecond
 				}
-				w, err := newTestbed(p, uplinks, o)
-				if err != nil {
-					return nil, err
-				}
-				flows := []*flow{unending(w.group("A1", ring...))}
-				for i := range k {
-					flows = append(flows, unending(w.connect(ring[(i+1)%len(ring)], ring[i])))
-				}
-				end := 400 * time.Millisecond // at 100 ms rates still moved: with k=4, the group's share was 0.240 there, and 0.222 here
-				if o.Quick {
-					end = 40 * time.Millisecond
-				}
-				shares := w.between(end/2, end, flows...)
+				group, others, err := congested(o, p, uplinks, k)
 				x := fmt.Sprint(k)
-				group, others := shares[0], mean(shares[1:])
 				if filter {
-					return []Value{{Series: "group, CNPs 50 µs apart", X: x, Value: group}, {Series: "connections, CNPs 50 µs apart", X: x, Value: others}}, w.err
+					return []Value{{Series: "group, CNPs 50 µs apart", X: x, Value: group}, {Series: "connections, CNPs 50 µs apart", X: x, Value: others}}, err
 				}
 				n := float64(k)
 				return []Value{{Series: "group", X: x, Value: group, Paper: 1 / (n + 1), Within: 0.1},
-					{Series: "connections", X: x, Value: others, Paper: n / (n + 1), Within: 0.1}}, w.err
+					{Series: "connections", X: x, Value: others, Paper: n / (n + 1), Within: 0.1}}, err
 			}})
 		}
 	}
 	return f
+}
+
+// congested returns the shares of a group with seven receivers, of which k share their links with a connection each, and of
+// these connections.
+func congested(o Options, p simnet.Params, uplinks, k int) (group, others float64, err error) {
+	w, err := newTestbed(p, uplinks, o)
+	if err != nil {
+		return 0, 0, err
+	}
+	// Connections make a ring, so that each host sends one and receives one: C1 to B1, D1 to C1, as in the text.
+	ring := []string{"B1", "C1", "D1", "A2", "B2", "C2", "D2"}
+	flows := []*flow{unending(w.group("A1", ring...))}
+	for i := range k {
+		flows = append(flows, unending(w.connect(ring[(i+1)%len(ring)], ring[i])))
+	}
+	end := 400 * time.Millisecond // at 100 ms rates still moved: with k=4, the group's share was 0.240 there, and 0.222 here
+	if o.Quick {
+		end = 40 * time.Millisecond
+	}
+	shares := w.between(end/2, end, flows...)
+	return shares[0], mean(shares[1:]), w.err
 }

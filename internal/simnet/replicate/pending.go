@@ -22,6 +22,12 @@ func (p *pending) finish() {
 // Failed implements Set.
 func (p *pending) Failed() error { return p.err }
 
+func (p *pending) keep(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+}
+
 // look keeps the failure that a completion reports, and reports whether there is none.
 func (p *pending) look(wc *qp.WC) bool {
 	if wc.Status != qp.StatusSuccess && p.err == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
 
-// A relay is a group of RDMC's engines. Blocks go over queue pairs. Control messages, among them that a host is
-// ready for a block, take the time of a small packet on an idle network, and no bandwidth.
+// A relay is a group of RDMC's engines. Blocks go over queue pairs, and so do the messages by which a host says that it is ready
+// for one, in the other direction. Other control messages take the time of a small packet on an idle network, and no bandwidth.
 type relay struct {
 	pending
 	s        *simnet.Sim
@@ -94,6 +94,17 @@ func (r *relay) link(from, to int) *simnet.Endpoint {
 			r.perform(to)
 		}
 	}
+	b.Sent = func(wc *qp.WC) { r.look(wc) }
+	for range simnet.WorkRequests {
+		r.keep(a.PostRecv(0))
+	}
+	a.Received = func(wc *qp.WC) {
+		if r.look(wc) {
+			r.keep(a.PostRecv(0))
+			r.members[from].Ready(to)
+			r.perform(from)
+		}
+	}
 	r.links[key] = a
 	r.links[[2]int{-1 - from, to}] = b
 	return a
@@ -110,19 +121,11 @@ func (r *relay) perform(i int) {
 		switch a.Kind {
 		case engine.PostRecv:
 			r.link(a.Peer, i)
-			if err := r.links[[2]int{-1 - a.Peer, i}].PostRecv(m.block); err != nil {
-				r.err = err
-				return
-			}
-			r.after(i, a.Peer, func() {
-				r.members[a.Peer].Ready(i)
-				r.perform(a.Peer)
-			})
+			in := r.links[[2]int{-1 - a.Peer, i}]
+			r.keep(in.PostRecv(m.block))
+			r.keep(in.Post(qp.OpSendImm, 0, 0)) // ready
 		case engine.SendBlock:
-			if err := r.link(i, a.Peer).Post(qp.OpSendImm, a.Span.Len, a.Imm); err != nil {
-				r.err = err
-				return
-			}
+			r.keep(r.link(i, a.Peer).Post(qp.OpSendImm, a.Span.Len, a.Imm))
 		case engine.Tell:
 			msg := slices.Clone(a.Msg)
 			r.after(i, a.Peer, func() {
@@ -133,9 +136,7 @@ func (r *relay) perform(i int) {
 			if i == 0 {
 				r.joined = true
 				for _, n := range r.early {
-					if err := m.Send(int64(n)); err != nil && r.err == nil {
-						r.err = err
-					}
+					r.keep(m.Send(int64(n)))
 				}
 			}
 		case engine.Open:

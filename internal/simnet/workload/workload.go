@@ -32,6 +32,23 @@ type Config struct {
 	Storage   []int // hosts; may be the same
 }
 
+const (
+	maxGroups   = 1 << 18     // some GiB
+	maxRequests = 100_000_000 // a day
+	leastLoad   = 1e-6
+)
+
+// failure is the error of a request that failed.
+func (r *run) failure(status qp.Status) error {
+	err := fmt.Errorf("a request failed: %v", status)
+	if status == qp.StatusRetryExcErr {
+		p := r.s.Params()
+		err = fmt.Errorf("%w: its packets are lost or under way for longer than the ACK timer of %v and %d retries allow; want a lower load, or faster links", err,
+			qp.AckTimeout(p.Timeout), p.Retries)
+	}
+	return err
+}
+
 // Check says what cannot be, in whatever fabric. Errors wrap ErrLoad or replicate.ErrScheme.
 func (c *Config) Check() error {
 	switch {
@@ -41,10 +58,10 @@ func (c *Config) Check() error {
 		return fmt.Errorf("%w: %d replicas on %d storage hosts; want 2 or more, on as many hosts", ErrLoad, c.Replicas, len(c.Storage))
 	case len(c.Clients) == 0:
 		return fmt.Errorf("%w: no clients", ErrLoad)
-	case c.Groups < 1 || c.Requests < 1:
-		return fmt.Errorf("%w: %d groups a host, %d requests; want 1 or more", ErrLoad, c.Groups, c.Requests)
-	case !(c.Load > 0) || !(c.ReadShare >= 0 && c.ReadShare <= 1):
-		return fmt.Errorf("%w: load %g, share of reads %g; want more than 0, and 0 to 1", ErrLoad, c.Load, c.ReadShare)
+	case c.Groups < 1 || c.Groups > maxGroups/len(c.Storage) || c.Requests < 1 || c.Requests > maxRequests:
+		return fmt.Errorf("%w: %d groups a host, %d requests; want 1 to %d, and 1 to %d", ErrLoad, c.Groups, c.Requests, maxGroups/len(c.Storage), maxRequests)
+	case !(c.Load >= leastLoad) || !(c.ReadShare >= 0 && c.ReadShare <= 1):
+		return fmt.Errorf("%w: load %g, share of reads %g; want %g or more, and 0 to 1", ErrLoad, c.Load, c.ReadShare, leastLoad)
 	case len(c.Sizes.points) == 0 || c.Sizes.Mean() <= 0:
 		return fmt.Errorf("%w: messages without bytes", ErrLoad)
 	}
@@ -162,13 +179,14 @@ type group struct {
 	set     replicate.Set
 }
 
-// A link is the connection of a client to a storage host.
+// A link is the connections of a client to a storage host: one for writes and answers, and one for reads. In one, an ACK, which
+// switches send first, overtakes what is read, and the client asks for that again.
 type link struct {
-	client, host *simnet.Endpoint
-	toHost       lane
-	toClient     lane
-	arriving     []func() // what is done when writes have arrived, and answers
-	answering    []func()
+	reads     lane
+	toHost    lane
+	toClient  lane
+	arriving  []func() // what is done when writes have arrived, and answers
+	answering []func()
 }
 
 // A lane is one direction of a connection.
@@ -259,7 +277,7 @@ func (r *run) request() {
 			finish(&r.reads)
 			return
 		}
-		r.post(&r.link(client, host).toHost, qp.OpRead, n, func() { finish(&r.reads) })
+		r.post(&r.link(client, host).reads, qp.OpRead, n, func() { finish(&r.reads) })
 		return
 	}
 	replicated := func(answer func()) { r.keep(g.set.Write(n, answer)) }
@@ -283,16 +301,16 @@ func (r *run) link(client, host int) *link {
 		return l
 	}
 	l := &link{}
-	l.client, l.host = r.s.Connect(client, host)
-	l.toHost.end, l.toClient.end = l.client, l.host
+	l.toHost.end, l.toClient.end = r.s.Connect(client, host)
+	l.reads.end, _ = r.s.Connect(client, host)
 	for _, d := range []struct {
 		lane *lane
-		to   *simnet.Endpoint
+		to   *simnet.Endpoint // nil: it receives nothing
 		list *[]func()
-	}{{&l.toHost, l.host, &l.arriving}, {&l.toClient, l.client, &l.answering}} {
+	}{{&l.reads, nil, nil}, {&l.toHost, l.toClient.end, &l.arriving}, {&l.toClient, l.toHost.end, &l.answering}} {
 		d.lane.end.Sent = func(wc *qp.WC) {
 			if wc.Status != qp.StatusSuccess {
-				r.keep(fmt.Errorf("a request failed: %v", wc.Status))
+				r.keep(r.failure(wc.Status))
 				return
 			}
 			done := d.lane.sent[0]
@@ -301,12 +319,15 @@ func (r *run) link(client, host int) *link {
 				done()
 			}
 		}
+		if d.to == nil {
+			continue
+		}
 		for range simnet.WorkRequests {
 			r.keep(d.to.PostRecv(0))
 		}
 		d.to.Received = func(wc *qp.WC) {
 			if wc.Status != qp.StatusSuccess {
-				r.keep(fmt.Errorf("a request failed: %v", wc.Status))
+				r.keep(r.failure(wc.Status))
 				return
 			}
 			r.keep(d.to.PostRecv(0))
