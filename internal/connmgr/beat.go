@@ -74,13 +74,19 @@ func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatReques
 		req.Answer.Busy = m.opts.Busy(time.Now())
 	}
 	begun := time.Now()
-	res, err := p.rpc.Beat(ctx, req)
+	res, err := p.rpc.Beat(undated{ctx}, req)
 	trip := time.Since(begun)
 	p.endBeat(res, trip, err == nil && m.opts.Busy(time.Now()), p.explain(ctx, err))
 	if err == nil {
 		m.removeEnded(p, res)
 	}
 }
+
+// An undated context does not tell its deadline, which gRPC would send with each beat, in a form that is never the same.
+type undated struct{ context.Context }
+
+// Deadline implements context.Context.
+func (undated) Deadline() (t time.Time, ok bool) { return t, false }
 
 // A sharing is how one of two daemons beats for both, if each has receivers of the other's groups: that of the lower address. Its
 // beat has the answer to the other's, which that has sent in its latest answer. It is under peers.mu.
