@@ -5,11 +5,13 @@ import (
 	"errors"
 	"hash/maphash"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
 // maxBeats bounds the beats to a host that are under way. There are several because TCP
@@ -17,8 +19,8 @@ import (
 // that doubles.
 const maxBeats = 256
 
-// beat sends a beat to each host in which a group of ours has receivers. It names the groups if the
-// host does not know their list yet.
+// beat sends a beat to each host in which a group of ours has receivers, unless that host's daemon beats for both, and to those
+// that wait for an answer. It names the groups if the host does not know their list yet.
 func (m *Manager) beat(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -31,13 +33,14 @@ func (m *Manager) beat(now time.Time) {
 			}
 		}
 	}
+	m.peers.owed(lists)
 	for a, list := range lists {
-		p, known := m.peers.beginBeat(a)
+		p, known := m.peers.beginBeat(a, list, now)
 		if p == nil {
 			continue
 		}
 		req := &mcrdmav1.BeatRequest{Boot: m.boot, List: list}
-		if list == 0 || known != list {
+		if !known {
 			req.Groups = m.heartbeats(a)
 		}
 		m.background(func(ctx context.Context) { m.beatOne(ctx, p, req) })
@@ -65,8 +68,13 @@ func (m *Manager) heartbeats(a netip.Addr) (list []*mcrdmav1.Heartbeat) {
 func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatRequest) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Beat.DeadAfter)
 	defer cancel()
+	if theirs, ok := p.takeTheirs(); ok {
+		req.Heard = theirs.GetNumber()
+		req.Answer = m.members.answerBeat(m.members.lists.of(p.addr, theirs.GetBoot(), theirs.GetOwn()))
+		req.Answer.Busy = m.opts.Busy(time.Now())
+	}
 	begun := time.Now()
-	res, err := p.rpc.Beat(ctx, req)
+	res, err := p.rpc.Beat(undated{ctx}, req)
 	trip := time.Since(begun)
 	p.endBeat(res, trip, err == nil && m.opts.Busy(time.Now()), p.explain(ctx, err))
 	if err == nil {
@@ -74,17 +82,104 @@ func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatReques
 	}
 }
 
-// beginBeat counts a beat that is about to be sent, and returns the list of groups that the host
-// knows; nil: there is no such peer, or too many beats are under way.
-func (t *peers) beginBeat(a netip.Addr) (p *peer, known uint64) {
+// An undated context does not tell its deadline, which gRPC would send with each beat, in a form that is never the same.
+type undated struct{ context.Context }
+
+// Deadline implements context.Context.
+func (undated) Deadline() (t time.Time, ok bool) { return t, false }
+
+// A sharing is how one of two daemons beats for both, if each has receivers of the other's groups: that of the lower address. Its
+// beat has the answer to the other's, which that has sent in its latest answer. It is under peers.mu.
+type sharing struct {
+	own   uint64 // the list of this host's groups
+	ownAt time.Time
+
+	theirs *mcrdmav1.BeatResponse // the latest beat of a daemon for which this one beats; nil: it was answered
+
+	number  uint64 // of the latest answer that was a beat, to a daemon that beats for this one
+	heard   uint64 // up to which it has answered
+	heardAt time.Time
+}
+
+// share takes in the answer that another daemon's beat may have to a beat of this one, and returns the next one; 0: there is none.
+func (m *Manager) share(who identity.Identity, req *mcrdmav1.BeatRequest) (own, number uint64) {
+	now := time.Now()
+	busy := m.opts.Busy(now)
+	p, fresh := m.peers.answered(who, req, now, busy)
+	if fresh {
+		m.removeEnded(p, req.GetAnswer())
+	}
+	if p == nil || !p.addr.Less(m.cfg.Address) {
+		return 0, 0
+	}
+	return p.shareOwn(now, 2*m.cfg.Beat.Interval)
+}
+
+// answered takes in an answer in another daemon's beat. Only one to a later beat of this daemon says that it hears it.
+func (t *peers) answered(who identity.Identity, req *mcrdmav1.BeatRequest, now time.Time, busy bool) (p *peer, fresh bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.IndexFunc(who.Addrs, t.health.Follows)
+	if i < 0 || t.at[who.Addrs[i]] == nil {
+		return nil, false
+	}
+	p = t.at[who.Addrs[i]]
+	s := &p.sharing
+	if fresh = req.GetAnswer() != nil && s.heard < req.GetHeard() && req.GetHeard() <= s.number; fresh {
+		s.heard, s.heardAt = req.GetHeard(), now
+		p.tried, p.err = true, nil
+		p.heardOf(req.GetAnswer(), now, busy)
+	}
+	return p, fresh
+}
+
+// owed adds to the lists those hosts whose daemons wait for an answer to their beat.
+func (t *peers) owed(lists map[netip.Addr]uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for a, p := range t.at {
+		if p.theirs != nil {
+			lists[a] += 0
+		}
+	}
+}
+
+// shareOwn returns this daemon's beat, as of a time that is not long ago.
+func (p *peer) shareOwn(now time.Time, most time.Duration) (own, number uint64) {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	s := &p.sharing
+	if s.own == 0 || now.Sub(s.ownAt) > most {
+		return 0, 0
+	}
+	s.number++
+	return s.own, s.number
+}
+
+// takeTheirs returns the beat that the latest answer was, once.
+func (p *peer) takeTheirs() (theirs *mcrdmav1.BeatResponse, ok bool) {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	theirs, p.theirs = p.theirs, nil
+	return theirs, theirs != nil
+}
+
+// beginBeat counts a beat that is about to be sent, and says whether the host knows the list of groups.
+// nil: there is no such peer, it beats for both, or too many beats are under way.
+func (t *peers) beginBeat(a netip.Addr, list uint64, now time.Time) (p *peer, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if p = t.at[a]; p == nil || p.beats == maxBeats {
-		return nil, 0
+		return nil, false
+	}
+	p.own, p.ownAt = list, now
+	known = list != 0 && p.list == list
+	if known && now.Sub(p.heardAt) < t.interval*3/2 {
+		return nil, false
 	}
 	p.beats++
 	p.users++
-	return p, p.list
+	return p, known
 }
 
 // endBeat takes in what came of a beat; busy: this host is.
@@ -99,16 +194,26 @@ func (p *peer) endBeat(res *mcrdmav1.BeatResponse, trip time.Duration, busy bool
 	p.idle = now
 	switch refused := errors.Is(p.conn.Last(), syscall.ECONNREFUSED); {
 	case err == nil:
-		t.metrics.beats.WithLabelValues("ok").Inc()
-		p.trip, p.list = trip, res.GetList()
-		t.health.Answered(p.addr, now)
-		t.health.Busy(p.addr, res.GetBusy() || busy)
+		p.trip = trip
+		p.heardOf(res, now, busy)
+		if res.GetOwn() != 0 {
+			p.theirs = res
+		}
 	case failure.Is(err, mcrdmav1.Reason_UNREACHABLE) && refused:
 		t.metrics.beats.WithLabelValues("refused").Inc()
 		t.health.Refused(p.addr, now)
 	default:
 		t.metrics.beats.WithLabelValues("failed").Inc()
 	}
+}
+
+// heardOf takes in an answer. It is called with peers.mu.
+func (p *peer) heardOf(res *mcrdmav1.BeatResponse, now time.Time, busy bool) {
+	t := p.of
+	t.metrics.beats.WithLabelValues("ok").Inc()
+	p.list = res.GetList()
+	t.health.Answered(p.addr, now)
+	t.health.Busy(p.addr, res.GetBusy() || busy)
 }
 
 // removeEnded takes out the receivers that a beat's answer says are gone.

@@ -2,11 +2,13 @@ package connmgr
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
@@ -100,4 +102,113 @@ func TestBeatListOfAnother(t *testing.T) {
 		}
 		r.wantNothing()
 	})
+}
+
+// mutual makes three hosts each of which has a group to the others.
+func mutual(t *testing.T, o ...rigOption) (r *rig, apps []*app, groups []*mcrdmav1.FormationInfo) {
+	t.Helper()
+	r = newRig(t, 3, o...)
+	for _, h := range r.hosts {
+		apps = append(apps, h.receiver())
+	}
+	for _, a := range apps {
+		groups = append(groups, a.create(a.request()).GetFormation())
+	}
+	r.pass(time.Second)
+	return r, apps, groups
+}
+
+// beats are how many each host has sent since the last call.
+func (r *rig) beats() (short, full []int) {
+	for _, h := range r.hosts {
+		h.mu.Lock()
+		short, full = append(short, h.short), append(full, h.full)
+		h.short, h.full = 0, 0
+		h.mu.Unlock()
+	}
+	return short, full
+}
+
+// TestOneBeatsForBoth: of two hosts with receivers of each other's groups one sends beats, and each learns as early as if it
+// had sent its own what has become of the other's applications and daemon.
+func TestOneBeatsForBoth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, apps, groups := mutual(t)
+		r.beats()
+		r.pass(10 * time.Second)
+		short, full := r.beats()
+		if want := []int{400, 200, 0}; !slices.Equal(short, want) || !slices.Equal(full, []int{0, 0, 0}) {
+			t.Errorf("in 10 s the hosts sent %d beats, and %d that name groups; want %d and none", short, full, want)
+		}
+		r.pass(time.Minute) // more than a lease
+		for i, a := range apps {
+			if got := r.host(1 + i).members(groups[i].GetGroup()); len(got) != len("2 3") || a.countChanges(removed) > 0 {
+				t.Errorf("host %d: members %q", 1+i, got)
+			}
+		}
+		// The one that beats dies: the others beat themselves, and hear that it is away.
+		r.beats()
+		r.host(1).kill()
+		r.pass(time.Second)
+		if short, full := r.beats(); short[1]+full[1] < 30 || short[2]+full[2] < 15 {
+			t.Errorf("without the first daemon: %d beats, and %d that name groups", short, full)
+		}
+		for _, i := range []int{2, 3} {
+			if got := r.host(i).m.peers.at[hostAddr(1)].err; !failure.Is(got, mcrdmav1.Reason_UNREACHABLE) {
+				t.Errorf("host %d: %v", i, got)
+			}
+		}
+	})
+}
+
+// TestEndsToldByBeats: what has become of an application is told within an interval, whichever of the daemons beats.
+func TestEndsToldByBeats(t *testing.T) {
+	for _, c := range []struct{ ends, learns int }{{1, 3}, {3, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			r, apps, groups := mutual(t)
+			begun := time.Now()
+			apps[c.ends-1].end()
+			h := r.host(c.learns)
+			r.until("it is told", func() bool {
+				return len(h.members(groups[c.learns-1].GetGroup())) < len("2 3") || apps[c.learns-1].countChanges(broken) > 0
+			})
+			if took := time.Since(begun); took > 60*time.Millisecond {
+				t.Errorf("an application of host %d has ended, and host %d learns it %v later", c.ends, c.learns, took)
+			}
+		})
+	}
+}
+
+// TestBeatWithoutNews: a daemon whose beats come, but which hears none of this one's, is silent; and numbers that this one
+// has not given are no news.
+func TestBeatWithoutNews(t *testing.T) {
+	for name, further := range map[string]uint64{"the same again": 0, "what was not sent": 1 << 40} {
+		synctest.Test(t, func(t *testing.T) {
+			r, apps, groups := mutual(t, withTLS)
+			h1, h3 := r.host(1), r.host(3)
+			list := func(h *host, of *host) uint64 {
+				h.m.peers.mu.Lock()
+				defer h.m.peers.mu.Unlock()
+				return h.m.peers.at[of.addr].list
+			}
+			req := &mcrdmav1.BeatRequest{Boot: h1.m.boot, List: list(h1, h3), Answer: &mcrdmav1.BeatResponse{List: list(h3, h1)}}
+			caller := h3.caller(h1.files)
+			h1.hang(h3, true)
+			h3.hang(h1, true)
+			h3.m.peers.mu.Lock()
+			req.Heard = h3.m.peers.at[h1.addr].number
+			h3.m.peers.mu.Unlock()
+			for range 30 {
+				res, err := caller.Beat(t.Context(), req)
+				if err != nil || res.GetList() == 0 || res.GetOwn() == 0 {
+					t.Fatal(name, res, err)
+				}
+				req.Heard += further
+				r.pass(50 * time.Millisecond)
+			}
+			if got := h3.members(groups[2].GetGroup()); got != "2" && apps[2].countChanges(broken) == 0 {
+				t.Errorf("%s: members %q", name, got)
+			}
+		})
+	}
 }

@@ -159,7 +159,7 @@ func (t *peers) still(hosts []netip.Addr, then time.Time) []netip.Addr {
 // of them.
 const askEvery = time.Second
 
-// ask asks the hosts that get no beats, so that what a status says of them is current.
+// ask asks the hosts that get no beats, or beat for both, so that what a status says of them is current.
 func (t *peers) ask(ctx context.Context, boot uint64) {
 	// The answer holds for all callers, so it does not depend on this one staying.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grpcclient.ConnectTime)
@@ -168,7 +168,7 @@ func (t *peers) ask(ctx context.Context, boot uint64) {
 	t.mu.Lock()
 	now := time.Now()
 	for _, p := range t.at {
-		if t.health.Follows(p.addr) || !p.asked.IsZero() && now.Sub(p.asked) < askEvery {
+		if t.health.Follows(p.addr) && p.heardAt.IsZero() || !p.asked.IsZero() && now.Sub(p.asked) < askEvery {
 			continue
 		}
 		p.asked = now

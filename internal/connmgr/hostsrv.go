@@ -2,8 +2,6 @@ package connmgr
 
 import (
 	"context"
-	"net/netip"
-	"sync"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -16,9 +14,6 @@ import (
 type hostsServer struct {
 	mcrdmav1.UnimplementedHostsServer
 	m *Manager
-
-	mu    sync.Mutex
-	lists map[string]*beatList // by the name of the host whose daemon calls; at most maxLists
 }
 
 // owner reads a group's name; the caller must be its sender's host.
@@ -114,32 +109,15 @@ func (h *hostsServer) Drop(ctx context.Context, req *mcrdmav1.DropRequest) (*mcr
 }
 
 func (h *hostsServer) Beat(ctx context.Context, req *mcrdmav1.BeatRequest) (*mcrdmav1.BeatResponse, error) {
-	res := &mcrdmav1.BeatResponse{Boot: h.m.boot, Busy: h.m.opts.Busy(time.Now())}
 	who, list, err := h.beatList(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	for _, b := range list.groups {
-		if text, ok := h.m.members.beat(b.id, b.formation); !ok {
-			res.Gone = append(res.Gone, &mcrdmav1.Gone{Group: b.id.proto(), Formation: b.formation, Address: h.m.cfg.Address.String(), Reason: text})
-		}
-	}
-	if len(res.GetGone()) == 0 && len(list.groups) > 0 {
-		res.List = list.number
-		h.remember(who.Name, list)
-	}
+	res := h.m.members.answerBeat(list)
+	res.Boot, res.Busy = h.m.boot, h.m.opts.Busy(time.Now())
+	res.Own, res.Number = h.m.share(who, req)
 	return res, nil
 }
-
-// A beatList is the groups of a beat, all of one source.
-type beatList struct {
-	boot, number uint64
-	source       netip.Addr
-	groups       []beatOf
-}
-
-// maxLists is how many hosts' lists are remembered. Those of others come with each beat.
-const maxLists = 1024
 
 // beatList returns the groups of a beat: those that it names, or those that are remembered.
 func (h *hostsServer) beatList(ctx context.Context, req *mcrdmav1.BeatRequest) (who identity.Identity, list *beatList, err error) {
@@ -155,28 +133,14 @@ func (h *hostsServer) beatList(ctx context.Context, req *mcrdmav1.BeatRequest) (
 		list.groups = append(list.groups, beatOf{id, b.GetFormation()})
 	}
 	if len(req.GetGroups()) > 0 {
+		list.host = who.Name
 		return who, list, nil
 	}
 	if who, err = identity.FromContext(ctx); err != nil {
 		return who, nil, failure.New(mcrdmav1.Reason_UNTRUSTED, "%v", err)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if known := h.lists[who.Name]; known != nil && known.boot == list.boot && known.number == list.number && who.Owns(known.source) {
+	if known := h.m.members.lists.from(who.Name, list); who.Owns(known.source) {
 		list = known
 	}
 	return who, list, nil
-}
-
-// remember keeps a list that has a number.
-func (h *hostsServer) remember(host string, list *beatList) {
-	if list.number == 0 {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.lists[host] == nil && len(h.lists) >= maxLists {
-		clear(h.lists)
-	}
-	h.lists[host] = list
 }

@@ -32,6 +32,7 @@ type memberRecord struct {
 // group decide; members carries out what they want.
 type members struct {
 	host       string
+	address    netip.Addr
 	rack       uint32
 	limits     config.Limits
 	sessions   *sessions
@@ -39,6 +40,7 @@ type members struct {
 	write      func(context.Context, ...store.Edit) error
 	forget     func(context.Context, ...store.Edit)
 	background func(func(context.Context))
+	lists      beatLists
 
 	mu       sync.Mutex
 	numbers  uint64 // the last of an attachment or a call
@@ -50,7 +52,7 @@ type members struct {
 }
 
 func newMembers(m *Manager) *members {
-	return &members{host: m.cfg.Name, rack: m.cfg.Rack, limits: m.cfg.Limits, sessions: m.sessions, happened: m.watched.happened, write: m.commitState, forget: m.forget, background: m.background,
+	return &members{host: m.cfg.Name, address: m.cfg.Address, rack: m.cfg.Rack, limits: m.cfg.Limits, sessions: m.sessions, happened: m.watched.happened, write: m.commitState, forget: m.forget, background: m.background,
 		numbers: m.boot, groups: map[groupID]*machine.Memberships{}, attached: map[uint64]groupID{}, calls: map[uint64]chan<- machine.Respond{}, deleting: map[groupID]chan struct{}{}}
 }
 

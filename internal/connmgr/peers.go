@@ -23,9 +23,10 @@ import (
 
 // peers are the daemons of the other hosts, and how well these hosts are.
 type peers struct {
-	connect func(config.Host) (*grpcclient.Conn, error)
-	metrics *metrics
-	spares  int // beyond so many, connections that nothing uses are closed
+	connect  func(config.Host) (*grpcclient.Conn, error)
+	metrics  *metrics
+	spares   int           // beyond so many, connections that nothing uses are closed
+	interval time.Duration // of beats
 
 	mu     sync.Mutex
 	at     map[netip.Addr]*peer
@@ -52,6 +53,7 @@ type peer struct {
 	err   error // of the last call; nil: it answered
 	tried bool
 	asked time.Time // for a status
+	sharing
 }
 
 func (p *peer) String() string {
@@ -73,7 +75,7 @@ func (m *Manager) connect(target string, to identity.Identity, more []grpc.DialO
 
 // newPeers has the hosts of the configuration.
 func newPeers(m *Manager) (*peers, error) {
-	t := &peers{metrics: m.metrics, spares: len(m.cfg.Hosts) + maxIdlePeers, at: map[netip.Addr]*peer{}, moved: map[netip.Addr]time.Time{},
+	t := &peers{metrics: m.metrics, spares: len(m.cfg.Hosts) + maxIdlePeers, interval: m.cfg.Beat.Interval, at: map[netip.Addr]*peer{}, moved: map[netip.Addr]time.Time{},
 		health: health.New(health.Config{Interval: m.cfg.Beat.Interval, DeadAfter: m.cfg.Beat.DeadAfter, Grace: m.cfg.Beat.Grace}),
 		connect: func(h config.Host) (*grpcclient.Conn, error) {
 			return m.connect(h.Daemon, identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Address}}, m.opts.DialHosts)

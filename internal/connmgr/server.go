@@ -33,7 +33,7 @@ func (m *Manager) newServers() (hosts, apps *grpc.Server, err error) {
 		MaxMessage: maxMessage, MinPing: 2 * time.Second, Time: requestTime, Explain: m.explain,
 		Unary: []grpc.UnaryServerInterceptor{m.unary}}
 	hosts = grpcserver.New(c, creds, grpc.MaxConcurrentStreams(maxStreams))
-	mcrdmav1.RegisterHostsServer(hosts, &hostsServer{m: m, lists: map[string]*beatList{}})
+	mcrdmav1.RegisterHostsServer(hosts, &hostsServer{m: m})
 	c.Unary = append(c.Unary, m.allowed)
 	c.Stream = []grpc.StreamServerInterceptor{m.stream}
 	apps = grpcserver.New(c, unixsock.Creds(), grpc.MaxConcurrentStreams(2*maxSessions))

@@ -32,7 +32,7 @@ mca:coll:tuned:param:coll_tuned_bcast_algorithm:help:Which`
 // TestRun: an implementation is called as it has to be, and what it prints is read.
 func TestRun(t *testing.T) {
 	programs(t, map[string]string{"mpicc.openmpi": "exit 0", "ompi_info": "echo '" + enumerators + "'",
-		"mpirun.openmpi": `case "$*" in *slow*) while :; do :; done;; *wrong*) echo 3; echo 5;; *bad*) echo no;; *fails*) echo why >&2; exit 3;; *) echo 0; echo 2000; echo 1000;; esac`})
+		"mpirun.openmpi": `PATH=/bin:/usr/bin; case "$*" in *slow*) while :; do :; done;; *wrong*) echo 3; echo 5;; *ends*) echo 0; echo 7; exec sleep 100;; *bad*) echo no;; *fails*) echo why >&2; exit 3;; *) echo 0; echo 2000; echo 1000;; esac`})
 	i, err := Find(t.Context(), "openmpi", t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -54,6 +54,10 @@ func TestRun(t *testing.T) {
 		if want == "" && (err != nil || r.Wrong != 3) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %+v, %v", algorithm, r, err)
 		}
+	}
+	job.Algorithm = "ends not"
+	if r, err := i.Run(t.Context(), job); err != nil || len(r.Took) != 1 || r.Took[0] != 7 {
+		t.Error(r, err)
 	}
 	ended, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("it is enough")

@@ -37,6 +37,9 @@ func Join(ctx context.Context, client *mcrdma.Client, cfg Config) (*Comm, error)
 	if err == nil {
 		err = c.measure(ctx)
 	}
+	if lost := c.Err(); err != nil && lost != nil {
+		err = lost
+	}
 	if err != nil {
 		now, cancel := context.WithCancel(ctx)
 		cancel()
@@ -106,25 +109,33 @@ func (e *engine) connect(ctx context.Context, client *mcrdma.Client) error {
 			e.peers[id].member = m
 		}
 	})
-	group, err := e.create(ctx, client)
-	if err != nil {
+	if err = e.create(ctx, client); err != nil {
 		cancel()
+	} else {
+		e.mu.Lock()
+		changed := e.changed
+		e.mu.Unlock()
+		e.wg.Go(e.watch)
+		e.wg.Go(func() { // a rank of this group that is lost makes none to this one
+			select {
+			case <-changed:
+				cancel()
+			case <-ctx.Done():
+			}
+		})
 	}
 	accepting.Wait()
 	_ = listener.Close() // that the daemon does not answer in time hinders nothing: further groups are refused here
 	if err == nil {
 		err = failed
 	}
-	e.mu.Lock()
-	e.group = group
-	e.mu.Unlock()
 	if err != nil {
 		return err
 	}
 	return e.begin()
 }
 
-func (e *engine) create(ctx context.Context, client *mcrdma.Client) (*mcrdma.Group, error) {
+func (e *engine) create(ctx context.Context, client *mcrdma.Client) error {
 	cfg := mcrdma.GroupConfig{Service: e.cfg.Service, Mode: e.cfg.Mode, Tuning: e.cfg.Tuning, MinSize: 1, Wait: e.cfg.Wait, Depth: e.layout.Lanes*e.layout.Slots + spare,
 		Regions: []mcrdma.Region{{Name: e.cfg.regionName(e.cfg.Rank), Length: uint64(core.Paths * e.layout.Half())}}} //nolint:gosec // not negative
 	for id, h := range e.cfg.Hosts {
@@ -132,7 +143,11 @@ func (e *engine) create(ctx context.Context, client *mcrdma.Client) (*mcrdma.Gro
 			cfg.Receivers = append(cfg.Receivers, h)
 		}
 	}
-	return client.Create(ctx, cfg)
+	group, err := client.Create(ctx, cfg)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.group = group
+	return err
 }
 
 // begin begins to receive, and to follow the other ranks.
@@ -144,7 +159,6 @@ func (e *engine) begin() (err error) {
 			}
 		}
 	}
-	e.wg.Go(e.watch)
 	for id, p := range e.peers {
 		if p == nil {
 			continue

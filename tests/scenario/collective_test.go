@@ -153,6 +153,7 @@ func TestCollectiveFails(t *testing.T) {
 		{"ranks do different things", ranksDiffer},
 		{"two ranks die, and a rank of the others' Comm after that", ranksDie},
 		{"a rank never joins", rankMissing},
+		{"a rank dies while it joins", rankDiesJoining},
 	})
 }
 
@@ -288,4 +289,45 @@ func rankMissing(l *lab, cfg mcrdma.GroupConfig) {
 	a := l.hosts[0].run()
 	_, err := collective.Join(l.t.Context(), a.client, collective.Config{Service: "c", Hosts: []string{"h1", "h2"}, Mode: cfg.Mode, Wait: 2 * time.Second})
 	l.fails(err, mcrdma.ErrUnreachable, "h2")
+}
+
+// rankDiesJoining: a rank dies when it is a member of the others' groups, and has not made its own, for which they wait.
+func rankDiesJoining(l *lab, cfg mcrdma.GroupConfig) {
+	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
+	defer cancel()
+	victim := l.hosts[1].run()
+	listener, err := victim.client.Listen(ctx, mcrdma.ListenConfig{Service: "c", Accept: func(r *mcrdma.Request) (*mcrdma.Grant, error) {
+		m, err := victim.client.Alloc(int(r.Regions[0].Length))
+		if err != nil {
+			return nil, err
+		}
+		return &mcrdma.Grant{Regions: []mcrdma.Piece{m.All()}, Receives: make([]mcrdma.Piece, 8), Replenish: true}, nil
+	}})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	var died time.Time
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range 2 {
+			if _, err := listener.Accept(ctx); err != nil {
+				l.t.Error(err)
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+		died = time.Now()
+		victim.kill()
+	})
+	for _, rank := range []int{0, 2} {
+		wg.Go(func() {
+			_, err := collective.Join(ctx, l.hosts[rank].run().client, collective.Config{Service: "c", Hosts: []string{"h1", "h2", "h3"}, Rank: rank, Mode: cfg.Mode})
+			if took := time.Since(died); took > time.Second {
+				l.t.Errorf("told after %v", took)
+			}
+			if err := lostRank(err, 1); err != nil {
+				l.t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -604,7 +604,10 @@ type BeatRequest struct {
 	Boot   uint64                 `protobuf:"varint,2,opt,name=boot,proto3" json:"boot,omitempty"` // of the caller: another number is another run of it
 	// Names what is in groups: the same number is the same groups, of one run of the caller. Without
 	// groups: those of the latest beat that had this number and groups. 0: it has no number.
-	List          uint64 `protobuf:"varint,3,opt,name=list,proto3" json:"list,omitempty"`
+	List uint64 `protobuf:"varint,3,opt,name=list,proto3" json:"list,omitempty"`
+	// If the latest answer of the called daemon was a beat: the answer to that, without boot, and its number.
+	Answer        *BeatResponse `protobuf:"bytes,4,opt,name=answer,proto3" json:"answer,omitempty"`
+	Heard         uint64        `protobuf:"varint,5,opt,name=heard,proto3" json:"heard,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -656,6 +659,20 @@ func (x *BeatRequest) GetBoot() uint64 {
 func (x *BeatRequest) GetList() uint64 {
 	if x != nil {
 		return x.List
+	}
+	return 0
+}
+
+func (x *BeatRequest) GetAnswer() *BeatResponse {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+func (x *BeatRequest) GetHeard() uint64 {
+	if x != nil {
+		return x.Heard
 	}
 	return 0
 }
@@ -727,7 +744,11 @@ type BeatResponse struct {
 	Busy  bool                   `protobuf:"varint,3,opt,name=busy,proto3" json:"busy,omitempty"` // the host's processors have more work than they can do at once
 	// As in the request, if the host knows its groups, and will know them by that number; 0: nothing
 	// was done for groups that the request did not name.
-	List          uint64 `protobuf:"varint,4,opt,name=list,proto3" json:"list,omitempty"`
+	List uint64 `protobuf:"varint,4,opt,name=list,proto3" json:"list,omitempty"`
+	// The answer is a beat, too, for the called daemon's groups that have receivers at the caller's host: the list
+	// that BeatRequest.list would have; 0: it is not.
+	Own           uint64 `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"`
+	Number        uint64 `protobuf:"varint,6,opt,name=number,proto3" json:"number,omitempty"` // of the answers to the caller that were beats, of one run
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -786,6 +807,20 @@ func (x *BeatResponse) GetBusy() bool {
 func (x *BeatResponse) GetList() uint64 {
 	if x != nil {
 		return x.List
+	}
+	return 0
+}
+
+func (x *BeatResponse) GetOwn() uint64 {
+	if x != nil {
+		return x.Own
+	}
+	return 0
+}
+
+func (x *BeatResponse) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
 	}
 	return 0
 }
@@ -912,20 +947,24 @@ const file_mcrdma_v1_host_proto_rawDesc = "" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x122\n" +
 	"\x06reason\x18\x04 \x01(\x0e2\x1a.mcrdma.v1.Detached.ReasonR\x06reason\x12\x12\n" +
 	"\x04text\x18\x05 \x01(\tR\x04text\"\x0e\n" +
-	"\fDropResponse\"c\n" +
+	"\fDropResponse\"\xaa\x01\n" +
 	"\vBeatRequest\x12,\n" +
 	"\x06groups\x18\x01 \x03(\v2\x14.mcrdma.v1.HeartbeatR\x06groups\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\x04R\x04boot\x12\x12\n" +
-	"\x04list\x18\x03 \x01(\x04R\x04list\"m\n" +
+	"\x04list\x18\x03 \x01(\x04R\x04list\x12/\n" +
+	"\x06answer\x18\x04 \x01(\v2\x17.mcrdma.v1.BeatResponseR\x06answer\x12\x14\n" +
+	"\x05heard\x18\x05 \x01(\x04R\x05heard\"m\n" +
 	"\tHeartbeat\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x12\x18\n" +
-	"\aaddress\x18\x03 \x01(\tR\aaddress\"o\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\"\x99\x01\n" +
 	"\fBeatResponse\x12#\n" +
 	"\x04gone\x18\x01 \x03(\v2\x0f.mcrdma.v1.GoneR\x04gone\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\x04R\x04boot\x12\x12\n" +
 	"\x04busy\x18\x03 \x01(\bR\x04busy\x12\x12\n" +
-	"\x04list\x18\x04 \x01(\x04R\x04list\"\x80\x01\n" +
+	"\x04list\x18\x04 \x01(\x04R\x04list\x12\x10\n" +
+	"\x03own\x18\x05 \x01(\x04R\x03own\x12\x16\n" +
+	"\x06number\x18\x06 \x01(\x04R\x06number\"\x80\x01\n" +
 	"\x04Gone\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x12\x18\n" +
@@ -987,24 +1026,25 @@ var file_mcrdma_v1_host_proto_depIdxs = []int32{
 	12, // 9: mcrdma.v1.DropRequest.group:type_name -> mcrdma.v1.GroupID
 	19, // 10: mcrdma.v1.DropRequest.reason:type_name -> mcrdma.v1.Detached.Reason
 	9,  // 11: mcrdma.v1.BeatRequest.groups:type_name -> mcrdma.v1.Heartbeat
-	12, // 12: mcrdma.v1.Heartbeat.group:type_name -> mcrdma.v1.GroupID
-	11, // 13: mcrdma.v1.BeatResponse.gone:type_name -> mcrdma.v1.Gone
-	12, // 14: mcrdma.v1.Gone.group:type_name -> mcrdma.v1.GroupID
-	0,  // 15: mcrdma.v1.Hosts.Prepare:input_type -> mcrdma.v1.PrepareRequest
-	2,  // 16: mcrdma.v1.Hosts.Commit:input_type -> mcrdma.v1.CommitRequest
-	4,  // 17: mcrdma.v1.Hosts.RecordView:input_type -> mcrdma.v1.RecordViewRequest
-	6,  // 18: mcrdma.v1.Hosts.Drop:input_type -> mcrdma.v1.DropRequest
-	8,  // 19: mcrdma.v1.Hosts.Beat:input_type -> mcrdma.v1.BeatRequest
-	1,  // 20: mcrdma.v1.Hosts.Prepare:output_type -> mcrdma.v1.PrepareResponse
-	3,  // 21: mcrdma.v1.Hosts.Commit:output_type -> mcrdma.v1.CommitResponse
-	5,  // 22: mcrdma.v1.Hosts.RecordView:output_type -> mcrdma.v1.RecordViewResponse
-	7,  // 23: mcrdma.v1.Hosts.Drop:output_type -> mcrdma.v1.DropResponse
-	10, // 24: mcrdma.v1.Hosts.Beat:output_type -> mcrdma.v1.BeatResponse
-	20, // [20:25] is the sub-list for method output_type
-	15, // [15:20] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	10, // 12: mcrdma.v1.BeatRequest.answer:type_name -> mcrdma.v1.BeatResponse
+	12, // 13: mcrdma.v1.Heartbeat.group:type_name -> mcrdma.v1.GroupID
+	11, // 14: mcrdma.v1.BeatResponse.gone:type_name -> mcrdma.v1.Gone
+	12, // 15: mcrdma.v1.Gone.group:type_name -> mcrdma.v1.GroupID
+	0,  // 16: mcrdma.v1.Hosts.Prepare:input_type -> mcrdma.v1.PrepareRequest
+	2,  // 17: mcrdma.v1.Hosts.Commit:input_type -> mcrdma.v1.CommitRequest
+	4,  // 18: mcrdma.v1.Hosts.RecordView:input_type -> mcrdma.v1.RecordViewRequest
+	6,  // 19: mcrdma.v1.Hosts.Drop:input_type -> mcrdma.v1.DropRequest
+	8,  // 20: mcrdma.v1.Hosts.Beat:input_type -> mcrdma.v1.BeatRequest
+	1,  // 21: mcrdma.v1.Hosts.Prepare:output_type -> mcrdma.v1.PrepareResponse
+	3,  // 22: mcrdma.v1.Hosts.Commit:output_type -> mcrdma.v1.CommitResponse
+	5,  // 23: mcrdma.v1.Hosts.RecordView:output_type -> mcrdma.v1.RecordViewResponse
+	7,  // 24: mcrdma.v1.Hosts.Drop:output_type -> mcrdma.v1.DropResponse
+	10, // 25: mcrdma.v1.Hosts.Beat:output_type -> mcrdma.v1.BeatResponse
+	21, // [21:26] is the sub-list for method output_type
+	16, // [16:21] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_mcrdma_v1_host_proto_init() }

@@ -52,7 +52,8 @@ type HostsClient interface {
 	Drop(ctx context.Context, in *DropRequest, opts ...grpc.CallOption) (*DropResponse, error)
 	// Beat is called regularly by the daemon of a sender for all groups in which the
 	// called host has receivers: it says that the sender lives, renews leases, and
-	// learns which memberships are no more.
+	// learns which memberships are no more. If hosts have receivers of each other's groups, one of
+	// the daemons calls it for both.
 	Beat(ctx context.Context, in *BeatRequest, opts ...grpc.CallOption) (*BeatResponse, error)
 }
 
@@ -140,7 +141,8 @@ type HostsServer interface {
 	Drop(context.Context, *DropRequest) (*DropResponse, error)
 	// Beat is called regularly by the daemon of a sender for all groups in which the
 	// called host has receivers: it says that the sender lives, renews leases, and
-	// learns which memberships are no more.
+	// learns which memberships are no more. If hosts have receivers of each other's groups, one of
+	// the daemons calls it for both.
 	Beat(context.Context, *BeatRequest) (*BeatResponse, error)
 	mustEmbedUnimplementedHostsServer()
 }

@@ -102,6 +102,7 @@ int main(int argc, char **argv) {
         if (rank == 0)
             printf("%lld\n", (long long)slowest);
     }
+    fflush(stdout);
     MPI_Finalize();
     return 0;
 }

@@ -86,7 +86,7 @@ type Config struct {
 	// DefaultWindow. After a loss it is less for a while.
 	Window int
 	// AckEvery makes the requester ask for an acknowledgement every so many
-	// packets besides the last of each message; 0 for a quarter of Window.
+	// packets of a message, and at its last; 0 for a quarter of Window.
 	AckEvery int
 
 	// CC holds the congestion control parameters.

@@ -137,7 +137,7 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 		Pad:       uint8(-n & 3),
 		PKey:      rocev2.DefaultPKey,
 		DestQP:    r.cfg.RemoteQPN,
-		AckReq:    last || r.wantAck(),
+		AckReq:    last || r.wantAck(k),
 		PSN:       r.psn(r.nxt),
 	}
 	out.RETH = rocev2.RETH{VA: w.remoteAddr, RKey: w.rkey, Length: w.length}
@@ -171,12 +171,12 @@ func (r *Requester) open() uint64 {
 	return room
 }
 
-// wantAck is the AckReq policy beside the last packet of each message: every
-// AckEvery packets, so that the window moves on smoothly; when the packet fills the
+// wantAck is the AckReq policy beside the last packet of each message, for packet k of one: every
+// AckEvery packets of a message, so that the window moves on smoothly; when the packet fills the
 // window or is the last that the limit allows, because nothing else would ever open
 // them; and in the first packet after a time-out, to learn early what did arrive.
-func (r *Requester) wantAck() bool {
-	return r.probe || r.nxt%uint64(r.cfg.AckEvery) == uint64(r.cfg.AckEvery)-1 ||
+func (r *Requester) wantAck(k int) bool {
+	return r.probe || k%r.cfg.AckEvery == r.cfg.AckEvery-1 ||
 		r.nxt-r.una == r.window.size-1 || r.nxt == r.lim-1
 }
 
