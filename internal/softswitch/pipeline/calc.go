@@ -66,12 +66,12 @@ func (c *compiler) calc(algo program.Algo, inputs []program.CalcInput) num {
 		return func(*Packet) uint64 { return r.next() }
 	}
 	f := algorithms[algo]
-	if algo == program.Csum16 && k.aligned && !k.payload && len(k.inputs) == 1 && k.inputs[0].varb < 0 {
+	if algo == program.Csum16 && k.summable() {
 		return func(pk *Packet) uint64 {
-			if !k.asPlanned(pk) {
-				return f(k.gather(pk))
+			if v, ok := k.csum16(pk); ok {
+				return v
 			}
-			return csum16(k.inputs[0].chunks, pk.w)
+			return f(k.bytes(pk))
 		}
 	}
 	return func(pk *Packet) uint64 { return f(k.bytes(pk)) }
@@ -223,17 +223,38 @@ func (k *calculation) gather(pk *Packet) []byte {
 	return b
 }
 
-// csum16 is the Internet checksum of chunks, of which only the last may have less than 8 bytes.
-func csum16(cs []chunk, w []uint64) uint64 {
+// summable says whether csum16 has a chance: all inputs begin at 16 bits if there are no varbit fields.
+func (k *calculation) summable() bool {
+	for i := range k.inputs {
+		for _, c := range k.inputs[i].chunks {
+			if c.bytes%2 != 0 && i < len(k.inputs)-1 {
+				return false
+			}
+		}
+	}
+	return k.aligned && !k.payload
+}
+
+// csum16 is the Internet checksum without the bytes; false: they are needed, for a varbit field is not empty, or a header not valid.
+func (k *calculation) csum16(pk *Packet) (uint64, bool) {
+	if !k.asPlanned(pk) {
+		return 0, false
+	}
 	sum := uint64(0)
-	for i := range cs {
-		v := cs[i].of(w)
-		sum += v>>32 + v&math.MaxUint32
+	for i := range k.inputs {
+		in := &k.inputs[i]
+		if in.varb >= 0 && pk.w[in.varOK] != 0 && varLen(pk.w[in.varb]) > 0 {
+			return 0, false
+		}
+		for j := range in.chunks {
+			v := in.chunks[j].of(pk.w)
+			sum += v>>32 + v&math.MaxUint32
+		}
 	}
 	for sum > math.MaxUint16 {
 		sum = sum>>16 + sum&math.MaxUint16
 	}
-	return ^sum & math.MaxUint16
+	return ^sum & math.MaxUint16, true
 }
 
 // crc16 is CRC-16/ARC.
