@@ -348,6 +348,9 @@ func (w *hostWorld) answer(attach uint64, refuse bool) {
 	ok := !x.ended && !x.answered && !x.loaded
 	is := func(o *worldApp) bool { return o == x && refuse && ok }
 	w.event(func() {
+		if q, err := w.r.Question(x.token, attach); (err == nil) != ok || ok && q.GetFormation() != x.formation {
+			w.fail("the question of formation %d: %v, %v", x.formation, q, err)
+		}
 		x.answered = x.answered || ok
 		err := w.r.Answer(x.token, attach, &mcrdmav1.PrepareResponse{Qpn: uint32(attach)}, refused)
 		if (err == nil) != ok {

@@ -67,3 +67,22 @@ func TestOldDaemonEnds(t *testing.T) {
 		})
 	})
 }
+
+// TestAbsent: why a receiver is not in a formation, and on which host: its name, if the daemon has said it.
+func TestAbsent(t *testing.T) {
+	list := []*mcrdmav1.Absent{
+		{Address: "10.0.0.2", Host: "h2", Reason: mcrdmav1.Reason_DENIED, Text: "no"},
+		{Address: "10.0.0.3", Reason: mcrdmav1.Reason_NO_SERVICE, Text: "none"},
+	}
+	for receiver, want := range map[string]Error{
+		"10.0.0.2": {Host: "h2", Reason: mcrdmav1.Reason_DENIED},
+		"h2":       {Host: "h2", Reason: mcrdmav1.Reason_DENIED},
+		"10.0.0.3": {Host: "10.0.0.3", Reason: mcrdmav1.Reason_NO_SERVICE},
+		"h4":       {Reason: mcrdmav1.Reason_UNREACHABLE},
+	} {
+		var got *Error
+		if err := absent(list, receiver); !errors.As(err, &got) || got.Host != want.Host || got.Reason != want.Reason {
+			t.Errorf("%s: %#v, want host %q and reason %v", receiver, got, want.Host, want.Reason)
+		}
+	}
+}

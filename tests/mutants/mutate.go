@@ -212,7 +212,7 @@ func (f *finder) isText(call *ast.CallExpr) bool {
 		return fun.Name == "panic"
 	case *ast.SelectorExpr:
 		obj := f.in.info.Uses[fun.Sel]
-		return obj != nil && obj.Pkg() != nil && slices.Contains([]string{"fmt", "errors", "log", "log/slog"}, obj.Pkg().Path())
+		return obj != nil && obj.Pkg() != nil && slices.Contains([]string{"fmt", "errors", "log", "log/slog", "github.com/mcrdma/mcrdma/internal/failure"}, obj.Pkg().Path())
 	}
 	return false
 }

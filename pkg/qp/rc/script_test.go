@@ -19,7 +19,7 @@ import (
 // completions, and its deadline.
 //
 //	new    [mtu= window= ackevery= psn= rpsn= timeout= retry= rnr= rnrtimer= rd= destrd= nocc nowrite noread]
-//	post   id= op=SEND|RDMA_WRITE|… len= [cut=] [imm=] [unsignaled] [fence]     its memory is in two pieces, the first of cut bytes
+//	post   id= op=SEND|RDMA_WRITE|… len= [cut=] [imm=] [unsignaled] [fence] [solicited]     its memory is in two pieces, the first of cut bytes
 //	recv   id= len=
 //	ack    psn= [msn=]          an ACK arrives
 //	nak    psn= code=sequence|invalid|access|operation|rnr:N
@@ -30,7 +30,7 @@ import (
 //	cnp | error | drain | undrain
 //	limit  n=                   so many packets more may go
 //	reload                      the state goes on in a new queue pair, to which nothing was posted
-//	stats                       prints the requester's counters that are not 0, and the packets that are of neither half
+//	stats  [responder]          prints the requester's, or the responder's, counters that are not 0, and the packets that are of neither half
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		s := &script{t: t}
@@ -108,6 +108,9 @@ func (s *script) do(words []string) {
 		if a.has("fence") {
 			wr.Flags |= qp.FlagFence
 		}
+		if a.has("solicited") {
+			wr.Flags |= qp.FlagSolicited
+		}
 		mem, cut := make([]byte, a.num("len", 0)), a.num("cut", 0)
 		s.failure = s.q.PostSend(&wr, [][]byte{mem[:cut], mem[cut:]})
 	case "recv":
@@ -139,7 +142,7 @@ func (s *script) do(words []string) {
 	case "undrain":
 		s.q.Drain(false)
 	case "stats":
-		s.printStats()
+		s.printStats(a.has("responder"))
 	default:
 		s.t.Fatalf("unknown command %q", words[0])
 	}
@@ -168,9 +171,12 @@ func (s *script) create(a args) {
 	}
 }
 
-func (s *script) printStats() {
+func (s *script) printStats(responder bool) {
 	var parts []string
 	v := reflect.ValueOf(s.q.Stats().Requester)
+	if responder {
+		v = reflect.ValueOf(s.q.Stats().Responder)
+	}
 	for i := range v.NumField() {
 		if n := v.Field(i).Uint(); n > 0 {
 			parts = append(parts, fmt.Sprint(v.Type().Field(i).Name, " ", n))
@@ -248,6 +254,9 @@ func (s *script) pull() string {
 		}
 		if out.AckReq {
 			b.WriteString(" ackreq")
+		}
+		if out.Solicited {
+			b.WriteString(" solicited")
 		}
 		if out.Retransmit {
 			b.WriteString(" again")

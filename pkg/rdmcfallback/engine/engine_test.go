@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -76,6 +77,9 @@ func TestShapes(t *testing.T) {
 		e, _ := New(Config{Members: memberNames(n), BlockSize: 16})
 		for size := range int64(200) {
 			s, ok := e.shapeOf(size)
+			if least := (size + s.blocks - 1) / s.blocks; size <= 16 && s.each != least {
+				t.Fatalf("n=%d, %d bytes in blocks of %d, not %d", n, size, s.each, least)
+			}
 			if !ok || s.imm() != uint32(size) || s.blocks < e.minBlocks || s.blocks > max(2, (size+15)/16) {
 				t.Fatalf("n=%d, %d bytes: %+v", n, size, s)
 			}
@@ -120,6 +124,9 @@ func TestShapes(t *testing.T) {
 
 func TestConfigs(t *testing.T) {
 	three := memberNames(3)
+	if _, err := New(Config{Members: three, Self: 3}); !strings.Contains(fmt.Sprint(err), "member 3 of 3") {
+		t.Error(err)
+	}
 	for name, c := range map[string]Config{
 		"no members":     {},
 		"self":           {Members: three, Self: 3},
@@ -138,6 +145,16 @@ func TestConfigs(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// A transport that says that it has sent what it was not given does no harm.
+func TestSentNothing(t *testing.T) {
+	e, err := New(Config{Members: memberNames(2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Sent(1)
+	e.Sent(7)
 }
 
 // Which members may send, and when.
