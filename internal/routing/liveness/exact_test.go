@@ -318,3 +318,14 @@ func TestUnwanted(t *testing.T) {
 		t.Errorf("%+v", sent)
 	}
 }
+
+// TestHelloAgain: what a hello says comes out of its bytes, whatever its diagnostic.
+func TestHelloAgain(t *testing.T) {
+	for diag := range Diag(32) {
+		in := Hello{Diag: diag, State: Up, Poll: diag%2 == 0, Final: diag%2 == 1, DetectMult: 3, My: 7, Your: 8, DesiredMinTx: time.Second, RequiredMinRx: time.Millisecond}
+		out, err := Parse(in.Append(nil))
+		if err != nil || out != in {
+			t.Errorf("%+v became %+v, %v", in, out, err)
+		}
+	}
+}
