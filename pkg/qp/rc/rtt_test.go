@@ -19,3 +19,16 @@ func TestRoundTripOfClockThatStepsBack(t *testing.T) {
 		t.Errorf("smoothed %v, want 1 ms", m.smoothed)
 	}
 }
+
+// The smoothed round trip moves by an eighth of what a sample differs, up and down.
+func TestSmoothed(t *testing.T) {
+	var m rttMeter
+	for i, c := range []struct{ sample, want time.Duration }{
+		{8 * time.Millisecond, 8 * time.Millisecond}, {16 * time.Millisecond, 9 * time.Millisecond}, {time.Millisecond, 8 * time.Millisecond},
+	} {
+		m.begin(uint64(i), time.Second)
+		if m.acked(uint64(i)+1, time.Second+c.sample); m.smoothed != c.want {
+			t.Errorf("after a sample of %v: %v, want %v", c.sample, m.smoothed, c.want)
+		}
+	}
+}
