@@ -24,6 +24,7 @@ type suite struct {
 	tmp       string
 
 	measure sync.Once
+	flags   []string // of all runs
 	err     error
 	steps   []step // the cheapest first
 }
@@ -49,6 +50,9 @@ func (s *suite) baseline(ctx context.Context) error {
 		if s.err = s.compile(ctx, bin, ""); s.err != nil {
 			return
 		}
+		if s.flags, s.err = flagsOf(bin); s.err != nil {
+			return
+		}
 		start := time.Now()
 		out, state, err := s.execute(ctx, bin, step{[]string{"-test.v"}, time.Hour, time.Hour})
 		took := time.Since(start)
@@ -59,6 +63,15 @@ func (s *suite) baseline(ctx context.Context) error {
 		s.steps = steps(string(out), took, state.UserTime()+state.SystemTime())
 	})
 	return s.err
+}
+
+// flagsOf returns the flags with which a test program leaves nothing behind: rapid keeps what has failed, for the next run to begin with.
+func flagsOf(bin string) (flags []string, err error) {
+	b, err := os.ReadFile(bin)
+	if flag := "rapid.nofailfile"; bytes.Contains(b, []byte(flag)) {
+		flags = []string{"-" + flag}
+	}
+	return flags, err
 }
 
 var passed = regexp.MustCompile(`(?m)^--- PASS: (\w+) \((\d+\.\d+)s\)`)
@@ -99,7 +112,7 @@ func (s *suite) execute(ctx context.Context, bin string, run step) ([]byte, *os.
 	ctx, cancel := context.WithTimeoutCause(ctx, patience*run.took+20*time.Second, errHangs)
 	defer cancel()
 	seconds := strconv.Itoa(int((patience * run.cpu).Seconds()) + 2)
-	sh := append([]string{"-c", `ulimit -d ` + strconv.Itoa(memory) + `; ulimit -t ` + seconds + `; exec "$0" "$@"`, bin, "-test.timeout=0"}, run.args...)
+	sh := append([]string{"-c", `ulimit -d ` + strconv.Itoa(memory) + `; ulimit -t ` + seconds + `; exec "$0" "$@"`, bin, "-test.timeout=0"}, slices.Concat(s.flags, run.args)...)
 	cmd := exec.CommandContext(ctx, "sh", sh...)
 	cmd.Dir = filepath.Join(s.root, s.dir)
 	cmd.Env = append(os.Environ(), "TMPDIR="+s.tmp, "GOMAXPROCS=1")
