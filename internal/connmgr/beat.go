@@ -138,8 +138,8 @@ func (t *peers) owed(lists map[netip.Addr]uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for a, p := range t.at {
-		if p.theirs != nil {
-			lists[a] += 0
+		if _, there := lists[a]; !there && p.theirs != nil {
+			lists[a] = 0 // it has none of this host's groups
 		}
 	}
 }
