@@ -240,10 +240,10 @@ func (r *runReport) text(cmd *cobra.Command, out *cli.Output) error {
 		}
 		busiest := o.Links[0]
 		rows = append(rows, []any{fmt.Sprintf("%g", o.Load), string(o.Scheme), fmt.Sprintf("%.1f", float64(all)/(1<<20)), busiest.From + " → " + busiest.To,
-			fmt.Sprintf("%.0f %%", 100*busiest.Load), o.Counts.Marked, o.Counts.Pauses, o.Counts.Dropped})
+			fmt.Sprintf("%.0f %%", 100*busiest.Load), number(busiest.Wait), o.Counts.Marked, o.Counts.Pauses, o.Counts.Dropped})
 	}
 	fmt.Fprintln(w)
-	return out.Table(w, []string{"load", "way", "all links[MiB]", "busiest link", "its load", "marked", "pauses", "dropped"}, rows)
+	return out.Table(w, []string{"load", "way", "all links[MiB]", "busiest link", "its load", "its wait[usec]", "marked", "pauses", "dropped"}, rows)
 }
 
 // means are those of several seeds: of reads (0) or writes (1). low and high are the least and the largest mean latency.

@@ -39,6 +39,7 @@ type port struct {
 	loss       float64
 
 	data, control queue
+	changed       int64 // when data last came or left
 	sending       int32 // bytes of the packet under way; 0: the port is free
 	from          int32 // the port that this packet came by
 	paused        bool  // by the other end
@@ -51,13 +52,19 @@ type port struct {
 
 // PortStats are what a port has sent, and lost.
 type PortStats struct {
-	Packets, Bytes uint64 // on the wire, with preamble and gap
-	Data           uint64 // of these, bytes of data packets
-	Marked         uint64 // packets
-	Dropped        uint64 // packets that found no room
-	Lost           uint64 // packets, on the link
-	Pauses         uint64 // how often the other end has paused it
-	MaxQueue       int    // bytes of data
+	Packets, Bytes uint64  // on the wire, with preamble and gap
+	Data           uint64  // of these, bytes of data packets
+	Marked         uint64  // packets
+	Dropped        uint64  // packets that found no room
+	Lost           uint64  // packets, on the link
+	Pauses         uint64  // how often the other end has paused it
+	MaxQueue       int     // bytes of data
+	Queued         float64 // seconds that bytes of data have waited, summed over the bytes
+}
+
+// Wait is for how long data has waited for its turn, in the mean of all bytes.
+func (p *PortStats) Wait() time.Duration {
+	return time.Duration(p.Queued / float64(max(1, p.Data)) * float64(time.Second))
 }
 
 // A queue is a list of packets.

@@ -82,6 +82,29 @@ func TestWriteTime(t *testing.T) {
 	}
 }
 
+// TestWait: of two packets that come to a link at the same time, the second waits for the first.
+func TestWait(t *testing.T) {
+	s := racks(t, Defaults(), 1)
+	h := hosts(t, s, "h1", "h2", "h3")
+	for _, from := range h[:2] {
+		e, _ := s.Connect(from, h[2])
+		e.Sent = func(*qp.WC) {}
+		if err := e.Post(qp.OpWrite, 4096, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Run(time.Second)
+	for _, l := range s.Links() {
+		want := time.Duration(0)
+		if l.From == "torA" && l.To == "spine" {
+			want = time.Duration(float64(4096+28+s.p.Overhead()) * 0.08 / 2) // none for half of the bytes
+		}
+		if d := l.Wait() - want; d < -1 || d > 1 {
+			t.Errorf("%s to %s: %v, want %v", l.From, l.To, l.Wait(), want)
+		}
+	}
+}
+
 // TestGroupCopies: a group's write leaves the sender once and goes over each link once, and
 // completes when all have it. Loss is repaired.
 func TestGroupCopies(t *testing.T) {

@@ -96,10 +96,17 @@ func (s *Sim) put(at, i int32) {
 	if k.control {
 		p.control.push(&s.packets, i)
 	} else {
+		s.queued(p)
 		p.data.push(&s.packets, i)
 		p.stats.MaxQueue = max(p.stats.MaxQueue, p.data.bytes)
 		s.hold(n, k.in, size)
 	}
+}
+
+// queued counts how long data has waited, before more comes or some leaves.
+func (s *Sim) queued(p *port) {
+	p.stats.Queued += float64(p.data.bytes) * float64(s.now-p.changed) / 1e12
+	p.changed = s.now
 }
 
 // threshold is how much data of one port may wait before the other end is paused.
@@ -169,6 +176,7 @@ func (s *Sim) serve(at int32) {
 	if p.paused || p.data.head == none {
 		return
 	}
+	s.queued(p)
 	i := p.data.pop(&s.packets)
 	if k := &s.packets.list[i]; k.Opcode.HasPayload() && s.marks(p.data.bytes) { // others are sent as not ECN-capable
 		k.ce = true

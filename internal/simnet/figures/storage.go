@@ -2,6 +2,7 @@ package figures
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/mcrdma/mcrdma/internal/simnet"
 	"github.com/mcrdma/mcrdma/internal/simnet/replicate"
@@ -33,21 +34,7 @@ func figure8(sizes workload.Sizes, racks int) Figure {
 					series += ", racks' switches only"
 				}
 				f.Jobs = append(f.Jobs, Job{Name: fmt.Sprintf("%s, load %d", series, load), Weight: weight, Run: func(o Options) ([]Value, error) {
-					n := requests
-					if o.Quick {
-						n = 1000
-					}
-					topo, err := FatTree(racks, full)
-					if err != nil {
-						return nil, err
-					}
-					s, err := simnet.New(topo, fatTree(), o.Seed)
-					if err != nil {
-						return nil, err
-					}
-					h := s.Hosts()
-					r, err := workload.Run(s, workload.Config{Scheme: scheme, Block: blockSize, Replicas: 3, Groups: 4, Sizes: sizes, Load: loadStep * float64(load),
-						ReadShare: 0.5, Requests: n, Clients: h[:27], Storage: h[27:]})
+					r, err := storage(o, fatTree(), scheme, sizes, racks, full, load, requests)
 					if err != nil {
 						return nil, err
 					}
@@ -58,4 +45,42 @@ func figure8(sizes workload.Sizes, racks int) Figure {
 		}
 	}
 	return f
+}
+
+// storage simulates figure 8's clients and storage hosts.
+func storage(o Options, p simnet.Params, scheme replicate.Scheme, sizes workload.Sizes, racks int, full bool, load, requests int) (*workload.Result, error) {
+	if o.Quick {
+		requests = 1000
+	}
+	topo, err := FatTree(racks, full)
+	if err != nil {
+		return nil, err
+	}
+	s, err := simnet.New(topo, p, o.Seed)
+	if err != nil {
+		return nil, err
+	}
+	h := s.Hosts()
+	return workload.Run(s, workload.Config{Scheme: scheme, Block: blockSize, Replicas: 3, Groups: 4, Sizes: sizes, Load: loadStep * float64(load),
+		ReadShare: 0.5, Requests: requests, Clients: h[:27], Storage: h[27:]})
+}
+
+// waitUp is for how long data of storage hosts waits on its way up, in µs: in the switches of their racks and of their pods. It is
+// all that switches above the racks can spare a read.
+func waitUp(links []workload.LinkLoad) float64 {
+	var sum, bytes [2]float64
+	for _, l := range links {
+		var pod int
+		hop := -1
+		if n, _ := fmt.Sscanf(l.From, "tor%d", &pod); n == 1 && strings.HasPrefix(l.To, "agg") {
+			hop = 0
+		} else if n, _ := fmt.Sscanf(l.From, "agg%d", &pod); n == 1 && strings.HasPrefix(l.To, "core") {
+			hop = 1
+		}
+		if hop >= 0 && pod >= 3 { // the first three pods are clients
+			sum[hop] += l.Wait * float64(l.Bytes)
+			bytes[hop] += float64(l.Bytes)
+		}
+	}
+	return sum[0]/bytes[0] + sum[1]/bytes[1]
 }

@@ -3,6 +3,9 @@ package figures
 import (
 	"fmt"
 	"time"
+
+	"github.com/mcrdma/mcrdma/internal/simnet/replicate"
+	"github.com/mcrdma/mcrdma/internal/simnet/workload"
 )
 
 // why are experiments about values that are missed: what comes of each if one thing is changed.
@@ -51,6 +54,28 @@ func why() Figure {
 			p.KMax = 0
 			return training(o, p, scheme, 3, 8_000_000)
 		})
+	}
+	alistorage := workload.Known()[1]
+	for _, racks := range []int{3, 1} {
+		for _, load := range []int{2, 4, 8} {
+			name := fmt.Sprintf("mc8-alistorage-racks%d, load %d", 9/racks, load)
+			add(name, 2.5, Value{Series: "racks' switches only: % of a read that data waits on the way up"}, func(o Options) (float64, error) {
+				r, err := storage(o, fatTree(), replicate.Multicast, alistorage, racks, false, load, 20_000)
+				if err != nil {
+					return 0, err
+				}
+				return 100 * waitUp(r.Links) / r.Reads.Mean, nil
+			})
+			for _, n := range []int{20_000, 100_000} {
+				add(name, float64(n)/8000, Value{Series: fmt.Sprintf("mean latency in µs of writes, of %d requests", n)}, func(o Options) (float64, error) {
+					r, err := storage(o, fatTree(), replicate.Multicast, alistorage, racks, true, load, n)
+					if err != nil {
+						return 0, err
+					}
+					return r.Writes.Mean, nil
+				})
+			}
+		}
 	}
 	add("rdmc1", 1, Value{Series: "links of 35.2 Gb/s, as the paper measured", Paper: 62.1, Within: 0.1}, func(o Options) (float64, error) {
 		x := transfer{fabric: star(4), params: stampede(), scheme: "rdmc", block: blockSize, size: 256 << 20, nodes: 4}

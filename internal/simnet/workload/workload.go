@@ -145,7 +145,8 @@ type LinkLoad struct {
 	From  string  `json:"from"`
 	To    string  `json:"to"`
 	Bytes uint64  `json:"bytes"`
-	Load  float64 `json:"load"` // of its rate
+	Load  float64 `json:"load"`           // of its rate
+	Wait  float64 `json:"mean_wait_usec"` // of a byte of data, in the switch before it
 }
 
 func latencyOf(list []float64) Latency {
@@ -244,7 +245,8 @@ func Run(s *simnet.Sim, c Config) (*Result, error) {
 	}
 	out := &Result{Reads: latencyOf(r.reads), Writes: latencyOf(r.writes), Duration: s.Now(), Seconds: s.Now().Seconds(), Counts: s.Counts()}
 	for _, l := range s.Links() {
-		out.Links = append(out.Links, LinkLoad{From: l.From, To: l.To, Bytes: l.Bytes, Load: float64(l.Bytes) * 8 / l.Rate / out.Seconds})
+		out.Links = append(out.Links, LinkLoad{From: l.From, To: l.To, Bytes: l.Bytes, Load: float64(l.Bytes) * 8 / l.Rate / out.Seconds,
+			Wait: float64(l.Wait().Nanoseconds()) / 1000})
 	}
 	slices.SortStableFunc(out.Links, func(a, b LinkLoad) int { return cmp.Compare(b.Load, a.Load) })
 	return out, nil
