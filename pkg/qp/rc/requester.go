@@ -40,6 +40,7 @@ type Requester struct {
 	rnrUntil   time.Duration // back-off after an RNR NAK, 0 if none
 	probe      bool          // ask for an ACK in the next packet
 	asked      []uint64      // for each READ request that is outstanding, one past the last position of its responses
+	executed   uint64        // one past what ACKs have named; data of READs before it may be missing
 	silent     bool          // the timer has expired, and nothing was acknowledged since
 
 	nakUna uint64        // una at the last go-back for a sequence NAK, noNak if none
@@ -242,6 +243,7 @@ func (r *Requester) handleAck(h *rocev2.Headers, now time.Duration) {
 			return
 		}
 		r.stats.Acks++
+		r.executed = max(r.executed, pos+1)
 		end := r.answered(pos + 1)
 		r.progress(end, now)
 		if end <= pos {
@@ -381,6 +383,7 @@ func (r *Requester) handleRead(in *In, now time.Duration) bool {
 	scatter(w.mem, off, in.Payload)
 	r.stats.Responses++
 	r.progress(pos+1, now)
+	r.progress(r.answered(r.executed), now) // by an ACK that has overtaken this response
 	return true
 }
 
