@@ -173,7 +173,7 @@ func TestTriesWithout(t *testing.T) {
 		s := bySwitches(t, now)
 		s.state = Reforming
 		s.after(&try{request: &request{call: 4, was: Broken, lost: map[netip.Addr]Loss{}, candidates: []netip.Addr{agentOne, agentTen}, tries: c.tries},
-			out: c.out, err: c.err, cancelled: c.cancelled}, now)
+			out: c.out, err: c.err, cancelled: c.cancelled})
 		replies := done[ReplySender](s)
 		if again := s.try != nil; again != c.again || again != (s.state == Reforming) || again != (len(replies) == 0) {
 			t.Errorf("%s: %v, %+v", c.name, s.state, replies)
@@ -188,7 +188,7 @@ func TestSkips(t *testing.T) {
 	now := time.Unix(1000, 0)
 	s := bySwitches(t, now)
 	s.state = Reforming
-	s.after(&try{request: &request{call: 4, was: Broken, tries: 3}, err: &behindError{last: 77}}, now)
+	s.after(&try{request: &request{call: 4, was: Broken, tries: 3}, err: &behindError{last: 77}})
 	if s.try == nil || s.try.tries != 3 || !s.try.skipped || s.last != 77 || s.state != Reforming || len(done[ReplySender](s)) != 0 {
 		t.Errorf("%v, the last number is %d, %+v", s.state, s.last, s.try)
 	}

@@ -67,7 +67,7 @@ func (s *Sender) draw(route bool) {
 // stepAgent does what is due of the present formation.
 func (s *Sender) stepAgent(now time.Time) {
 	a := &s.agent
-	if s.state != Active || s.end != nil {
+	if s.state != Active {
 		return
 	}
 	if !a.drawAt.IsZero() && !now.Before(a.drawAt) {

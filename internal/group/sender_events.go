@@ -255,7 +255,7 @@ func (s *Sender) Missing(mcID uint32, missing, sure bool, now time.Time) {
 	if sure {
 		a.asking = false
 	}
-	if s.end == nil && s.form != nil && s.form.MCID == mcID && s.form.switched() && missing {
+	if s.form != nil && s.form.MCID == mcID && s.form.switched() && missing {
 		if sure && s.state == Active {
 			s.breakUp(netip.Addr{}, fmt.Sprintf("switch %s does not have the group any longer", s.cfg.Switch))
 		} else {
@@ -291,7 +291,7 @@ func (s *Sender) Recorded(version uint64, err error, now time.Time) {
 
 // Lose says that a receiver is to be taken out.
 func (s *Sender) Lose(a netip.Addr, l Loss, now time.Time) {
-	if _, ok := s.lost[a]; ok || s.end != nil || s.form == nil || !s.form.Has(a) {
+	if _, ok := s.lost[a]; ok || s.form == nil || !s.form.Has(a) {
 		return
 	}
 	s.lost[a] = l
@@ -300,7 +300,7 @@ func (s *Sender) Lose(a netip.Addr, l Loss, now time.Time) {
 
 // Stuck says that nothing completes in a formation, and that no receiver is to blame.
 func (s *Sender) Stuck(formation uint32, text string, now time.Time) {
-	if s.end == nil && s.form != nil && s.form.N == formation && s.state == Active {
+	if s.state == Active && s.form.N == formation {
 		s.breakUp(netip.Addr{}, text)
 		s.step(now)
 	}
