@@ -305,3 +305,44 @@ func TestCallsOfOneThatEnds(t *testing.T) {
 		t.Errorf("%+v, idle %v", gone, r.Idle())
 	}
 }
+
+// TestCommittedAgain: a daemon that was restarted hears again that a formation is complete, and
+// so does its application, which may have missed it.
+func TestCommittedAgain(t *testing.T) {
+	now := time.Unix(1000, 0)
+	r := joined(now, 2, 3)
+	r.Commit(7, &mcrdmav1.FormationInfo{Formation: 3, McId: 0x800003}, worldView(3, 2))
+	list := r.Take()
+	r.out = list
+	if told := acts[TellFormed](r); len(told) != 1 || told[0].Attach != 3 || told[0].Info.GetMcId() != 0x800003 || told[0].User.Token != "token" {
+		t.Errorf("%+v", list)
+	}
+	r.out = list
+	if ends := acts[TellEnded](r); len(ends) != 1 || ends[0].Attach != 2 || ends[0].Reason != mcrdmav1.Detached_REASON_REFORMED {
+		t.Errorf("%+v", list)
+	}
+	r.out = list
+	if got := outcome(r, 7); got != "done" {
+		t.Errorf("committed again: %s", got)
+	}
+	if f := r.Formed(); len(f) != 1 || f[0].MCID != 0x800003 {
+		t.Errorf("%+v", f)
+	}
+	for _, c := range []struct {
+		token     string
+		formation uint32
+		there     bool
+	}{{"token", 3, true}, {"token", 2, false}, {"another", 3, false}} {
+		if there := r.Resume(c.token, 3, c.formation); there != c.there || len(acts[TellFormed](r)) != map[bool]int{true: 1}[there] {
+			t.Errorf("%+v is there: %v", c, there)
+		}
+	}
+	var old Memberships // whose record does not have what the application is told
+	old.Load(invited(3).Membership, nil, now)
+	if list := old.Take(); !old.Resume("token", 3, 3) || len(old.Take()) != 0 {
+		t.Errorf("%+v", list)
+	}
+	if old.Tick(now, true); len(old.live()) != 1 {
+		t.Error("its application has come back, and it has ended")
+	}
+}
