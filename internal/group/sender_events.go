@@ -224,7 +224,7 @@ func (s *Sender) News(mcID uint32, problems []string, now time.Time) {
 // Drawn is the outcome of DrawTree. No lines: it is not known.
 func (s *Sender) Drawn(of *Formation, lines, why []string, now time.Time) {
 	a := &s.agent
-	again, route := a.again || s.form != of, a.route
+	again := a.again || s.form != of
 	a.drawing, a.again = false, false
 	if s.end != nil {
 		return
@@ -237,13 +237,13 @@ func (s *Sender) Drawn(of *Formation, lines, why []string, now time.Time) {
 		drawn.Tree, drawn.Why = lines, why
 		s.form = &drawn
 		t := TellSender{Type: mcrdmav1.GroupChanged_TYPE_TREE, Tree: lines}
-		if route && len(f.Tree) > 0 {
+		if len(f.Tree) > 0 {
 			t.Type, t.Text = mcrdmav1.GroupChanged_TYPE_ROUTE, "the way to the receivers has changed"
 		}
 		s.tell(t)
 	}
 	if again {
-		s.draw(true)
+		s.draw()
 	}
 	s.step(now)
 }
@@ -357,7 +357,7 @@ func (s *Sender) Updated(view uint32, err error, now time.Time) {
 	gone := s.takenOut(r.lost)
 	s.save()
 	s.drop(gone, 0, 0, mcrdmav1.Detached_REASON_REMOVED, why, now)
-	s.draw(false)
+	s.draw()
 	s.step(now)
 }
 

@@ -299,7 +299,7 @@ func line(a SenderAction) string {
 		}
 		return fmt.Sprintf("reply %d: %v", a.Call, a.Err)
 	case FormationComplete:
-		out := fmt.Sprintf("complete %s, after %d", inWords(a.Formation), a.Formation.Have)
+		out := fmt.Sprintf("complete %s, first %s, after %d", inWords(a.Formation), short(a.Formation.First), a.Formation.Have)
 		for _, x := range a.Formation.Absent {
 			out += fmt.Sprintf(", without %s (%v %s: %s)", short(x.Addr), x.Reason, x.Label, x.Why)
 		}

@@ -68,8 +68,16 @@ var senderScripts = map[string]func() *script{
 	},
 	"reform, and commits are late": func() *script {
 		x := active(func(c *SenderConfig) { c.MinSize = 4 })
-		x.commits(errLate, 2, 3)
-		x.reform(2)
+		late := func(calls ...uint64) {
+			x.commits(errLate, 2, 3)
+			for _, call := range calls {
+				x.reform(call)
+			}
+			x.but = nil
+		}
+		late(2, 3)
+		x.reform(4)
+		late(5, 6, 7, 8) // the last in vain
 		return x
 	},
 	"reform, and a daemon is away that is needed": func() *script {
@@ -337,6 +345,7 @@ var senderScripts = map[string]func() *script{
 		r := recorded(1, 2)
 		r.Form.N, r.Form.View = 4, 30
 		r.Forming = &Begun{6, 12, ats(1, 2, 3)}
+		r.Departures = []Departure{{Addr: at(2), Why: "it is silent"}}
 		x := restored(nil, r)
 		x.restart()
 		x.event("call 2: resume", func(s *Sender) { s.Resume(2, 4, false, x.now) })
@@ -383,6 +392,87 @@ var senderScripts = map[string]func() *script{
 		x := scripted(nil)
 		x.s = Leftover(x.s.cfg, 9, x.now)
 		x.restart()
+		return x
+	},
+	"reform, and a drop is under way when it is tried again": func() *script {
+		x := active(nil)
+		x.commits(errDenied, 3)
+		on(x, func(a CleanUp) bool { return a.Job.Addr == at(4) })
+		x.reform(2, 4)
+		x.after(2 * time.Second)
+		x.event("the drop has failed", func(s *Sender) { s.Cleaned(s.jobs[0].ID, errNoAnswer, x.now) })
+		return x
+	},
+	"reform, and the switches keep what was before": func() *script {
+		x := active(nil)
+		on(x, func(a CleanUp) bool { return a.Job.MCID == 9 })
+		x.installs(Installation{OldLeft: true}, failure.New(mcrdmav1.Reason_NO_SWITCH, "no room"))
+		x.reform(2)
+		x.event("they have taken it out", func(s *Sender) { s.Cleaned(s.jobs[0].ID, nil, x.now) })
+		return x
+	},
+	"reform is given up, and the disk is slow": func() *script {
+		x := active(nil)
+		on(x, func(a SaveGroup) bool { return a.Record.Forming != nil && a.Version > 3 })
+		x.commits(errDenied, 3)
+		x.reform(2)
+		x.event("it is durable", func(s *Sender) { s.Recorded(s.journal.writing, nil, x.now) })
+		return x
+	},
+	"reform twice": func() *script {
+		x := active(nil)
+		x.event("calls 2 and 3: reform", func(s *Sender) {
+			s.Reform(Call{ID: 2, Begun: x.now}, Again{Formation: 1}, x.now)
+			s.Reform(Call{ID: 3, Begun: x.now}, Again{Formation: 1}, x.now)
+		})
+		return x
+	},
+	"reform waits for a removal that fails": func() *script {
+		x := active(nil)
+		ignored[UpdateSwitch](x)
+		x.lose(3)
+		x.reform(2)
+		x.event("the switches do not answer", func(s *Sender) { s.Updated(2, errNoAnswer, x.now) })
+		return x
+	},
+	"create, and the disk is full": func() *script {
+		x := scripted(nil)
+		x.saves(func(r *SenderRecord) bool { return true })
+		x.event("call 1: create", func(s *Sender) { s.Create(Call{ID: 1, Begun: x.now}, Endpoint{QPN: 5}, ats(1, 2), false, x.now) })
+		return x
+	},
+	"a view is told before it is durable": func() *script {
+		x := active(nil)
+		ignored[SaveGroup](x)
+		x.lose(3)
+		x.event("it is durable", func(s *Sender) { s.Recorded(s.journal.writing, nil, x.now) })
+		return x
+	},
+	"a view is acknowledged, and a daemon is away": func() *script {
+		x := active(nil)
+		x.s.app.views = true
+		ignored[RecordMembers](x)
+		x.lose(3)
+		x.event("call 2: acknowledge view 2", func(s *Sender) { s.AckView(2, 2, x.now) })
+		x.after(time.Minute)
+		for i := byte(1); i <= 2; i++ {
+			x.event("view 2 is recorded at ."+fmt.Sprint(i), func(s *Sender) { s.ViewRecorded(2, at(i), nil, x.now) })
+		}
+		return x
+	},
+	"close, and the disk is slow": func() *script {
+		x := active(nil)
+		ignored[SaveGroup](x)
+		x.closes(2)
+		for range 2 {
+			x.event("it is durable", func(s *Sender) { s.Recorded(s.journal.writing, nil, x.now) })
+		}
+		return x
+	},
+	"close, and the disk is full": func() *script {
+		x := active(nil)
+		x.saves(func(r *SenderRecord) bool { return true })
+		x.closes(2)
 		return x
 	},
 	"close while it forms": func() *script {
