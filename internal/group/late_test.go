@@ -341,3 +341,37 @@ func TestSuspectsAnew(t *testing.T) {
 		t.Errorf("suspected %v", in)
 	}
 }
+
+// TestEventsDoWhatIsDue: whatever happens first when something is due, Tick or another event,
+// does it.
+func TestEventsDoWhatIsDue(t *testing.T) {
+	for name, f := range map[string]func(s *Sender, now time.Time){
+		"Tick":      func(s *Sender, now time.Time) { s.Tick(now) },
+		"News":      func(s *Sender, now time.Time) { s.News(9, nil, now) },
+		"Missing":   func(s *Sender, now time.Time) { s.Missing(9, false, true, now) },
+		"Probed":    func(s *Sender, now time.Time) { s.Probed(false, now) },
+		"Drawn":     func(s *Sender, now time.Time) { s.Drawn(s.form, []string{"tree"}, nil, now) },
+		"Stuck":     func(s *Sender, now time.Time) { s.Stuck(1, "nothing completes", now) },
+		"AckView":   func(s *Sender, now time.Time) { s.AckView(7, 1, now) },
+		"Resume":    func(s *Sender, now time.Time) { s.Resume(7, 1, false, now) },
+		"Cancelled": func(s *Sender, now time.Time) { s.Cancelled(7, errDenied, now) },
+		"Reform":    func(s *Sender, now time.Time) { s.Reform(Call{ID: 7}, Again{Formation: 1}, now) },
+		"Lose":      func(s *Sender, now time.Time) { s.Lose(at(2), Loss{}, now) },
+		"Close":     func(s *Sender, now time.Time) { s.Close(7, Ending{}, now) },
+	} {
+		x := active(nil)
+		ignored[CleanUp](x)
+		x.lose(3)
+		x.s.Cleaned(x.s.jobs[0].ID, errNoAnswer, x.now)
+		if f(x.s, x.now.Add(UndoAgain-1)); len(done[CleanUp](x.s)) != 0 {
+			t.Errorf("%s: too soon", name)
+		}
+		x = active(nil)
+		ignored[CleanUp](x)
+		x.lose(3)
+		x.s.Cleaned(x.s.jobs[0].ID, errNoAnswer, x.now)
+		if f(x.s, x.now.Add(UndoAgain)); len(done[CleanUp](x.s)) != 1 {
+			t.Errorf("%s: what is due is not done", name)
+		}
+	}
+}

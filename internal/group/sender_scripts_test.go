@@ -497,8 +497,11 @@ func recorded(receivers ...byte) SenderRecord {
 }
 
 // TestSenderScripts: what a group does in these cases is what testdata/sender says, which is
-// for a reader to judge.
+// for a reader to judge. After a change that is meant, -group.scripts.update writes it anew.
 func TestSenderScripts(t *testing.T) {
+	if list, err := os.ReadDir(filepath.Join("testdata", "sender")); err != nil || len(list) != len(senderScripts) && !*updateScripts {
+		t.Errorf("%d files of %d scripts: %v", len(list), len(senderScripts), err)
+	}
 	for name, f := range senderScripts {
 		got := strings.Join(f().log, "\n") + "\n"
 		path := filepath.Join("testdata", "sender", strings.ReplaceAll(strings.ReplaceAll(name, ",", ""), " ", "-")+".txt")
