@@ -88,9 +88,6 @@ func validMTU(mtu uint32) bool {
 	return slices.Contains([]uint32{256, 512, 1024, 2048, 4096}, mtu)
 }
 
-// beyond says whether so many bytes at an address reach beyond the last one.
-func beyond(va, n uint64) bool { return n > math.MaxUint64-va }
-
 // Invitation checks another daemon's request, which is of a group of that source.
 func (h Host) Invitation(source netip.Addr, sender string, req *mcrdmav1.PrepareRequest) (Invitation, error) {
 	in := Invitation{Request: req, Membership: Membership{Formation: req.GetFormation(), Service: req.GetService(), Sender: sender,
@@ -117,7 +114,7 @@ func (h Host) Invitation(source netip.Addr, sender string, req *mcrdmav1.Prepare
 		return in, failure.New(mcrdmav1.Reason_LIMIT, "%d regions, and %d are allowed: ask for fewer, or raise limits.regions there", n, h.Regions)
 	}
 	for i, r := range req.GetRegions() {
-		if r.GetLength() == 0 || r.GetLength() > maxRegion || len(r.GetName()) > failure.MaxName || r.GetRkey() == 0 || beyond(r.GetVa(), r.GetLength()) {
+		if r.GetLength() == 0 || r.GetLength() > maxRegion || len(r.GetName()) > failure.MaxName || r.GetRkey() == 0 || r.GetVa() > math.MaxUint64-r.GetLength() {
 			return in, failure.New(mcrdmav1.Reason_INVALID, "region %d (%q) of %d bytes at %#x is impossible", i, failure.Clip(r.GetName(), failure.MaxName), r.GetLength(), r.GetVa())
 		}
 		in.Memory += r.GetLength()
@@ -178,7 +175,7 @@ func CheckAnswer(asked *mcrdmav1.PrepareRequest, req *mcrdmav1.AnswerAttachReque
 		return failure.New(mcrdmav1.Reason_INVALID, "the transport of relaying is one of %q, and not %q", transports, failure.Clip(req.GetTransport(), failure.MaxName))
 	}
 	for i, r := range req.GetRegions() {
-		if n := asked.GetRegions()[i].GetLength(); beyond(r.GetVa(), n) {
+		if n := asked.GetRegions()[i].GetLength(); r.GetVa() > math.MaxUint64-n {
 			return failure.New(mcrdmav1.Reason_INVALID, "region %d at %#x has no room for %d bytes", i, r.GetVa(), n)
 		}
 	}
