@@ -244,7 +244,7 @@ func TestWhyGone(t *testing.T) {
 			t.Errorf("%s: %v, %q, want %q", c.name, known, why, c.want)
 		}
 		if c.want == unknown && c.beat != 4 && !r.Idle() {
-			t.Errorf("%s: why is kept, and nobody need know", c.name)
+			t.Errorf("%s: why is kept, and no daemon need know", c.name)
 		}
 	}
 	var r Memberships

@@ -172,7 +172,7 @@ func (x *script) prepares(err error, list ...byte) {
 	on(x, func(a PrepareMember) bool {
 		fails := slices.Contains(ats(list...), a.Addr)
 		if fails {
-			x.s.Prepared(a.Formation.MCID, a.Addr, Receiver{}, err, err == errUnsent, x.now)
+			x.s.Prepared(a.Formation.MCID, a.Addr, Receiver{}, err, errors.Is(err, errUnsent), x.now)
 		}
 		return fails
 	})
