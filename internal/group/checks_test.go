@@ -140,13 +140,19 @@ func TestSpecIs(t *testing.T) {
 			t.Errorf("of %d receivers, %d have to stay, want %d: %v", len(list), sp.MinSize, want, err)
 		}
 	}
+	for _, least := range []uint32{1, 4} {
+		r := &mcrdmav1.CreateGroupRequest{Service: "kv", Receivers: []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"}, MinSize: least}
+		if sp, _, err := checking.Spec("", r); err != nil || sp.MinSize != least {
+			t.Errorf("%d have to stay, want %d: %v", sp.MinSize, least, err)
+		}
+	}
 	for i, r := range sp.RegionSpecs() {
 		if x := regions[i]; r.GetName() != x.Name || r.GetLength() != x.Length || r.GetRkey() != x.RKey || r.GetVa() != x.VA {
 			t.Errorf("%+v", r)
 		}
 	}
-	to := sp.SwitchReceivers([]group.Receiver{{Addr: addrs[0], QPN: 9, Regions: []group.Region{{RKey: 5, VA: 6}, {RKey: 7, VA: 8}}}})
-	if len(to) != 1 || to[0].GetAddress() != "10.0.0.3" || to[0].GetQpn() != 9 || len(to[0].GetRegions()) != 2 {
+	to := sp.SwitchReceivers([]group.Receiver{{Addr: addrs[0], QPN: 9, SeesIdentification: true, Regions: []group.Region{{RKey: 5, VA: 6}, {RKey: 7, VA: 8}}}})
+	if len(to) != 1 || to[0].GetAddress() != "10.0.0.3" || to[0].GetQpn() != 9 || !to[0].GetSeesIdentification() || len(to[0].GetRegions()) != 2 {
 		t.Fatalf("%v", to)
 	}
 	for i, r := range to[0].GetRegions() {
@@ -215,6 +221,8 @@ func TestNoSwitch(t *testing.T) {
 	}
 	without := checking
 	without.Switch = false
+	closed := f(false, 2, 2, 0)
+	closed.Receivers[1].NoDevice = "the port is down"
 	for _, c := range []struct {
 		h    group.Host
 		mode mcrdmav1.Mode
@@ -226,10 +234,20 @@ func TestNoSwitch(t *testing.T) {
 		{checking, mcrdmav1.Mode_MODE_AUTO, f(true, 2, 2, 2), "catch up"},
 		{without, mcrdmav1.Mode_MODE_AUTO, f(false, 2, 2, 2), "no switch agent"},
 		{checking, mcrdmav1.Mode_MODE_AUTO, f(false, 0, 2, 2), "sender's application"},
-		{checking, mcrdmav1.Mode_MODE_AUTO, f(false, 2, 2, 0), "h2: the receiver's"},
+		{checking, mcrdmav1.Mode_MODE_AUTO, f(false, 2, 2, 0), "h2: the receiver's application has no RDMA device"},
+		{checking, mcrdmav1.Mode_MODE_AUTO, closed, "h2: the receiver's application has no RDMA device: the port is down"},
 	} {
 		if got := c.h.NoSwitch(&group.Spec{Mode: c.mode}, c.f); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// TestNames: a host is called what the configuration calls it.
+func TestNames(t *testing.T) {
+	for addr, want := range map[string]string{"10.0.0.2": "h2", "10.0.0.3": ""} {
+		if got := checking.NameOf(netip.MustParseAddr(addr)); got != want {
+			t.Errorf("%s is called %q, want %q", addr, got, want)
 		}
 	}
 }
@@ -288,6 +306,10 @@ func TestInvitations(t *testing.T) {
 	if other, err := checking.Invitation(source, "h9", r); err != nil || other.Content == in.Content {
 		t.Errorf("%q, %v", other.Content, err)
 	}
+	r.Regions[0].Name = "\xff" // requests that cannot be told apart are none
+	if _, err := checking.Invitation(source, "h9", r); err == nil {
+		t.Error("a name that is no text is taken")
+	}
 }
 
 func TestViewsToRecord(t *testing.T) {
@@ -344,6 +366,8 @@ func TestAnswersOfApplications(t *testing.T) {
 		{&mcrdmav1.AnswerAttachRequest{Bootstrap: "h2:1", Transport: "rdma", Qpn: 2}, invalid},
 		{&mcrdmav1.AnswerAttachRequest{Bootstrap: "h2:1", Transport: "rdma", Regions: append(region(1), region(1)...)}, invalid},
 		{&mcrdmav1.AnswerAttachRequest{Qpn: 2}, invalid},
+		{&mcrdmav1.AnswerAttachRequest{Qpn: 2, Regions: region(1), Unicast: make([]byte, 256)}, fine},
+		{&mcrdmav1.AnswerAttachRequest{Qpn: 2, Regions: region(1), Unicast: make([]byte, 257)}, invalid},
 		{&mcrdmav1.AnswerAttachRequest{Qpn: 2, Regions: region(math.MaxUint64 - 2)}, fine},
 		{&mcrdmav1.AnswerAttachRequest{Qpn: 2, Regions: region(math.MaxUint64 - 1)}, invalid},
 	} {
@@ -378,8 +402,10 @@ func TestAnswersOfDaemons(t *testing.T) {
 			t.Errorf("%v: of %+v", err, r)
 		}
 	}
-	r, err := group.ReceiverFrom(addr, req, &mcrdmav1.PrepareResponse{Version: 1, Qpn: 2, Regions: regions, Host: "h2", Bootstrap: "h2:1", Transport: "rdma", Have: 3, Rack: 4})
+	r, err := group.ReceiverFrom(addr, req, &mcrdmav1.PrepareResponse{Version: 1, Qpn: 2, Regions: regions, Host: "h2", Bootstrap: "h2:1", Transport: "rdma", Have: 3, Rack: 4,
+		Unicast: []byte{7}, NoDevice: strings.Repeat("n", 2000), SeesIdentification: true})
 	if err != nil || r.Host != "h2" || r.QPN != 2 || r.Bootstrap != "h2:1" || r.Transport != "rdma" || r.Have != 3 || r.Rack != 4 ||
+		string(r.Unicast) != "\x07" || r.NoDevice == "" || len(r.NoDevice) > 1100 || !r.SeesIdentification ||
 		!slices.Equal(r.Regions, []group.Region{{RKey: 5, VA: 6}}) {
 		t.Errorf("%+v, %v", r, err)
 	}

@@ -173,7 +173,7 @@ func TestTriesWithout(t *testing.T) {
 		s := bySwitches(t, now)
 		s.state = Reforming
 		s.after(&try{request: &request{call: 4, was: Broken, lost: map[netip.Addr]Loss{}, candidates: []netip.Addr{agentOne, agentTen}, tries: c.tries},
-			out: c.out, err: c.err, cancelled: c.cancelled}, now)
+			out: c.out, err: c.err, cancelled: c.cancelled})
 		replies := done[ReplySender](s)
 		if again := s.try != nil; again != c.again || again != (s.state == Reforming) || again != (len(replies) == 0) {
 			t.Errorf("%s: %v, %+v", c.name, s.state, replies)
@@ -188,7 +188,7 @@ func TestSkips(t *testing.T) {
 	now := time.Unix(1000, 0)
 	s := bySwitches(t, now)
 	s.state = Reforming
-	s.after(&try{request: &request{call: 4, was: Broken, tries: 3}, err: &behindError{last: 77}}, now)
+	s.after(&try{request: &request{call: 4, was: Broken, tries: 3}, err: &behindError{last: 77}})
 	if s.try == nil || s.try.tries != 3 || !s.try.skipped || s.last != 77 || s.state != Reforming || len(done[ReplySender](s)) != 0 {
 		t.Errorf("%v, the last number is %d, %+v", s.state, s.last, s.try)
 	}
@@ -232,5 +232,146 @@ func TestResumesLater(t *testing.T) {
 	}
 	if f := failure.Of(replies[0].Err); f == nil || f.Reason != mcrdmav1.Reason_STALE || f.Text != "the group is at formation 1, and not 2" || s.app.views {
 		t.Errorf("%v", replies[0].Err)
+	}
+}
+
+// TestLateOutcomes: outcomes of what is not under way, as of a formation that was given up, or
+// that come twice, change nothing.
+func TestLateOutcomes(t *testing.T) {
+	const other = 99 // number of nothing that is there
+	stops := func(at SenderAction) *script {
+		x := scripted(nil)
+		kind := kinds([]SenderAction{at})[0]
+		x.but = func(a SenderAction) bool { return kinds([]SenderAction{a})[0] == kind }
+		x.s.Create(Call{ID: 1, Begun: x.now}, Endpoint{QPN: 5}, ats(1, 2, 3), false, x.now)
+		x.run()
+		return x
+	}
+	taken := active(nil)
+	ignored[UpdateSwitch](taken)
+	taken.lose(3)
+	viewed := active(nil)
+	ignored[RecordMembers](viewed)
+	viewed.lose(3)
+	viewed.s.ViewRecorded(2, at(1), errNoAnswer, viewed.now)
+	closing := active(nil)
+	ignored[CleanUp](closing)
+	closing.closes(2)
+	closed := active(nil)
+	closed.closes(2)
+	undone := active(nil) // a formation's number is there, and its call is cancelled
+	ignored[InstallFormation](undone)
+	undone.reform(2)
+	undone.s.Cancelled(2, errDenied, undone.now)
+	undone.run()
+	for name, x := range map[string]*script{"without a number": stops(TakeNumber{}), "prepares": stops(PrepareMember{}), "installs": stops(InstallFormation{}),
+		"commits": stops(CommitMember{}), "is active": active(nil), "updates": taken, "records a view": viewed, "undoes": undone, "closes": closing, "is closed": closed} {
+		s, now := x.s, x.now
+		r := Receiver{Addr: at(1), QPN: 7}
+		events := map[string]func(){
+			"Prepared of another formation":  func() { s.Prepared(other, at(1), r, nil, false, now) },
+			"Prepared of another receiver":   func() { s.Prepared(9, at(7), r, nil, false, now) },
+			"Installed of another formation": func() { s.Installed(other, Installation{OldLeft: true, Left: true}, errDenied, now) },
+			"Committed of another formation": func() { s.Committed(other, at(1), errDenied, now) },
+			"Committed of another receiver":  func() { s.Committed(9, at(7), errDenied, now) },
+			"News of another formation":      func() { s.News(other, []string{"10.0.0.1: no route"}, now) },
+			"Missing of another formation":   func() { s.Missing(other, true, true, now) },
+			"Probed":                         func() { s.Probed(true, now) },
+			"Recorded of another version":    func() { s.Recorded(other, errDenied, now) },
+			"Lose another":                   func() { s.Lose(at(7), Loss{}, now) },
+			"Stuck in another formation":     func() { s.Stuck(other, "stuck", now) },
+			"ViewRecorded of another view":   func() { s.ViewRecorded(other, at(1), errDenied, now) },
+			"ViewRecorded of another":        func() { s.ViewRecorded(2, at(7), errDenied, now) },
+			"ViewRecorded too late":          func() { s.ViewRecorded(2, at(1), errDenied, now) },
+			"Updated to another view":        func() { s.Updated(other, errDenied, now) },
+			"Cleaned of another":             func() { s.Cleaned(other, nil, now) },
+			"Cancelled of another":           func() { s.Cancelled(other, errDenied, now) },
+			"Tick":                           func() { s.Tick(now) },
+		}
+		if name != "without a number" {
+			events["Numbered again"] = func() { s.Numbered(other, 8, errDenied, now) }
+		}
+		if name != "prepares" {
+			events["Prepared again"] = func() { s.Prepared(9, at(1), r, errDenied, true, now) }
+		}
+		if name != "installs" {
+			events["Installed again"] = func() { s.Installed(9, Installation{OldLeft: true}, errDenied, now) }
+		}
+		if name != "commits" {
+			events["Committed again"] = func() { s.Committed(9, at(1), errDenied, now) }
+		}
+		if name != "updates" {
+			events["Updated again"] = func() { s.Updated(2, errDenied, now) }
+		}
+		for event, f := range events {
+			before := Dump(s)
+			f()
+			if list := kinds(s.Take()); len(list) != 0 || Dump(s) != before {
+				t.Errorf("it %s: %s: %v\n%s\nwas\n%s", name, event, list, Dump(s), before)
+				break
+			}
+		}
+	}
+	// The end of the tree's drawing, after that of the group, is no news.
+	closing.s.Drawn(closing.s.form, []string{"another"}, nil, closing.now)
+	if list := kinds(closing.s.Take()); len(list) != 0 {
+		t.Errorf("it is drawn after the end: %v", list)
+	}
+}
+
+// TestEnough: one receiver at least, and with the sender min_size copies.
+func TestEnough(t *testing.T) {
+	for _, c := range []struct {
+		least     uint32
+		receivers int
+		want      bool
+	}{{0, 0, false}, {1, 0, false}, {1, 1, true}, {2, 1, true}, {3, 1, false}, {3, 2, true}} {
+		if got := NewSender(SenderConfig{MinSize: c.least}).enough(c.receivers); got != c.want {
+			t.Errorf("%d receivers, and min_size is %d: %v", c.receivers, c.least, got)
+		}
+	}
+}
+
+// TestSuspectsAnew: a receiver that was taken out, and is there again, is suspected of nothing.
+func TestSuspectsAnew(t *testing.T) {
+	x := active(nil)
+	x.s.suspected.in[at(3)], x.s.suspected.in[at(2)] = MaxSuspected-1, 1
+	x.lose(3)
+	if in := x.s.suspected.in; len(in) != 1 || in[at(2)] != 1 {
+		t.Errorf("suspected %v", in)
+	}
+}
+
+// TestEventsDoWhatIsDue: whatever happens first when something is due, Tick or another event,
+// does it.
+func TestEventsDoWhatIsDue(t *testing.T) {
+	for name, f := range map[string]func(s *Sender, now time.Time){
+		"Tick":      func(s *Sender, now time.Time) { s.Tick(now) },
+		"News":      func(s *Sender, now time.Time) { s.News(9, nil, now) },
+		"Missing":   func(s *Sender, now time.Time) { s.Missing(9, false, true, now) },
+		"Probed":    func(s *Sender, now time.Time) { s.Probed(false, now) },
+		"Drawn":     func(s *Sender, now time.Time) { s.Drawn(s.form, []string{"tree"}, nil, now) },
+		"Stuck":     func(s *Sender, now time.Time) { s.Stuck(1, "nothing completes", now) },
+		"AckView":   func(s *Sender, now time.Time) { s.AckView(7, 1, now) },
+		"Resume":    func(s *Sender, now time.Time) { s.Resume(7, 1, false, now) },
+		"Cancelled": func(s *Sender, now time.Time) { s.Cancelled(7, errDenied, now) },
+		"Reform":    func(s *Sender, now time.Time) { s.Reform(Call{ID: 7}, Again{Formation: 1}, now) },
+		"Lose":      func(s *Sender, now time.Time) { s.Lose(at(2), Loss{}, now) },
+		"Close":     func(s *Sender, now time.Time) { s.Close(7, Ending{}, now) },
+	} {
+		x := active(nil)
+		ignored[CleanUp](x)
+		x.lose(3)
+		x.s.Cleaned(x.s.jobs[0].ID, errNoAnswer, x.now)
+		if f(x.s, x.now.Add(UndoAgain-1)); len(done[CleanUp](x.s)) != 0 {
+			t.Errorf("%s: too soon", name)
+		}
+		x = active(nil)
+		ignored[CleanUp](x)
+		x.lose(3)
+		x.s.Cleaned(x.s.jobs[0].ID, errNoAnswer, x.now)
+		if f(x.s, x.now.Add(UndoAgain)); len(done[CleanUp](x.s)) != 1 {
+			t.Errorf("%s: what is due is not done", name)
+		}
 	}
 }

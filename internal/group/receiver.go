@@ -216,11 +216,7 @@ func (r *Memberships) respond(call uint64, answer *mcrdmav1.PrepareResponse, err
 
 // live returns the memberships that have not ended.
 func (r *Memberships) live() []*membership {
-	ended := func(x *membership) bool { return x.state == membershipEnded }
-	if !slices.ContainsFunc(r.list, ended) {
-		return r.list // which remove does not change, but replaces
-	}
-	return slices.DeleteFunc(slices.Clone(r.list), ended)
+	return slices.DeleteFunc(slices.Clone(r.list), func(x *membership) bool { return x.state == membershipEnded })
 }
 
 // in returns the membership in a formation; nil: there is none.
@@ -288,7 +284,7 @@ func (r *Memberships) end(x *membership, reason mcrdmav1.Detached_Reason, text s
 
 // remove removes a membership that has ended, and its record.
 func (r *Memberships) remove(x *membership) {
-	r.list = slices.DeleteFunc(slices.Clone(r.list), func(o *membership) bool { return o == x })
+	r.list = slices.DeleteFunc(r.list, func(o *membership) bool { return o == x })
 	if x.stored {
 		r.do(DeleteMembership{x.Attach})
 	}

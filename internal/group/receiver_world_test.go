@@ -129,6 +129,10 @@ func (w *hostWorld) event(f func(), must func(*worldApp) bool, reasons ...mcrdma
 			w.fail("a record of formation %d is left", x.formation)
 		}
 	}
+	one, there := w.r.One()
+	if x := w.apps[one.Attach]; there != (len(w.live()) > 0) || there && (x.ended || x.formation != one.Formation) {
+		w.fail("%+v is one of the memberships: %v", one, there)
+	}
 	if w.r.Idle() {
 		if len(w.live())+len(w.writes) > 0 {
 			w.fail("the machine is idle, and %d memberships are there", len(w.live()))
@@ -197,13 +201,17 @@ func (w *hostWorld) asked(a Ask) {
 	if was, there := w.prepared[in.Formation]; there && was != in.Content {
 		w.fail("formation %d is asked for as %q and as %q", in.Formation, was, in.Content)
 	}
+	var before *worldApp
 	for _, x := range w.live() {
 		if x.formation >= in.Formation {
 			w.fail("formation %d is asked for after %d", in.Formation, x.formation)
 		}
-		if a.Previous == x.attach && !x.formed && !x.loaded {
-			w.fail("formation %d is asked for as the next of one that is not formed", in.Formation)
+		if (x.formed || x.loaded) && (before == nil || x.formation > before.formation) {
+			before = x
 		}
+	}
+	if before == nil && a.Previous != 0 || before != nil && (a.Previous != before.attach || a.User.Token != before.token) {
+		w.fail("formation %d is asked for as the next of attachment %d, of %q; before it was %+v", in.Formation, a.Previous, a.User.Token, before)
 	}
 	w.prepared[in.Formation] = in.Content
 	w.apps[a.Attach] = &worldApp{attach: a.Attach, previous: a.Previous, formation: in.Formation, content: in.Content, joins: in.Joins, token: a.User.Token,
@@ -471,6 +479,9 @@ func (w *hostWorld) stop() {
 }
 
 func (w *hostWorld) beat(formation uint32) {
+	superseded := func(x *worldApp) bool {
+		return x.formation < formation && slices.ContainsFunc(w.live(), func(o *worldApp) bool { return o.formation == formation && (o.formed || o.loaded) })
+	}
 	w.event(func() {
 		want := false
 		for _, x := range w.live() {
@@ -480,7 +491,7 @@ func (w *hostWorld) beat(formation uint32) {
 		if why, known := w.r.Beat(formation, w.now); known != want || known != (why == "") {
 			w.fail("a beat in formation %d: known %v (%s), want %v", formation, known, why, want)
 		}
-	}, nil)
+	}, superseded, mcrdmav1.Detached_REASON_REFORMED)
 }
 
 // pass lets time pass.

@@ -88,6 +88,9 @@ func TestRelays(t *testing.T) {
 		}
 	}
 
+	_, err = group.RelayChoice{Block: bytes, Typical: 1, Rack: 1}.For(relaying())
+	expect(t, "no receivers", err, mcrdmav1.Reason_INVALID)
+
 	f := relaying(1, 1)
 	f.Sender.Bootstrap = ""
 	_, err = group.RelayChoice{Block: bytes}.For(f)

@@ -2,6 +2,7 @@ package group
 
 import (
 	"cmp"
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -89,33 +90,13 @@ func validMTU(mtu uint32) bool {
 
 // Invitation checks another daemon's request, which is of a group of that source.
 func (h Host) Invitation(source netip.Addr, sender string, req *mcrdmav1.PrepareRequest) (Invitation, error) {
+	lease := cmp.Or(req.GetLease().AsDuration(), h.Lease)
+	if err := h.checkInvitation(source, lease, req); err != nil {
+		return Invitation{}, err
+	}
 	in := Invitation{Request: req, Membership: Membership{Formation: req.GetFormation(), Service: req.GetService(), Sender: sender,
-		Program: failure.Clip(req.GetProgram(), failure.MaxName), Joins: req.GetJoins(), Lease: cmp.Or(req.GetLease().AsDuration(), h.Lease)}}
-	if err := CheckService(req.GetService()); err != nil {
-		return in, err
-	}
-	if req.GetFormation() == 0 {
-		return in, failure.New(mcrdmav1.Reason_INVALID, "formations count from 1")
-	}
-	if in.Lease < 0 || in.Lease > maxLease {
-		return in, failure.New(mcrdmav1.Reason_INVALID, "a lease of %v is not in 0 to %v", in.Lease, maxLease)
-	}
-	if c := req.GetConnection(); c != nil {
-		if c.GetAddress() != source.String() || c.GetQpn() < FirstMCID || c.GetQpn() > FirstMCID+CountMCID-1 || c.GetPsn() > MaxPSN ||
-			!validMTU(c.GetMtu()) || c.GetDscp() > 63 {
-			return in, failure.New(mcrdmav1.Reason_INVALID, "a connection to %q, QPN %#x, PSN %#x, MTU %d, DSCP %d is not one to the group's sender",
-				failure.Clip(c.GetAddress(), failure.MaxName), c.GetQpn(), c.GetPsn(), c.GetMtu(), c.GetDscp())
-		}
-	} else if !req.GetRelay() {
-		return in, failure.New(mcrdmav1.Reason_INVALID, "neither switches nor hosts are to be used")
-	}
-	if n := len(req.GetRegions()); n > h.Regions {
-		return in, failure.New(mcrdmav1.Reason_LIMIT, "%d regions, and %d are allowed: ask for fewer, or raise limits.regions there", n, h.Regions)
-	}
-	for i, r := range req.GetRegions() {
-		if r.GetLength() == 0 || r.GetLength() > maxRegion || len(r.GetName()) > failure.MaxName || r.GetRkey() == 0 || r.GetVa() > r.GetVa()+r.GetLength() {
-			return in, failure.New(mcrdmav1.Reason_INVALID, "region %d (%q) of %d bytes at %#x is impossible", i, failure.Clip(r.GetName(), failure.MaxName), r.GetLength(), r.GetVa())
-		}
+		Program: failure.Clip(req.GetProgram(), failure.MaxName), Joins: req.GetJoins(), Lease: lease}}
+	for _, r := range req.GetRegions() {
 		in.Memory += r.GetLength()
 	}
 	content := proto.CloneOf(req)
@@ -125,30 +106,60 @@ func (h Host) Invitation(source netip.Addr, sender string, req *mcrdmav1.Prepare
 	return in, err
 }
 
+func (h Host) checkInvitation(source netip.Addr, lease time.Duration, req *mcrdmav1.PrepareRequest) error {
+	if err := CheckService(req.GetService()); err != nil {
+		return err
+	}
+	if req.GetFormation() == 0 {
+		return failure.New(mcrdmav1.Reason_INVALID, "formations count from 1")
+	}
+	if lease < 0 || lease > maxLease {
+		return failure.New(mcrdmav1.Reason_INVALID, "a lease of %v is not in 0 to %v", lease, maxLease)
+	}
+	if c := req.GetConnection(); c != nil {
+		if c.GetAddress() != source.String() || c.GetQpn() < FirstMCID || c.GetQpn() > FirstMCID+CountMCID-1 || c.GetPsn() > MaxPSN ||
+			!validMTU(c.GetMtu()) || c.GetDscp() > 63 {
+			return failure.New(mcrdmav1.Reason_INVALID, "a connection to %q, QPN %#x, PSN %#x, MTU %d, DSCP %d is not one to the group's sender",
+				failure.Clip(c.GetAddress(), failure.MaxName), c.GetQpn(), c.GetPsn(), c.GetMtu(), c.GetDscp())
+		}
+	} else if !req.GetRelay() {
+		return failure.New(mcrdmav1.Reason_INVALID, "neither switches nor hosts are to be used")
+	}
+	if n := len(req.GetRegions()); n > h.Regions {
+		return failure.New(mcrdmav1.Reason_LIMIT, "%d regions, and %d are allowed: ask for fewer, or raise limits.regions there", n, h.Regions)
+	}
+	for i, r := range req.GetRegions() {
+		if r.GetLength() == 0 || r.GetLength() > maxRegion || len(r.GetName()) > failure.MaxName || r.GetRkey() == 0 || r.GetVa() > math.MaxUint64-r.GetLength() {
+			return failure.New(mcrdmav1.Reason_INVALID, "region %d (%q) of %d bytes at %#x is impossible", i, failure.Clip(r.GetName(), failure.MaxName), r.GetLength(), r.GetVa())
+		}
+	}
+	return nil
+}
+
 // View checks a view of another daemon, in which this host is a member.
 func (h Host) View(number uint32, members []*mcrdmav1.Member) (v RecordedView, err error) {
 	if number == 0 {
-		return v, failure.New(mcrdmav1.Reason_INVALID, "views count from 1")
+		return RecordedView{}, failure.New(mcrdmav1.Reason_INVALID, "views count from 1")
 	}
 	if n := len(members); n > MaxMembers {
-		return v, failure.New(mcrdmav1.Reason_LIMIT, "a view of %d receivers, and at most %d are in a group", n, MaxMembers)
+		return RecordedView{}, failure.New(mcrdmav1.Reason_LIMIT, "a view of %d receivers, and at most %d are in a group", n, MaxMembers)
 	}
 	v.View = number
 	self := false
 	for _, x := range members {
 		addr, err := AddrFrom(x.GetAddress(), "member of a view")
 		if err != nil {
-			return v, err
+			return RecordedView{}, err
 		}
 		self = self || addr == h.Addr
 		v.Members = append(v.Members, ViewMember{Addr: addr, Host: failure.Clip(x.GetHost(), failure.MaxName)})
 	}
 	slices.SortFunc(v.Members, func(x, y ViewMember) int { return x.Addr.Compare(y.Addr) })
 	if len(slices.CompactFunc(slices.Clone(v.Members), func(x, y ViewMember) bool { return x.Addr == y.Addr })) < len(members) {
-		return v, failure.New(mcrdmav1.Reason_DUPLICATE_ADDRESS, "a view has a receiver twice")
+		return RecordedView{}, failure.New(mcrdmav1.Reason_DUPLICATE_ADDRESS, "a view has a receiver twice")
 	}
 	if !self {
-		return v, failure.New(mcrdmav1.Reason_INVALID, "a view that is to be recorded by %v does not have it as a receiver", h.Addr)
+		return RecordedView{}, failure.New(mcrdmav1.Reason_INVALID, "a view that is to be recorded by %v does not have it as a receiver", h.Addr)
 	}
 	return v, nil
 }
@@ -174,7 +185,7 @@ func CheckAnswer(asked *mcrdmav1.PrepareRequest, req *mcrdmav1.AnswerAttachReque
 		return failure.New(mcrdmav1.Reason_INVALID, "the transport of relaying is one of %q, and not %q", transports, failure.Clip(req.GetTransport(), failure.MaxName))
 	}
 	for i, r := range req.GetRegions() {
-		if n := asked.GetRegions()[i].GetLength(); r.GetVa() > r.GetVa()+n {
+		if n := asked.GetRegions()[i].GetLength(); r.GetVa() > math.MaxUint64-n {
 			return failure.New(mcrdmav1.Reason_INVALID, "region %d at %#x has no room for %d bytes", i, r.GetVa(), n)
 		}
 	}
@@ -202,7 +213,7 @@ func ReceiverFrom(a netip.Addr, req *mcrdmav1.PrepareRequest, res *mcrdmav1.Prep
 	if err := CheckAnswer(req, answer); err != nil {
 		return r, failure.Of(err).AtHost(r.Host)
 	}
-	if mtu := res.GetMtu(); req.GetConnection() != nil && r.QPN != 0 && mtu != 0 && mtu < req.GetConnection().GetMtu() {
+	if mtu := res.GetMtu(); r.QPN != 0 && mtu != 0 && mtu < req.GetConnection().GetMtu() {
 		return r, failure.New(mcrdmav1.Reason_MTU, "its path MTU is %d bytes, and the sender's %d: use the same at all devices", mtu, req.GetConnection().GetMtu()).AtHost(r.Host)
 	}
 	for _, x := range res.GetRegions() {

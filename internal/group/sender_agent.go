@@ -17,7 +17,6 @@ type agent struct {
 	drawing  bool      // DrawTree is under way
 	again    bool      // and is to be done again
 	drawAt   time.Time // when it is to be done since the tree is not known; zero: it is, or is being asked for
-	route    bool      // a tree that has changed is news
 }
 
 // plan is called with a group that has just been formed. Each time the switches fail again, it
@@ -47,11 +46,11 @@ func (s *Sender) heard(problems []string, now time.Time) {
 	} else if !had {
 		a.since = now
 	}
-	s.draw(true)
+	s.draw()
 }
 
 // draw asks for the tree.
-func (s *Sender) draw(route bool) {
+func (s *Sender) draw() {
 	s.agent.drawAt = time.Time{}
 	if !s.form.switched() {
 		return
@@ -59,7 +58,7 @@ func (s *Sender) draw(route bool) {
 	if a := &s.agent; a.drawing {
 		a.again = true
 	} else {
-		a.drawing, a.route = true, route
+		a.drawing = true
 		s.do(DrawTree{s.form})
 	}
 }
@@ -67,11 +66,11 @@ func (s *Sender) draw(route bool) {
 // stepAgent does what is due of the present formation.
 func (s *Sender) stepAgent(now time.Time) {
 	a := &s.agent
-	if s.state != Active || s.end != nil {
+	if s.state != Active {
 		return
 	}
 	if !a.drawAt.IsZero() && !now.Before(a.drawAt) {
-		s.draw(a.route)
+		s.draw()
 	}
 	if a.missed && !a.asking {
 		a.missed, a.asking = false, true

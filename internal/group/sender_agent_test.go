@@ -69,6 +69,7 @@ func TestSettles(t *testing.T) {
 	now := time.Unix(1000, 0)
 	s := bySwitches(t, now)
 	s.News(9, []string{"10.0.0.10: no route", "10.0.0.1: no link"}, now)
+	s.News(9, []string{"10.0.0.10: no route"}, now.Add(time.Millisecond))
 	s.News(9, []string{"10.0.0.10: no route"}, now.Add(time.Second-1)) // it is the same problem still
 	if at := s.Deadline(); !at.Equal(now.Add(time.Second)) || s.state != Active {
 		t.Fatalf("%v, to be called at %v", s.state, at)
@@ -203,5 +204,13 @@ func TestDraws(t *testing.T) {
 	s.Drawn(s.form, []string{"first"}, nil, now)
 	if told := done[TellSender](s); len(told) != 1 || told[0].Type != mcrdmav1.GroupChanged_TYPE_TREE || told[0].Text != "" {
 		t.Errorf("the first: %+v", told)
+	}
+	s = formed(t, Installation{Path: mcrdmav1.Path_PATH_SWITCH, Left: true}, false, now)
+	s.Drawn(s.form, nil, nil, now)
+	s.News(9, nil, now)
+	s.Take()
+	s.Drawn(s.form, []string{"first"}, nil, now)
+	if told := done[TellSender](s); len(told) != 1 || told[0].Type != mcrdmav1.GroupChanged_TYPE_TREE {
+		t.Errorf("the first, late: %+v", told)
 	}
 }

@@ -55,10 +55,9 @@ func (s *Sender) endedError() error {
 // stepEnd goes on with the end.
 func (s *Sender) stepEnd(now time.Time) {
 	e := s.end
-	if e == nil || s.try != nil || s.state == Closed {
+	if e == nil || s.try != nil {
 		return
 	}
-	s.state = Closing
 	if !e.told {
 		if e.version == 0 && s.form != nil && !e.restored {
 			e.version = s.save()

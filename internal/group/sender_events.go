@@ -224,7 +224,7 @@ func (s *Sender) News(mcID uint32, problems []string, now time.Time) {
 // Drawn is the outcome of DrawTree. No lines: it is not known.
 func (s *Sender) Drawn(of *Formation, lines, why []string, now time.Time) {
 	a := &s.agent
-	again, route := a.again || s.form != of, a.route
+	again := a.again || s.form != of
 	a.drawing, a.again = false, false
 	if s.end != nil {
 		return
@@ -237,13 +237,13 @@ func (s *Sender) Drawn(of *Formation, lines, why []string, now time.Time) {
 		drawn.Tree, drawn.Why = lines, why
 		s.form = &drawn
 		t := TellSender{Type: mcrdmav1.GroupChanged_TYPE_TREE, Tree: lines}
-		if route && len(f.Tree) > 0 {
+		if len(f.Tree) > 0 {
 			t.Type, t.Text = mcrdmav1.GroupChanged_TYPE_ROUTE, "the way to the receivers has changed"
 		}
 		s.tell(t)
 	}
 	if again {
-		s.draw(true)
+		s.draw()
 	}
 	s.step(now)
 }
@@ -255,7 +255,7 @@ func (s *Sender) Missing(mcID uint32, missing, sure bool, now time.Time) {
 	if sure {
 		a.asking = false
 	}
-	if s.end == nil && s.form != nil && s.form.MCID == mcID && s.form.switched() && missing {
+	if s.form != nil && s.form.MCID == mcID && s.form.switched() && missing {
 		if sure && s.state == Active {
 			s.breakUp(netip.Addr{}, fmt.Sprintf("switch %s does not have the group any longer", s.cfg.Switch))
 		} else {
@@ -291,7 +291,7 @@ func (s *Sender) Recorded(version uint64, err error, now time.Time) {
 
 // Lose says that a receiver is to be taken out.
 func (s *Sender) Lose(a netip.Addr, l Loss, now time.Time) {
-	if _, ok := s.lost[a]; ok || s.end != nil || s.form == nil || !s.form.Has(a) {
+	if _, ok := s.lost[a]; ok || s.form == nil || !s.form.Has(a) {
 		return
 	}
 	s.lost[a] = l
@@ -300,7 +300,7 @@ func (s *Sender) Lose(a netip.Addr, l Loss, now time.Time) {
 
 // Stuck says that nothing completes in a formation, and that no receiver is to blame.
 func (s *Sender) Stuck(formation uint32, text string, now time.Time) {
-	if s.end == nil && s.form != nil && s.form.N == formation && s.state == Active {
+	if s.state == Active && s.form.N == formation {
 		s.breakUp(netip.Addr{}, text)
 		s.step(now)
 	}
@@ -357,7 +357,7 @@ func (s *Sender) Updated(view uint32, err error, now time.Time) {
 	gone := s.takenOut(r.lost)
 	s.save()
 	s.drop(gone, 0, 0, mcrdmav1.Detached_REASON_REMOVED, why, now)
-	s.draw(false)
+	s.draw()
 	s.step(now)
 }
 

@@ -52,7 +52,6 @@ func (s *Sender) stepTry(now time.Time) {
 			s.giveUp(err)
 		} else if len(t.calls) == 0 && done {
 			s.formed(now)
-			return
 		}
 	}
 	if t.err != nil {
@@ -191,7 +190,7 @@ func (s *Sender) formed(now time.Time) {
 	if t.news != nil && f.switched() {
 		s.heard(*t.news, now)
 	}
-	s.draw(false)
+	s.draw()
 }
 
 // leftOut takes out those of the formation before that are not in the present one, and ends
@@ -199,12 +198,10 @@ func (s *Sender) formed(now time.Time) {
 func (s *Sender) leftOut(old *Formation, t *try, now time.Time) {
 	var gone []netip.Addr
 	for _, x := range old.Receivers {
-		l, lost := t.lost[x.Addr]
-		if !lost || s.form.Has(x.Addr) {
-			continue
+		if l := t.lost[x.Addr]; !s.form.Has(x.Addr) {
+			gone = append(gone, x.Addr)
+			s.depart(Departure{Addr: x.Addr, Host: x.Host, Why: l.Why}, l.Label)
 		}
-		gone = append(gone, x.Addr)
-		s.depart(Departure{Addr: x.Addr, Host: x.Host, Why: l.Why}, l.Label)
 	}
 	late := slices.DeleteFunc(slices.Clone(t.joining), func(a netip.Addr) bool { return s.form.Has(a) || !t.reached[a] })
 	s.drop(late, 0, 0, mcrdmav1.Detached_REASON_ABORTED, "it was not ready in time", now)

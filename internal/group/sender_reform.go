@@ -25,10 +25,8 @@ func (s *Sender) stepWaiting(now time.Time) {
 			s.reply(r.call, nil, err)
 			continue
 		}
-		if r.was = s.state; s.removal != nil {
-			r.was = Active
-			s.abandon()
-		}
+		s.abandon()
+		r.was = s.state
 		r.watch.lap("check", now)
 		s.state = Reforming
 		s.begin(r)
@@ -55,9 +53,6 @@ func (s *Sender) dropped(r *request, now time.Time) bool {
 // choose determines the candidates of the next formation, and the receivers of the present one
 // that are not to be in it.
 func (s *Sender) choose(r *request) error {
-	if s.form == nil {
-		return s.endedError()
-	}
 	if s.form.N != r.again.Formation {
 		return failure.New(mcrdmav1.Reason_STALE, "the group is at formation %d, and not %d", s.form.N, r.again.Formation)
 	}
@@ -123,11 +118,11 @@ func (s *Sender) stepUndoing(now time.Time) {
 	if t.f != nil {
 		s.settle(t.f.MCID)
 	}
-	s.after(t, now)
+	s.after(t)
 }
 
 // after goes on after a formation that was given up: with the next try, or as before.
-func (s *Sender) after(t *try, now time.Time) {
+func (s *Sender) after(t *try) {
 	var behind *behindError
 	var late *lateError
 	err := t.err
@@ -160,5 +155,4 @@ func (s *Sender) after(t *try, now time.Time) {
 		return
 	}
 	s.reply(t.call, nil, err)
-	s.stepRemoval(now)
 }

@@ -27,10 +27,9 @@ type removal struct {
 // stepRemoval takes out the receivers that are lost.
 func (s *Sender) stepRemoval(now time.Time) {
 	switch {
-	case s.end != nil || s.form == nil:
 	case s.state == Active || s.state == Removing:
 		s.stepView(now)
-	case s.state == Broken && s.cfg.Waits && s.try == nil:
+	case s.state == Broken && s.cfg.Waits:
 		if stay, lost := s.split(); len(lost) > 0 && !s.enough(len(stay)) {
 			s.shrink(stay, lost, s.few(len(stay)), now)
 		}
@@ -151,9 +150,7 @@ func (s *Sender) cannot(err error) {
 
 // breakUp asks the application to form the group anew.
 func (s *Sender) breakUp(a netip.Addr, text string) {
-	if s.removal != nil {
-		s.abandon()
-	}
+	s.abandon()
 	if s.state != Active {
 		return
 	}

@@ -30,7 +30,7 @@ func RestoreSender(cfg SenderConfig, r *SenderRecord, now time.Time) *Sender {
 	}
 	switch {
 	case r.Ended != nil || r.Form == nil:
-		s.end = &ending{Ending: Ending{}, restored: true}
+		s.state, s.end = Closing, &ending{restored: true}
 		if r.Ended != nil {
 			s.end.Ending = *r.Ended
 		}
@@ -59,7 +59,7 @@ func RestoreSender(cfg SenderConfig, r *SenderRecord, now time.Time) *Sender {
 // Leftover is a group of which nothing is known but that the switches have it.
 func Leftover(cfg SenderConfig, mcID uint32, now time.Time) *Sender {
 	s := NewSender(cfg)
-	s.end = &ending{told: true}
+	s.state, s.end = Closing, &ending{told: true}
 	s.remove(mcID, now)
 	s.step(now)
 	return s

@@ -51,7 +51,7 @@ func (s *Stall) Look(c Counts) (answered []netip.Addr) {
 
 // Due says that all had time to answer.
 func (s *Stall) Due() bool {
-	return s.asked > 0 && s.looks >= s.asked+LooksEach && s.again > 0 && s.looks > s.again
+	return s.again > 0 && s.looks >= s.asked+LooksEach && s.looks > s.again
 }
 
 // Over says that there is nothing more to be learnt by looking.

@@ -68,7 +68,7 @@ func TestStall(t *testing.T) {
 	for ; !s.Over() && n < 100; n++ {
 		s.Look(group.Counts{})
 	}
-	if n < 2*group.LooksEach || n > 4*group.LooksEach || s.Due() || s.Alive() {
+	if n != 12 || s.Due() || s.Alive() {
 		t.Errorf("nothing is sent: over after %d looks, due %v", n, s.Due())
 	}
 }
