@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -34,13 +35,17 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// script is a node, and its clock.
+// script is a node, and its clock; and a map that an operator changes.
 type script struct {
-	n   *Node
-	now time.Duration
+	n      *Node
+	now    time.Duration
+	osdmap Map
 }
 
 func (s *script) actions() (list []string) {
+	if s.n == nil {
+		return nil
+	}
 	for _, a := range s.n.Take() {
 		list = append(list, show(reflect.ValueOf(a)))
 	}
@@ -141,6 +146,8 @@ func (s *script) event(t *testing.T, words []string) (result []string) {
 		x := n.Status(now)
 		x.Map, x.Disk.Incarnation = Map{}, 0
 		says("%v %s", n.State(), strings.TrimPrefix(show(reflect.ValueOf(x)), "Status "))
+	case "volume", "promoted", "without", "only", "replaced", "needs", "has", "unused":
+		return s.order(t, words)
 	default: // a message: from whom, the interval, the body; and To
 		msg := Message{Volume: n.cfg.Volume, To: n.self, Interval: iv}
 		value(0, &msg.From)
@@ -162,6 +169,61 @@ func (s *script) event(t *testing.T, words []string) (result []string) {
 		n.Step(msg, now)
 	}
 	return result
+}
+
+// order has the operator ask for a change of the map, or about it. "volume" sets the map, and shows it.
+func (s *script) order(t *testing.T, words []string) []string {
+	t.Helper()
+	var (
+		a, b ID
+		x    Member
+		size int
+		next Map
+		err  error
+	)
+	value := func(i int, v any) {
+		if i < len(words) {
+			parse(t, reflect.ValueOf(v).Elem(), words[i])
+		}
+	}
+	switch m := &s.osdmap; words[0] {
+	case "volume":
+		if len(words) > 1 {
+			*m = Map{}
+			fields(t, m, words[1:])
+		}
+		next = *m
+	case "promoted":
+		value(1, &a)
+		next, err = m.Promoted(a)
+	case "without":
+		value(1, &a)
+		next, err = m.Without(a)
+	case "only":
+		value(1, &x)
+		next = m.Only(x)
+	case "replaced":
+		value(1, &a)
+		value(2, &b)
+		value(3, &x)
+		next, err = m.Replaced(a, b, x)
+	case "needs":
+		value(1, &size)
+		next, err = m.Needs(size)
+	case "has":
+		value(1, &a)
+		value(2, &b)
+		return []string{fmt.Sprint("= ", m.Has(a, b))}
+	case "unused":
+		return []string{fmt.Sprint("= ", m.Unused())}
+	}
+	if err != nil {
+		if !errors.Is(err, ErrActing) && !errors.Is(err, ErrLast) && !errors.Is(err, ErrPlace) {
+			t.Errorf("%q: an error of another kind: %v", words, err)
+		}
+		return []string{"= " + err.Error()}
+	}
+	return []string{"= " + show(reflect.ValueOf(next))}
 }
 
 var bodies = map[string]Body{"Lease": Lease{}, "Push": Push{}, "Start": Start{}, "Chunk": Chunk{}, "Report": Report{}, "Durable": Durable{}, "Notify": Notify{}}
