@@ -143,8 +143,8 @@ func (n *Node) push(b Push) {
 	f.match = max(f.match, i)
 	for _, r := range b.Runs {
 		for ; i < r.Index; i++ {
-			if i == f.match && !n.extend(Version{r.Epoch, i + 1}) {
-				return
+			if i == f.match { // else it has this one, or could not take the one before
+				n.extend(Version{r.Epoch, i + 1})
 			}
 		}
 	}
@@ -193,7 +193,6 @@ func (n *Node) chunk(b Chunk) {
 	}
 	n.do(Install{b})
 	f.cursor, f.fill = b.Next, max(f.fill, b.Applied)
-	n.learn()
 	if to := n.storable(); to > n.applied && f.cursor != Full {
 		n.applied = to
 		n.do(Apply{to, true, f.cursor})

@@ -325,4 +325,3 @@ func show(v reflect.Value) string {
 	}
 	return fmt.Sprint(v.Interface())
 }
-
