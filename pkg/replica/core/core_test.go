@@ -436,14 +436,6 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestLeaseBegins: a request of the clock's first moment counts; no request does not.
-func TestLeaseBegins(t *testing.T) {
-	none, first := peer{}, peer{lease: 1}
-	if none.leased(9, 10) || !first.leased(9, 10) || first.leased(11, 10) {
-		t.Errorf("%v, %v, %v", none.leased(9, 10), first.leased(9, 10), first.leased(11, 10))
-	}
-}
-
 // TestLateReset: what told a member to begin anew, and comes when the member has gone on and is in the acting set, is void.
 func TestLateReset(t *testing.T) {
 	w := begun(t, 3, 2)
