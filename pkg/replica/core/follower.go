@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -290,7 +291,7 @@ func (n *Node) revive() {
 		if m.Incarnation != 0 && x.Born > m.Incarnation || x.Backfilling {
 			return // its disk is another one: the operator takes it out of the map, or brings the old one back
 		}
-		if x.ID != n.self.ID && x.better(&mine) {
+		if x.better(&mine) {
 			return
 		}
 		acting = append(acting, x.Member)
@@ -300,13 +301,7 @@ func (n *Node) revive() {
 
 // better says whether this log is the one to go on with.
 func (x *notice) better(y *notice) bool {
-	switch {
-	case x.LastEpochStarted != y.LastEpochStarted:
-		return x.LastEpochStarted > y.LastEpochStarted
-	case x.Head != y.Head:
-		return x.Head.Compare(y.Head) > 0
-	}
-	return x.ID < y.ID
+	return cmp.Or(cmp.Compare(x.LastEpochStarted, y.LastEpochStarted), x.Head.Compare(y.Head), cmp.Compare(y.ID, x.ID)) > 0
 }
 
 // notified takes what another node says of itself.
