@@ -253,7 +253,7 @@ func (n *Node) tickFollower(now time.Duration) {
 			}
 		}
 	}
-	if n.proposal != nil || n.osdmap.Epoch == 0 || now-f.granted < n.cfg.Grace {
+	if n.proposal != nil || now-f.granted < n.cfg.Grace {
 		return
 	}
 	if n.osdmap.Acts(n.self) {
