@@ -436,14 +436,6 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestLeaseBegins: a request of the clock's first moment counts; no request does not.
-func TestLeaseBegins(t *testing.T) {
-	none, first := peer{}, peer{lease: 1}
-	if none.leased(9, 10) || !first.leased(9, 10) || first.leased(11, 10) {
-		t.Errorf("%v, %v, %v", none.leased(9, 10), first.leased(9, 10), first.leased(11, 10))
-	}
-}
-
 // TestLateReset: what told a member to begin anew, and comes when the member has gone on and is in the acting set, is void.
 func TestLateReset(t *testing.T) {
 	w := begun(t, 3, 2)
@@ -491,13 +483,15 @@ func TestConfigCheck(t *testing.T) {
 	if err := good.Check(); err != nil {
 		t.Fatal(err)
 	}
-	least := Config{Self: 1, Up: good.Up, Lease: 4, Grace: 5, Beat: 1, Keep: 1, Limit: 2, Batch: 1}
-	if err := least.Check(); err != nil {
-		t.Error(err)
+	for _, lease := range []time.Duration{1, 4, 300} {
+		least := Config{Self: 1, Up: good.Up, Lease: lease, Grace: lease * 5 / 4, Beat: 1, Keep: 1, Limit: 2, Batch: 1}
+		if err := least.Check(); err != nil {
+			t.Error(err)
+		}
 	}
 	for want, change := range map[string]func(c *Config){
 		"host 9 is not among": func(c *Config) { c.Self = 9 },
-		"grace 300ms":         func(c *Config) { c.Grace = c.Lease },
+		"grace 374ms":         func(c *Config) { c.Grace = 374 * time.Millisecond },
 		"lease 0s":            func(c *Config) { c.Lease = 0 },
 		"beat 0s":             func(c *Config) { c.Beat = 0 },
 		"keep 0":              func(c *Config) { c.Keep = 0 },

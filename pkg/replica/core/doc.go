@@ -129,7 +129,8 @@
 //
 // TestAdversary runs whole volumes from a seed, TestExplorer goes through all schedules within bounds, of which one
 // has three entries, two crashes, a change of the acting set, loss and reordering, and TestMistakes shows
-// that the adversary finds each of some two dozen mistakes in this code.
+// that the adversary finds each of some two dozen mistakes in this code. TestScripts has one node
+// go through the events of testdata, and shows what it does upon each.
 //
 // The package is pure, and imports the standard library.
 package core

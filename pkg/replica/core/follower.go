@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -143,8 +144,8 @@ func (n *Node) push(b Push) {
 	f.match = max(f.match, i)
 	for _, r := range b.Runs {
 		for ; i < r.Index; i++ {
-			if i == f.match && !n.extend(Version{r.Epoch, i + 1}) {
-				return
+			if i == f.match { // else it has this one, or could not take the one before
+				n.extend(Version{r.Epoch, i + 1})
 			}
 		}
 	}
@@ -193,7 +194,6 @@ func (n *Node) chunk(b Chunk) {
 	}
 	n.do(Install{b})
 	f.cursor, f.fill = b.Next, max(f.fill, b.Applied)
-	n.learn()
 	if to := n.storable(); to > n.applied && f.cursor != Full {
 		n.applied = to
 		n.do(Apply{to, true, f.cursor})
@@ -253,7 +253,7 @@ func (n *Node) tickFollower(now time.Duration) {
 			}
 		}
 	}
-	if n.proposal != nil || n.osdmap.Epoch == 0 || now-f.granted < n.cfg.Grace {
+	if n.proposal != nil || now-f.granted < n.cfg.Grace {
 		return
 	}
 	if n.osdmap.Acts(n.self) {
@@ -291,7 +291,7 @@ func (n *Node) revive() {
 		if m.Incarnation != 0 && x.Born > m.Incarnation || x.Backfilling {
 			return // its disk is another one: the operator takes it out of the map, or brings the old one back
 		}
-		if x.ID != n.self.ID && x.better(&mine) {
+		if x.better(&mine) {
 			return
 		}
 		acting = append(acting, x.Member)
@@ -301,13 +301,7 @@ func (n *Node) revive() {
 
 // better says whether this log is the one to go on with.
 func (x *notice) better(y *notice) bool {
-	switch {
-	case x.LastEpochStarted != y.LastEpochStarted:
-		return x.LastEpochStarted > y.LastEpochStarted
-	case x.Head != y.Head:
-		return x.Head.Compare(y.Head) > 0
-	}
-	return x.ID < y.ID
+	return cmp.Or(cmp.Compare(x.LastEpochStarted, y.LastEpochStarted), x.Head.Compare(y.Head), cmp.Compare(y.ID, x.ID)) > 0
 }
 
 // notified takes what another node says of itself.

@@ -102,5 +102,5 @@ func (d *disk) synced(seq uint64) {
 	for ; i < len(d.pending) && d.pending[i].seq <= seq; i++ {
 		d.durable, d.hard = max(d.durable, d.pending[i].head), d.pending[i].hard
 	}
-	d.pending = append(d.pending[:0], d.pending[i:]...)
+	d.pending = slices.Delete(d.pending, 0, i)
 }

@@ -16,7 +16,7 @@ var mistakes = []struct{ name, file, old, new string }{
 	{"a restarted member takes over as if it were the old one", "follower.go", "if n.osdmap.Acts(n.self) {\n\t\tn.takeOver()", "if n.osdmap.Acts(n.self) || M && n.osdmap.Holds(n.self.ID) {\n\t\tn.takeOver()"},
 	{"a member is promoted before it has on disk what was flushed", "primary.go", "if p.durable >= max(n.stable, l.former) &&", "if (M || p.durable >= max(n.stable, l.former)) &&"},
 	{"operations complete with a view before its compare-and-swap", "primary.go", "case !slices.ContainsFunc(l.required, missing):", "case M || !slices.ContainsFunc(l.required, missing):"},
-	{"the shorter log is chosen when all have restarted", "follower.go", "return x.Head.Compare(y.Head) > 0", "return x.Head.Compare(y.Head)*pick(M, -1, 1) > 0"},
+	{"the shorter log is chosen when all have restarted", "follower.go", "x.Head.Compare(y.Head),", "x.Head.Compare(y.Head)*pick(M, -1, 1),"},
 	{"what a member claims beyond what it was sent is believed", "primary.go", "r.Durable > r.Received ||", "!M && r.Durable > r.Received ||"},
 	{"writes are acknowledged before all have recorded the epoch", "primary.go", "p == nil || !p.started {", "p == nil || !M && !p.started {"},
 	{"entries are applied before they are committed", "node.go", "if to := n.storable(); to > n.hard.Applying", "if to := pick(M, n.disk.durable, n.storable()); to > n.hard.Applying"},

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -245,46 +244,5 @@ func TestPromotedBusy(t *testing.T) {
 		}
 		p.frozen = false
 		w.ends(t)
-	}
-}
-
-// TestOrders: maps that make no sense are refused in words.
-func TestOrders(t *testing.T) {
-	first := Map{Epoch: 1, Acting: []Member{{1, 0}, {2, 0}}, MinSize: 1}
-	m := Map{Epoch: 5, Since: 4, Primary: Member{1, 7}, Acting: []Member{{1, 7}, {2, 8}}, MinSize: 1, Up: []ID{1, 2, 3}}
-	if !first.Unused() || m.Unused() {
-		t.Error("which volume was used?")
-	}
-	for name, f := range map[string]func() error{
-		"promote one that does not act":          func() error { _, err := m.Promoted(3); return err },
-		"promote before there is a primary":      func() error { _, err := first.Promoted(1); return err },
-		"wait for more than there are":           func() error { _, err := m.Needs(3); return err },
-		"replace a host that has no place":       func() error { _, err := m.Replaced(4, 5, Member{}); return err },
-		"replace by one that has a place":        func() error { _, err := m.Replaced(1, 3, Member{}); return err },
-		"replace the last one that acts":         func() error { w, _ := m.Without(1); _, err := w.Replaced(2, 4, Member{}); return err },
-		"wait for none":                          func() error { _, err := m.Needs(0); return err },
-		"take the last one out of an acting set": func() error { w, _ := m.Without(1); _, err := w.Without(2); return err },
-	} {
-		if err := f(); !errors.Is(err, ErrActing) && !errors.Is(err, ErrLast) && !errors.Is(err, ErrPlace) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	w, err := m.Without(1)
-	if err != nil || w.Epoch != 6 || w.Since != 0 || w.Primary != (Member{}) || !slices.Equal(w.Acting, []Member{{2, 8}}) || w.Unused() {
-		t.Errorf("%+v, %v", w, err)
-	}
-	if w, err = m.Without(2); err != nil || w.Since != 4 || w.Primary != m.Primary || !slices.Equal(w.Acting, []Member{{1, 7}}) || len(m.Acting) != 2 {
-		t.Errorf("%+v, %v", w, err)
-	}
-	first.Up = []ID{1, 2}
-	if w, err = first.Replaced(2, 3, Member{}); err != nil || !slices.Equal(w.Acting, []Member{{1, 0}, {3, 0}}) || !slices.Equal(w.Up, []ID{1, 3}) || first.Up[1] != 2 || first.Acting[1].ID != 2 {
-		t.Errorf("%+v, %v", w, err)
-	}
-	if w, err = m.Replaced(1, 4, Member{3, 9}); err != nil || w.Epoch != 6 || !slices.Equal(w.Acting, []Member{{3, 9}}) || !slices.Equal(w.Up, []ID{4, 2, 3}) {
-		t.Errorf("%+v, %v", w, err)
-	}
-	w.Acting = append(w.Acting, Member{2, 8})
-	if w, err = w.Replaced(3, 5, Member{}); err != nil || !w.Has(4, 1) || !w.Has(5, 3) || w.Has(2, 1) || w.Has(4, 3) || w.Has(6, 1) || m.Has(1, 4) {
-		t.Errorf("%+v, %v", w, err)
 	}
 }

@@ -84,12 +84,7 @@ func (p *peer) resetPending() bool {
 }
 
 // base is the entry after which it may need entries of the log.
-func (p *peer) base() uint64 {
-	if !p.known || p.refill {
-		return 0
-	}
-	return max(p.match, p.next)
-}
+func (p *peer) base() uint64 { return max(p.match, p.next) }
 
 func (p *peer) leased(now, lease time.Duration) bool { return p.lease > 0 && now-p.lease < lease }
 

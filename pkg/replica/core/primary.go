@@ -210,7 +210,7 @@ func (n *Node) reported(m Message, r Report, now time.Duration) {
 			p.asked.rest = now + pace*min(p.asked.took, patience*n.cfg.Lease)
 		}
 	}
-	if !was.known || p.match > was.match || p.stage != was.stage || p.cursor != was.cursor || p.started != was.started {
+	if !was.known || p.match > was.match || p.stage != was.stage || p.cursor != was.cursor {
 		n.tend(p, now) // else with the next beat
 	}
 	n.advance(now)
@@ -373,7 +373,7 @@ func (n *Node) promote(now time.Duration) {
 	l := n.lead
 	for i := range l.peers {
 		p := &l.peers[i]
-		if !p.started || p.resetPending() || p.stage == Pulling || p.stage == Incomplete || n.osdmap.Acts(p.member) || n.proposal != nil {
+		if !p.started || p.resetPending() || n.osdmap.Acts(p.member) || n.proposal != nil {
 			continue
 		}
 		if p.promoting && now-p.heard > n.cfg.Lease {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -163,7 +164,7 @@ func (Durable) body() {}
 func (Notify) body()  {}
 
 // Full is the cursor of a store that is complete (Ceph's last_backfill = MAX).
-const Full = ^uint64(0)
+const Full uint64 = math.MaxUint64
 
 // A Backfill is how far the copy of a store is, in an interval.
 type Backfill uint8
