@@ -74,8 +74,10 @@ type RequesterStats struct {
 }
 
 func newRequester(cfg Config) Requester {
-	return Requester{cfg: cfg, sq: sendQueue{workQueue: newWorkQueue(cfg.MaxSendWR, cfg.MaxSGE)}, ackBy: Never, nakUna: noNak, lim: noLimit,
+	r := Requester{cfg: cfg, sq: sendQueue{workQueue: newWorkQueue(cfg.MaxSendWR, cfg.MaxSGE)}, ackBy: Never, nakUna: noNak, lim: noLimit,
 		window: newLossWindow(cfg.Window)}
+	r.cc.init(cfg.CC)
+	return r
 }
 
 // start brings the requester to RTS.
@@ -86,7 +88,6 @@ func (r *Requester) start(cfg *Config) {
 	if r.asked == nil {
 		r.asked = make([]uint64, 0, cfg.MaxRdAtomic)
 	}
-	r.cc.init(r.cfg.CC)
 	r.live = true
 }
 

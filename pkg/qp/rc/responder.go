@@ -99,9 +99,6 @@ func (p *Responder) postRecv(id uint64, scatter [][]byte) error {
 
 // handle takes one request packet.
 func (p *Responder) handle(in *In, now time.Duration) {
-	if p.err {
-		return
-	}
 	p.stats.Packets++
 	p.congestion(in, now)
 	switch d := in.PSN.Sub(p.epsn); {

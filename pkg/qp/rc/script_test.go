@@ -29,7 +29,12 @@ import (
 //	wait   10us                 time passes; timers that are due expire
 //	cnp | error | drain | undrain
 //	limit  n=                   so many packets more may go
+//	expect 10us                 acknowledgements may take so long
+//	access [write] [read]       what the peer may do
+//	rnrtimer n=                 the code of the RNR NAKs
+//	flight                      prints what is on its way, the next PSNs, and whose memory is in use
 //	reload                      the state goes on in a new queue pair, to which nothing was posted
+//	deadline                    prints what it is before the output is pulled
 //	stats  [responder]          prints the requester's, or the responder's, counters that are not 0, and the packets that are of neither half
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
@@ -57,8 +62,43 @@ type script struct {
 	q       *rc.QP
 	now     time.Duration
 	memory  []byte // the one region: va 4096, rkey 7
+	posted  []posted
 	notes   string // printed first
 	failure error
+}
+
+// posted is the memory of a request.
+type posted struct {
+	id  string
+	mem []byte
+}
+
+// inUse are the requests whose memory the queue pair says that it holds.
+func (s *script) inUse() (ids []string) {
+	for _, p := range s.posted {
+		if s.q.Holds(func(mem []byte) bool { return len(mem) > 0 && &mem[len(mem)-1] == &p.mem[len(p.mem)-1] }) {
+			ids = append(ids, p.id)
+		}
+	}
+	return ids
+}
+
+func (s *script) duration(word string) time.Duration {
+	d, err := time.ParseDuration(word)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return d
+}
+
+func access(write, read bool) (a qp.Access) {
+	if write {
+		a |= qp.AccessRemoteWrite
+	}
+	if read {
+		a |= qp.AccessRemoteRead
+	}
+	return a
 }
 
 func (s *script) Remote(rkey uint32, va uint64, n int, _ qp.Access) ([]byte, bool) {
@@ -112,21 +152,30 @@ func (s *script) do(words []string) {
 			wr.Flags |= qp.FlagSolicited
 		}
 		mem, cut := make([]byte, a.num("len", 0)), a.num("cut", 0)
+		s.posted = append(s.posted, posted{a["id"], mem})
 		s.failure = s.q.PostSend(&wr, [][]byte{mem[:cut], mem[cut:]})
 	case "recv":
-		s.failure = s.q.PostRecv(uint64(a.num("id", 0)), [][]byte{make([]byte, a.num("len", 0))})
+		mem := make([]byte, a.num("len", 0))
+		s.posted = append(s.posted, posted{a["id"], mem})
+		s.failure = s.q.PostRecv(uint64(a.num("id", 0)), [][]byte{mem})
 	case "region":
 		s.memory = s.memory[:a.num("len", 0)]
 	case "ack", "nak", "cnp", "pkt":
 		in := packet(s.t, words[0], a)
 		s.q.Handle(&in, s.now)
 	case "wait":
-		d, err := time.ParseDuration(words[1])
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		s.now += d
+		s.now += s.duration(words[1])
 		s.q.Tick(s.now)
+	case "expect":
+		s.q.Expect(s.duration(words[1]))
+	case "access":
+		s.q.SetAccess(access(a.has("write"), a.has("read")))
+	case "rnrtimer":
+		s.q.SetMinRNRTimer(uint8(a.num("n", 0)))
+	case "flight":
+		sent, posted := s.q.Unacknowledged()
+		sq, rq := s.q.PSNs()
+		s.notes = fmt.Sprintf("%+v, sent %d of %d, PSNs %d and %d, uses memory of %v\n", s.q.Flight(s.now), sent, posted, sq, rq, s.inUse())
 	case "limit":
 		s.q.Limit(a.num("n", 0))
 	case "reload":
@@ -141,6 +190,8 @@ func (s *script) do(words []string) {
 		s.q.Drain(true)
 	case "undrain":
 		s.q.Drain(false)
+	case "deadline":
+		s.notes = fmt.Sprintf("until then, wake at %v\n", s.q.Deadline())
 	case "stats":
 		s.printStats(a.has("responder"))
 	default:
@@ -154,17 +205,11 @@ func (s *script) create(a args) {
 		Window: a.num("window", 8), AckEvery: a.num("ackevery", 1000),
 		SQPSN: rocev2.PSN(a.num("psn", 100)), RQPSN: rocev2.PSN(a.num("rpsn", 500)),
 		Timeout: uint8(a.num("timeout", 10)), RetryCnt: uint8(a.num("retry", 2)), RNRRetry: uint8(a.num("rnr", 2)),
-		MinRNRTimer: uint8(a.num("rnrtimer", 12)), Access: qp.AccessRemoteWrite | qp.AccessRemoteRead,
+		MinRNRTimer: uint8(a.num("rnrtimer", 12)), Access: access(!a.has("nowrite"), !a.has("noread")),
 		MaxRdAtomic: uint8(a.num("rd", 0)), MaxDestRdAtomic: uint8(a.num("destrd", 0)),
 		CC: rc.CCParams{LineRate: 1e9, Disable: a.has("nocc")},
 	}
-	if a.has("nowrite") {
-		cfg.Access &^= qp.AccessRemoteWrite
-	}
-	if a.has("noread") {
-		cfg.Access &^= qp.AccessRemoteRead
-	}
-	s.now, s.memory = 0, make([]byte, 1024)
+	s.now, s.posted, s.memory = 0, nil, make([]byte, 1024, 8192)
 	s.q = rc.NewQP(cfg, s)
 	if !a.has("rtr") {
 		s.q.StartSend(&cfg)
@@ -184,6 +229,9 @@ func (s *script) printStats(responder bool) {
 	}
 	if n := s.q.Stats().Unexpected; n > 0 {
 		parts = append(parts, fmt.Sprint("Unexpected ", n))
+	}
+	if len(parts) == 0 {
+		parts = []string{"nothing"}
 	}
 	s.notes = strings.Join(parts, ", ") + "\n"
 }
@@ -274,7 +322,7 @@ func (s *script) pull() string {
 		}
 		b.WriteByte('\n')
 	}
-	if status, ev, failed := s.q.Failed(); failed {
+	if status, ev, failed := s.q.Failed(); failed || ev != 0 {
 		fmt.Fprintf(&b, "queue pair failed: %v", status)
 		if ev != 0 {
 			fmt.Fprintf(&b, ", event %v", ev)
