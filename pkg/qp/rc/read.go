@@ -131,7 +131,6 @@ func (p *Responder) nextRead(out *Out) bool {
 	e := &p.reads[p.answering]
 	off := e.next * p.cfg.PathMTU
 	n := min(p.cfg.PathMTU, int(e.reth.Length)-off)
-	out.Payload = out.Payload[:0]
 	if n > 0 {
 		data, ok := p.readable(e.reth.RKey, e.reth.VA+uint64(off), n)
 		if !ok {

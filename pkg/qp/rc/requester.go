@@ -120,7 +120,6 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 	if !r.sendable() || now < r.rnrUntil || !r.cc.allow(now) {
 		return false
 	}
-	r.rnrUntil = 0
 	w := r.sq.at(r.cur)
 	if w.op == qp.OpRead {
 		r.request(w, now, out)
@@ -154,7 +153,7 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 // sendable reports whether a packet could go but for time: RNR back-off and
 // the rate limiter.
 func (r *Requester) sendable() bool {
-	return r.nxt < r.lim && r.nxt < r.sq.end && r.open() > 0
+	return r.nxt < r.lim && r.open() > 0
 }
 
 // open returns how many packets may go as far as the queue and the window say.
@@ -163,7 +162,7 @@ func (r *Requester) open() uint64 {
 		return 0
 	}
 	room := min(r.sq.end-r.nxt, r.una+r.window.size-r.nxt)
-	if (r.drain || r.sq.reads > 0) && r.nxt >= r.max {
+	if r.nxt >= r.max {
 		if w := r.sq.at(r.cur); r.nxt == w.first && (r.drain || w.flags&qp.FlagFence != 0 && len(r.asked) > 0) ||
 			w.op == qp.OpRead && !r.mayAsk(w, room) {
 			return 0
@@ -209,7 +208,6 @@ func (r *Requester) request(w *wqe, now time.Duration, out *Out) {
 	out.BTH = rocev2.BTH{Opcode: rocev2.ReadRequest, MigReq: true, PKey: rocev2.DefaultPKey, DestQP: r.cfg.RemoteQPN,
 		AckReq: true, PSN: r.psn(r.nxt)}
 	out.RETH = rocev2.RETH{VA: w.remoteAddr + off, RKey: w.rkey, Length: uint32(min(n, uint64(w.length)-off))}
-	out.Payload, out.PayloadLen = out.Payload[:0], 0
 	out.Retransmit = r.nxt < r.max
 	r.sent(now, out, end-r.nxt, end == w.first+uint64(w.packets))
 }
@@ -228,9 +226,6 @@ func (r *Requester) armTimer(now time.Duration) {
 
 // handleAck takes an ACKNOWLEDGE packet: ACK, RNR NAK or NAK.
 func (r *Requester) handleAck(h *rocev2.Headers, now time.Duration) {
-	if !r.live {
-		return
-	}
 	s := h.AETH.Syndrome
 	// pos is the position that the PSN names. An ACK may name any sent
 	// position from una−1 (a repeated ACK) on; a NAK names the position that
@@ -238,14 +233,15 @@ func (r *Requester) handleAck(h *rocev2.Headers, now time.Duration) {
 	pos := r.una + uint64(h.PSN.Sub(r.psn(r.una)))
 	switch {
 	case s.IsAck():
-		if pos+1 < r.una || pos+1 > r.max {
+		acked := pos + 1
+		if acked < r.una || acked > r.max {
 			r.stats.StaleAcks++
 			return
 		}
 		r.stats.Acks++
-		end := r.answered(pos + 1)
+		end := r.answered(acked)
 		r.progress(end, now)
-		if end <= pos {
+		if end < acked {
 			r.impliedNak(now)
 		}
 		return
@@ -355,7 +351,7 @@ func (r *Requester) impliedNak(now time.Duration) {
 func (r *Requester) handleRead(in *In, now time.Duration) bool {
 	pos := r.una + uint64(in.PSN.Sub(r.psn(r.una)))
 	switch {
-	case !r.live || pos >= r.max && pos-r.una < 1<<23:
+	case pos >= r.max && pos-r.una < 1<<23:
 		return false
 	case pos-r.una >= 1<<23:
 		r.stats.StaleAcks++

@@ -19,6 +19,7 @@ import (
 // completions, and its deadline.
 //
 //	new    [mtu= window= ackevery= psn= rpsn= timeout= retry= rnr= rnrtimer= rd= destrd= nocc nowrite noread]
+//	start  [psn= timeout= retry= rnr= rd=]   the step to RTS, which new rtr leaves out
 //	post   id= op=SEND|RDMA_WRITE|… len= [cut=] [imm=] [unsignaled] [fence] [solicited]     its memory is in two pieces, the first of cut bytes
 //	recv   id= len=
 //	ack    psn= [msn=]          an ACK arrives
@@ -134,6 +135,9 @@ func (s *script) do(words []string) {
 	switch words[0] {
 	case "new":
 		s.create(a)
+	case "start":
+		cfg := config(a)
+		s.q.StartSend(&cfg)
 	case "post":
 		wr := qp.SendWR{ID: uint64(a.num("id", 0)), Imm: uint32(a.num("imm", 0)), RemoteAddr: 4096, RKey: 7,
 			Flags: qp.FlagSignaled}
@@ -199,8 +203,8 @@ func (s *script) do(words []string) {
 	}
 }
 
-func (s *script) create(a args) {
-	cfg := rc.Config{
+func config(a args) rc.Config {
+	return rc.Config{
 		MaxSendWR: 8, MaxRecvWR: 8, LocalQPN: 0x11, RemoteQPN: 0x22, PathMTU: a.num("mtu", 256),
 		Window: a.num("window", 8), AckEvery: a.num("ackevery", 1000),
 		SQPSN: rocev2.PSN(a.num("psn", 100)), RQPSN: rocev2.PSN(a.num("rpsn", 500)),
@@ -209,6 +213,10 @@ func (s *script) create(a args) {
 		MaxRdAtomic: uint8(a.num("rd", 0)), MaxDestRdAtomic: uint8(a.num("destrd", 0)),
 		CC: rc.CCParams{LineRate: 1e9, Disable: a.has("nocc")},
 	}
+}
+
+func (s *script) create(a args) {
+	cfg := config(a)
 	s.now, s.posted, s.memory = 0, nil, make([]byte, 1024, 8192)
 	s.q = rc.NewQP(cfg, s)
 	if !a.has("rtr") {
