@@ -278,9 +278,7 @@ func (r *Requester) progress(pos uint64, now time.Duration) {
 	r.una = pos
 	r.rtt.acked(pos, now)
 	r.sq.acknowledge(pos)
-	if len(r.asked) > 0 {
-		r.forgetAsked(pos)
-	}
+	r.forgetAsked(pos)
 	if r.nxt < pos {
 		// An acknowledgement of the first transmission has overtaken the
 		// retransmission.
