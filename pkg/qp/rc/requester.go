@@ -347,13 +347,14 @@ func (r *Requester) impliedNak(now time.Duration) {
 // not matter whether it is a First, Middle, Last or Only, since after a repeated request the
 // responders differ in that; the PSN says where the data belongs.
 func (r *Requester) handleRead(in *In, now time.Duration) bool {
-	pos := r.una + uint64(in.PSN.Sub(r.psn(r.una)))
+	ahead := in.PSN.Sub(r.psn(r.una))
+	pos := r.una + uint64(ahead)
 	switch {
-	case pos >= r.max && pos-r.una < 1<<23:
-		return false
-	case pos-r.una >= 1<<23:
+	case ahead < 0:
 		r.stats.StaleAcks++
 		return true
+	case pos >= r.max:
+		return false
 	case in.Opcode.HasAETH() && !in.AETH.Syndrome.IsAck():
 		r.stats.BadAcks++
 		return true
