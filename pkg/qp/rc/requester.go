@@ -320,14 +320,11 @@ func (r *Requester) sequenceNak(now time.Duration) {
 	switch {
 	case r.nxt == r.una:
 	case r.nakUna != r.una:
-		if r.retries == 0 {
-			r.fail(qp.StatusRetryExcErr)
-			return
+		if r.charge(&r.retries, qp.StatusRetryExcErr) {
+			r.nakUna, r.nakAt = r.una, now
+			r.window.lost(r.nxt - r.una)
+			r.goBack(now)
 		}
-		r.retries--
-		r.nakUna, r.nakAt = r.una, now
-		r.window.lost(r.nxt - r.una)
-		r.goBack(now)
 	case now-r.nakAt > r.rtt.smoothed:
 		r.nakAt = now
 		r.rewind()
@@ -388,16 +385,21 @@ func (r *Requester) backOff(d, now time.Duration) {
 		r.rnrUntil = max(r.rnrUntil, now+d)
 		return
 	}
-	if r.cfg.RNRRetry != rnrForever {
-		if r.rnrRetries == 0 {
-			r.fail(qp.StatusRNRRetryExcErr)
-			return
-		}
-		r.rnrRetries--
+	if r.cfg.RNRRetry == rnrForever || r.charge(&r.rnrRetries, qp.StatusRNRRetryExcErr) {
+		r.rewind()
+		r.rnrUntil = now + d
+		r.ackBy = Never // the ACK timer rests; the next packet starts it
 	}
-	r.rewind()
-	r.rnrUntil = now + d
-	r.ackBy = Never // the ACK timer rests; the next packet starts it
+}
+
+// charge takes one of the retries that are left, and reports false if there is none: that is the end.
+func (r *Requester) charge(left *uint8, end qp.Status) bool {
+	if *left == 0 {
+		r.fail(end)
+		return false
+	}
+	*left--
+	return true
 }
 
 func (r *Requester) fatalNak(pos uint64, status qp.Status, now time.Duration) {
@@ -416,14 +418,11 @@ func (r *Requester) tick(now time.Duration) {
 		return
 	}
 	r.stats.Timeouts++
-	if r.retries == 0 {
-		r.fail(qp.StatusRetryExcErr)
-		return
+	if r.charge(&r.retries, qp.StatusRetryExcErr) {
+		r.probe, r.silent = true, true
+		r.window.lost(r.nxt - r.una)
+		r.goBack(now)
 	}
-	r.retries--
-	r.probe, r.silent = true, true
-	r.window.lost(r.nxt - r.una)
-	r.goBack(now)
 }
 
 // fail completes the oldest request with status and flushes the rest.
@@ -437,7 +436,7 @@ func (r *Requester) fail(status qp.Status) {
 func (r *Requester) stop() {
 	r.sq.flush()
 	r.live, r.err = false, true
-	r.ackBy, r.rnrUntil = Never, 0
+	r.ackBy = Never
 }
 
 // deadline returns when tick or next has something to do without new input.
