@@ -66,12 +66,8 @@ func (q *workQueue) free(mem [][]byte, kind string) (*wqe, error) {
 	return w, nil
 }
 
-// fail gives the oldest request that is not done the status.
-func (q *workQueue) fail(s qp.Status) {
-	if q.done != q.tail {
-		q.at(q.done).status = s
-	}
-}
+// fail gives the oldest request that is not done, of which there is one, the status.
+func (q *workQueue) fail(s qp.Status) { q.at(q.done).status = s }
 
 // flush completes everything that is not done, with WRFlushErr unless fail
 // has set another status.

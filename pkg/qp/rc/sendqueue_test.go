@@ -2,8 +2,10 @@ package rc
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"testing"
+	"weak"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
@@ -74,4 +76,28 @@ func TestZeroConfig(t *testing.T) {
 
 	q = NewQP(Config{MaxRecvWR: 9}, nil)
 	full("receive", 16, func() error { return q.PostRecv(0, nil) })
+}
+
+// What is complete is not held any more: its memory may be collected.
+func TestMemoryIsLetGo(t *testing.T) {
+	q := NewQP(Config{}, nil)
+	q.StartSend(&Config{})
+	var sent, received weak.Pointer[[4096]byte]
+	func() {
+		a, b := new([4096]byte), new([4096]byte)
+		sent, received = weak.Make(a), weak.Make(b)
+		if err := errors.Join(q.PostSend(&qp.SendWR{Opcode: qp.OpSend}, [][]byte{a[:]}), q.PostRecv(0, [][]byte{b[:]})); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	q.SetError()
+	var wc qp.WC
+	if !q.NextSendWC(&wc) || !q.NextRecvWC(&wc) {
+		t.Fatal("no completions")
+	}
+	runtime.GC()
+	if sent.Value() != nil || received.Value() != nil {
+		t.Errorf("of the send request: %v, of the receive request: %v", sent.Value() != nil, received.Value() != nil)
+	}
+	runtime.KeepAlive(q)
 }
