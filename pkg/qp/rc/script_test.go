@@ -1,6 +1,7 @@
 package rc_test
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
 	"strings"
@@ -34,7 +35,7 @@ import (
 //	access [write] [read]       what the peer may do
 //	rnrtimer n=                 the code of the RNR NAKs
 //	flight                      prints what is on its way, the next PSNs, and whose memory is in use
-//	reload                      the state goes on in a new queue pair, to which nothing was posted
+//	twin                        the state goes on in a new queue pair, to which the same was posted
 //	deadline                    prints what it is before the output is pulled
 //	stats  [responder]          prints the requester's, or the responder's, counters that are not 0, and the packets that are of neither half
 func TestScripts(t *testing.T) {
@@ -64,7 +65,8 @@ type script struct {
 	now     time.Duration
 	memory  []byte // the one region: va 4096, rkey 7
 	posted  []posted
-	notes   string // printed first
+	done    [][]string // commands that a twin has, too
+	notes   string     // printed first
 	failure error
 }
 
@@ -133,7 +135,12 @@ func (s *script) do(words []string) {
 		a[k] = v
 	}
 	switch words[0] {
+	case "new", "post", "recv":
+		s.done = append(s.done, words)
+	}
+	switch words[0] {
 	case "new":
+		s.done = s.done[len(s.done)-1:]
 		s.create(a)
 	case "start":
 		cfg := config(a)
@@ -182,12 +189,8 @@ func (s *script) do(words []string) {
 		s.notes = fmt.Sprintf("%+v, sent %d of %d, PSNs %d and %d, uses memory of %v\n", s.q.Flight(s.now), sent, posted, sq, rq, s.inUse())
 	case "limit":
 		s.q.Limit(a.num("n", 0))
-	case "reload":
-		state := s.q.AppendState(nil, s.now)
-		s.create(args{})
-		if rest := s.q.LoadState(state, s.now); len(rest) > 0 {
-			s.t.Errorf("LoadState leaves %d bytes", len(rest))
-		}
+	case "twin":
+		s.twin()
 	case "error":
 		s.q.SetError()
 	case "drain":
@@ -201,6 +204,36 @@ func (s *script) do(words []string) {
 	default:
 		s.t.Fatalf("unknown command %q", words[0])
 	}
+}
+
+// twin gives the queue pair's state to a new one. That does not say again what is complete already.
+func (s *script) twin() {
+	now, memory, state, did := s.now, s.memory, s.q.AppendState(nil, s.now), s.done
+	for _, words := range did {
+		s.do(words)
+	}
+	s.now, s.memory, s.done = now, memory, did
+	if rest := s.q.LoadState(append(state, 1, 2, 3), s.now); len(rest) != 3 {
+		s.t.Errorf("LoadState leaves %d bytes of 3", len(rest))
+	}
+	for n := range state {
+		if !panics(func() { s.q.LoadState(state[:n:n], s.now) }) {
+			s.t.Errorf("LoadState takes %d of %d bytes", n, len(state))
+		}
+	}
+	s.q.LoadState(state, s.now)
+	if again := s.q.AppendState(nil, s.now); !bytes.Equal(again, state) {
+		s.t.Errorf("the twin's state is %x, want %x", again, state)
+	}
+	var wc qp.WC
+	for s.q.NextSendWC(&wc) || s.q.NextRecvWC(&wc) {
+	}
+}
+
+func panics(f func()) (yes bool) {
+	defer func() { yes = recover() != nil }()
+	f()
+	return false
 }
 
 func config(a args) rc.Config {
