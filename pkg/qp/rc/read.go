@@ -36,9 +36,6 @@ func (r *Requester) askUntil(w *wqe) uint64 {
 // answered returns how far an acknowledgement of all before pos counts: to the first data of a
 // READ that is missing.
 func (r *Requester) answered(pos uint64) uint64 {
-	if r.sq.reads == 0 {
-		return pos
-	}
 	for i := r.sq.done; i != r.sq.tail; i++ {
 		w := r.sq.at(i)
 		if w.first >= pos {
