@@ -21,11 +21,9 @@ func (r *Requester) mayAsk(w *wqe, room uint64) bool {
 
 // askUntil returns one past the last response that the READ request of w at nxt asks for.
 func (r *Requester) askUntil(w *wqe) uint64 {
-	if r.nxt < r.max {
-		for _, end := range r.asked {
-			if end > r.nxt {
-				return end
-			}
+	for _, end := range r.asked { // those of a request that was sent before
+		if end > r.nxt {
+			return end
 		}
 	}
 	end := min(w.first+uint64(w.packets), r.una+r.window.size, r.lim)
