@@ -71,14 +71,13 @@ func (c *reactionPoint) init(p CCParams) { *c = reactionPoint{p: p.withDefaults(
 
 // notified handles a CNP.
 func (c *reactionPoint) notified(now time.Duration) {
-	if c.p.Disable || c.p.LineRate == 0 {
+	if c.p.Disable {
 		return
 	}
-	if !c.active {
+	if c.catchUp(now); !c.active {
 		c.active = true
 		c.rate, c.alpha, c.free = c.p.LineRate, 1, now
-		c.lastAlpha = now
-	} else if c.catchUp(now); now-c.lastCut < c.p.ReducePeriod {
+	} else if now-c.lastCut < c.p.ReducePeriod {
 		return
 	}
 	c.target = c.rate
@@ -86,16 +85,12 @@ func (c *reactionPoint) notified(now time.Duration) {
 	c.alpha = (1-c.p.G)*c.alpha + c.p.G
 	c.lastCut, c.lastAlpha, c.lastTime = now, now, now
 	c.bytes, c.timeStages, c.byteStages = 0, 0, 0
-	c.active = true
 }
 
 // allow reports whether a packet may go at now.
 func (c *reactionPoint) allow(now time.Duration) bool {
-	if !c.active {
-		return true
-	}
 	c.catchUp(now)
-	return !c.active || now >= c.nextSend()
+	return now >= c.nextSend()
 }
 
 // nextSend returns when the next packet may go, 0 if the rate is not limited.
@@ -128,9 +123,8 @@ func (c *reactionPoint) catchUp(now time.Duration) {
 	const longIdle = 10_000 // periods
 	if now-c.lastTime > longIdle*c.p.TimeReset {
 		c.active = false
-		return
 	}
-	for ; now-c.lastAlpha >= c.p.AlphaPeriod && c.alpha > 1e-6; c.lastAlpha += c.p.AlphaPeriod {
+	for ; c.active && now-c.lastAlpha >= c.p.AlphaPeriod && c.alpha > 1e-6; c.lastAlpha += c.p.AlphaPeriod {
 		c.alpha *= 1 - c.p.G
 	}
 	for ; c.active && now-c.lastTime >= c.p.TimeReset; c.lastTime += c.p.TimeReset {

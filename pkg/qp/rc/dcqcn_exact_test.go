@@ -56,15 +56,17 @@ func TestStages(t *testing.T) {
 	step(150*us, 0, "fast recovery")
 	step(205*us, 40e6, "additive increase")
 	step(260*us, 40e6, "additive increase")
+	left := 10_000 // bytes until the rate increases
 	sent := func(more float64, what string) {
 		t.Helper()
-		c.sent(5_000-70, 260*us)
+		c.sent(left-1-70, 260*us)
 		if !near(c.rate, rate) {
-			t.Errorf("%s: rate %v after half of the bytes", what, c.rate)
+			t.Errorf("%s: rate %v a byte too soon", what, c.rate)
 		}
 		target += more
 		rate = (rate + target) / 2
-		if c.sent(5_000-70, 260*us); !near(c.rate, rate) || !near(c.target, target) {
+		left = 10_000 - 99
+		if c.sent(100-70, 260*us); !near(c.rate, rate) || !near(c.target, target) {
 			t.Errorf("%s: rate %v and target %v, want %v and %v", what, c.rate, c.target, rate, target)
 		}
 	}
@@ -77,7 +79,18 @@ func TestStages(t *testing.T) {
 	c.notified(320 * us)
 	target, rate = rate, c.rate
 	step(375*us, 0, "fast recovery")
+	left = 10_000
 	sent(0, "fast recovery")
+
+	// No two cuts within the reduce period, which is 4 µs.
+	c.notified(400 * us)
+	rate = c.rate
+	if c.notified(404*us - 1); c.rate != rate {
+		t.Error("cut twice within the reduce period")
+	}
+	if c.notified(404 * us); c.rate >= rate {
+		t.Error("not cut after the reduce period")
+	}
 }
 
 // TestSpacing: packets go no sooner than the rate says, but for a burst.
@@ -107,8 +120,8 @@ func TestSpacing(t *testing.T) {
 	}
 }
 
-// TestIdle: a sender that was idle for ten thousand periods is at line rate, and not before
-// its rate is 99.9 % of it.
+// TestIdle: a sender that was idle for ten thousand periods is at line rate, or one whose rate is
+// 99.9 % of it.
 func TestIdle(t *testing.T) {
 	p := CCParams{LineRate: gbit, MinRate: 1, TimeReset: time.Microsecond, AIRate: 1, HAIRate: 1, Threshold: 1}
 	c := newReaction(p)
@@ -125,14 +138,34 @@ func TestIdle(t *testing.T) {
 	}
 	c = newReaction(CCParams{LineRate: gbit})
 	c.notified(0)
+	c.sent(1<<20, 0)
 	for i := 1; i <= 9; i++ { // halfway to the line rate with each: 1 - 2⁻¹⁰ after nine
 		if !c.active {
 			t.Errorf("not limited after %d periods", i-1)
 		}
 		c.catchUp(time.Duration(i) * 55 * time.Microsecond)
 	}
-	if c.active {
-		t.Errorf("limited to %v", c.rate)
+	if c.active || c.nextSend() != 0 || !c.allow(495*time.Microsecond) {
+		t.Errorf("limited to %v, and until %v", c.rate, c.nextSend())
+	}
+
+	// From then on a CNP finds all as at first.
+	c = newReaction(CCParams{LineRate: gbit})
+	for i := range 100 {
+		c.notified(time.Duration(i) * 4 * time.Microsecond)
+	}
+	c.notified(time.Hour)
+	if c.rate != gbit/2 || c.target != gbit || c.free != time.Hour {
+		t.Errorf("after an hour: %+v", c)
+	}
+
+	// 99.9 % are enough.
+	c = newReaction(CCParams{LineRate: 1000, MinRate: 998})
+	if c.notified(0); c.rate != 998 {
+		t.Fatalf("rate %v", c.rate)
+	}
+	if c.catchUp(55 * time.Microsecond); c.rate != 999 || c.active {
+		t.Errorf("limited to %v of 1000", c.rate)
 	}
 }
 

@@ -101,6 +101,7 @@ func (q *QP) join() {
 // CNPs first, READ responses and requests in turns, and reports whether there is
 // one.
 func (q *QP) Next(now time.Duration, out *Out) bool {
+	out.Payload, out.PayloadLen, out.Retransmit = out.Payload[:0], 0, false
 	if q.resp.next(out) {
 		return true
 	}

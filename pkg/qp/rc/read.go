@@ -21,11 +21,9 @@ func (r *Requester) mayAsk(w *wqe, room uint64) bool {
 
 // askUntil returns one past the last response that the READ request of w at nxt asks for.
 func (r *Requester) askUntil(w *wqe) uint64 {
-	if r.nxt < r.max {
-		for _, end := range r.asked {
-			if end > r.nxt {
-				return end
-			}
+	for _, end := range r.asked { // those of a request that was sent before
+		if end > r.nxt {
+			return end
 		}
 	}
 	end := min(w.first+uint64(w.packets), r.una+r.window.size, r.lim)
@@ -36,9 +34,6 @@ func (r *Requester) askUntil(w *wqe) uint64 {
 // answered returns how far an acknowledgement of all before pos counts: to the first data of a
 // READ that is missing.
 func (r *Requester) answered(pos uint64) uint64 {
-	if r.sq.reads == 0 {
-		return pos
-	}
 	for i := r.sq.done; i != r.sq.tail; i++ {
 		w := r.sq.at(i)
 		if w.first >= pos {
@@ -131,7 +126,6 @@ func (p *Responder) nextRead(out *Out) bool {
 	e := &p.reads[p.answering]
 	off := e.next * p.cfg.PathMTU
 	n := min(p.cfg.PathMTU, int(e.reth.Length)-off)
-	out.Payload = out.Payload[:0]
 	if n > 0 {
 		data, ok := p.readable(e.reth.RKey, e.reth.VA+uint64(off), n)
 		if !ok {

@@ -75,8 +75,10 @@ type RequesterStats struct {
 }
 
 func newRequester(cfg Config) Requester {
-	return Requester{cfg: cfg, sq: sendQueue{workQueue: newWorkQueue(cfg.MaxSendWR, cfg.MaxSGE)}, ackBy: Never, nakUna: noNak, lim: noLimit,
+	r := Requester{cfg: cfg, sq: sendQueue{workQueue: newWorkQueue(cfg.MaxSendWR, cfg.MaxSGE)}, ackBy: Never, nakUna: noNak, lim: noLimit,
 		window: newLossWindow(cfg.Window)}
+	r.cc.init(cfg.CC)
+	return r
 }
 
 // start brings the requester to RTS.
@@ -87,7 +89,6 @@ func (r *Requester) start(cfg *Config) {
 	if r.asked == nil {
 		r.asked = make([]uint64, 0, cfg.MaxRdAtomic)
 	}
-	r.cc.init(r.cfg.CC)
 	r.live = true
 }
 
@@ -120,7 +121,6 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 	if !r.sendable() || now < r.rnrUntil || !r.cc.allow(now) {
 		return false
 	}
-	r.rnrUntil = 0
 	w := r.sq.at(r.cur)
 	if w.op == qp.OpRead {
 		r.request(w, now, out)
@@ -154,7 +154,7 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 // sendable reports whether a packet could go but for time: RNR back-off and
 // the rate limiter.
 func (r *Requester) sendable() bool {
-	return r.nxt < r.lim && r.nxt < r.sq.end && r.open() > 0
+	return r.nxt < r.lim && r.open() > 0
 }
 
 // open returns how many packets may go as far as the queue and the window say.
@@ -163,7 +163,7 @@ func (r *Requester) open() uint64 {
 		return 0
 	}
 	room := min(r.sq.end-r.nxt, r.una+r.window.size-r.nxt)
-	if (r.drain || r.sq.reads > 0) && r.nxt >= r.max {
+	if r.nxt >= r.max {
 		if w := r.sq.at(r.cur); r.nxt == w.first && (r.drain || w.flags&qp.FlagFence != 0 && len(r.asked) > 0) ||
 			w.op == qp.OpRead && !r.mayAsk(w, room) {
 			return 0
@@ -209,7 +209,6 @@ func (r *Requester) request(w *wqe, now time.Duration, out *Out) {
 	out.BTH = rocev2.BTH{Opcode: rocev2.ReadRequest, MigReq: true, PKey: rocev2.DefaultPKey, DestQP: r.cfg.RemoteQPN,
 		AckReq: true, PSN: r.psn(r.nxt)}
 	out.RETH = rocev2.RETH{VA: w.remoteAddr + off, RKey: w.rkey, Length: uint32(min(n, uint64(w.length)-off))}
-	out.Payload, out.PayloadLen = out.Payload[:0], 0
 	out.Retransmit = r.nxt < r.max
 	r.sent(now, out, end-r.nxt, end == w.first+uint64(w.packets))
 }
@@ -228,9 +227,6 @@ func (r *Requester) armTimer(now time.Duration) {
 
 // handleAck takes an ACKNOWLEDGE packet: ACK, RNR NAK or NAK.
 func (r *Requester) handleAck(h *rocev2.Headers, now time.Duration) {
-	if !r.live {
-		return
-	}
 	s := h.AETH.Syndrome
 	// pos is the position that the PSN names. An ACK may name any sent
 	// position from una−1 (a repeated ACK) on; a NAK names the position that
@@ -238,15 +234,16 @@ func (r *Requester) handleAck(h *rocev2.Headers, now time.Duration) {
 	pos := r.una + uint64(h.PSN.Sub(r.psn(r.una)))
 	switch {
 	case s.IsAck():
-		if pos+1 < r.una || pos+1 > r.max {
+		acked := pos + 1
+		if acked < r.una || acked > r.max {
 			r.stats.StaleAcks++
 			return
 		}
 		r.stats.Acks++
-		r.executed = max(r.executed, pos+1)
-		end := r.answered(pos + 1)
+		r.executed = max(r.executed, acked)
+		end := r.answered(acked)
 		r.progress(end, now)
-		if end <= pos {
+		if end < acked {
 			r.impliedNak(now)
 		}
 		return
@@ -283,9 +280,7 @@ func (r *Requester) progress(pos uint64, now time.Duration) {
 	r.una = pos
 	r.rtt.acked(pos, now)
 	r.sq.acknowledge(pos)
-	if len(r.asked) > 0 {
-		r.forgetAsked(pos)
-	}
+	r.forgetAsked(pos)
 	if r.nxt < pos {
 		// An acknowledgement of the first transmission has overtaken the
 		// retransmission.
@@ -327,14 +322,11 @@ func (r *Requester) sequenceNak(now time.Duration) {
 	switch {
 	case r.nxt == r.una:
 	case r.nakUna != r.una:
-		if r.retries == 0 {
-			r.fail(qp.StatusRetryExcErr)
-			return
+		if r.charge(&r.retries, qp.StatusRetryExcErr) {
+			r.nakUna, r.nakAt = r.una, now
+			r.window.lost(r.nxt - r.una)
+			r.goBack(now)
 		}
-		r.retries--
-		r.nakUna, r.nakAt = r.una, now
-		r.window.lost(r.nxt - r.una)
-		r.goBack(now)
 	case now-r.nakAt > r.rtt.smoothed:
 		r.nakAt = now
 		r.rewind()
@@ -354,13 +346,14 @@ func (r *Requester) impliedNak(now time.Duration) {
 // not matter whether it is a First, Middle, Last or Only, since after a repeated request the
 // responders differ in that; the PSN says where the data belongs.
 func (r *Requester) handleRead(in *In, now time.Duration) bool {
-	pos := r.una + uint64(in.PSN.Sub(r.psn(r.una)))
+	ahead := in.PSN.Sub(r.psn(r.una))
+	pos := r.una + uint64(ahead)
 	switch {
-	case !r.live || pos >= r.max && pos-r.una < 1<<23:
-		return false
-	case pos-r.una >= 1<<23:
+	case ahead < 0:
 		r.stats.StaleAcks++
 		return true
+	case pos >= r.max:
+		return false
 	case in.Opcode.HasAETH() && !in.AETH.Syndrome.IsAck():
 		r.stats.BadAcks++
 		return true
@@ -395,16 +388,21 @@ func (r *Requester) backOff(d, now time.Duration) {
 		r.rnrUntil = max(r.rnrUntil, now+d)
 		return
 	}
-	if r.cfg.RNRRetry != rnrForever {
-		if r.rnrRetries == 0 {
-			r.fail(qp.StatusRNRRetryExcErr)
-			return
-		}
-		r.rnrRetries--
+	if r.cfg.RNRRetry == rnrForever || r.charge(&r.rnrRetries, qp.StatusRNRRetryExcErr) {
+		r.rewind()
+		r.rnrUntil = now + d
+		r.ackBy = Never // the ACK timer rests; the next packet starts it
 	}
-	r.rewind()
-	r.rnrUntil = now + d
-	r.ackBy = Never // the ACK timer rests; the next packet starts it
+}
+
+// charge takes one of the retries that are left, and reports false if there is none: that is the end.
+func (r *Requester) charge(left *uint8, end qp.Status) bool {
+	if *left == 0 {
+		r.fail(end)
+		return false
+	}
+	*left--
+	return true
 }
 
 func (r *Requester) fatalNak(pos uint64, status qp.Status, now time.Duration) {
@@ -423,14 +421,11 @@ func (r *Requester) tick(now time.Duration) {
 		return
 	}
 	r.stats.Timeouts++
-	if r.retries == 0 {
-		r.fail(qp.StatusRetryExcErr)
-		return
+	if r.charge(&r.retries, qp.StatusRetryExcErr) {
+		r.probe, r.silent = true, true
+		r.window.lost(r.nxt - r.una)
+		r.goBack(now)
 	}
-	r.retries--
-	r.probe, r.silent = true, true
-	r.window.lost(r.nxt - r.una)
-	r.goBack(now)
 }
 
 // fail completes the oldest request with status and flushes the rest.
@@ -444,7 +439,7 @@ func (r *Requester) fail(status qp.Status) {
 func (r *Requester) stop() {
 	r.sq.flush()
 	r.live, r.err = false, true
-	r.ackBy, r.rnrUntil = Never, 0
+	r.ackBy = Never
 }
 
 // deadline returns when tick or next has something to do without new input.

@@ -99,9 +99,6 @@ func (p *Responder) postRecv(id uint64, scatter [][]byte) error {
 
 // handle takes one request packet.
 func (p *Responder) handle(in *In, now time.Duration) {
-	if p.err {
-		return
-	}
 	p.stats.Packets++
 	p.congestion(in, now)
 	switch d := in.PSN.Sub(p.epsn); {
@@ -285,7 +282,6 @@ func (p *Responder) replies() bool { return p.reply != replyNone && !p.reading()
 
 // next fills out with the acknowledgement or CNP that is due.
 func (p *Responder) next(out *Out) bool {
-	out.Payload, out.PayloadLen, out.Retransmit = out.Payload[:0], 0, false
 	if p.np.take() {
 		p.stats.CNPsSent++
 		out.BTH = rocev2.BTH{Opcode: rocev2.CNP, PKey: rocev2.DefaultPKey, BECN: true, DestQP: p.cfg.RemoteQPN}

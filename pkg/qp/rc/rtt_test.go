@@ -25,10 +25,27 @@ func TestSmoothed(t *testing.T) {
 	var m rttMeter
 	for i, c := range []struct{ sample, want time.Duration }{
 		{8 * time.Millisecond, 8 * time.Millisecond}, {16 * time.Millisecond, 9 * time.Millisecond}, {time.Millisecond, 8 * time.Millisecond},
+		{0, 7 * time.Millisecond},
 	} {
 		m.begin(uint64(i), time.Second)
 		if m.acked(uint64(i)+1, time.Second+c.sample); m.smoothed != c.want {
 			t.Errorf("after a sample of %v: %v, want %v", c.sample, m.smoothed, c.want)
 		}
+	}
+}
+
+// One packet at a time is timed, until it is acknowledged.
+func TestRoundTripOfOnePacket(t *testing.T) {
+	var m rttMeter
+	m.begin(5, time.Millisecond)
+	m.begin(6, 2*time.Millisecond)
+	if m.acked(5, 3*time.Millisecond); m.smoothed != 0 {
+		t.Errorf("%v, and packet 5 is not acknowledged", m.smoothed)
+	}
+	if m.acked(7, 4*time.Millisecond); m.smoothed != 3*time.Millisecond {
+		t.Errorf("%v, and packet 5 was acknowledged after 3 ms", m.smoothed)
+	}
+	if m.acked(8, 100*time.Millisecond); m.smoothed != 3*time.Millisecond {
+		t.Errorf("%v without a packet that was timed", m.smoothed)
 	}
 }

@@ -1,6 +1,7 @@
 package rc_test
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
 	"strings"
@@ -19,6 +20,7 @@ import (
 // completions, and its deadline.
 //
 //	new    [mtu= window= ackevery= psn= rpsn= timeout= retry= rnr= rnrtimer= rd= destrd= nocc nowrite noread]
+//	start  [psn= timeout= retry= rnr= rd=]   the step to RTS, which new rtr leaves out
 //	post   id= op=SEND|RDMA_WRITE|… len= [cut=] [imm=] [unsignaled] [fence] [solicited]     its memory is in two pieces, the first of cut bytes
 //	recv   id= len=
 //	ack    psn= [msn=]          an ACK arrives
@@ -29,7 +31,12 @@ import (
 //	wait   10us                 time passes; timers that are due expire
 //	cnp | error | drain | undrain
 //	limit  n=                   so many packets more may go
-//	reload                      the state goes on in a new queue pair, to which nothing was posted
+//	expect 10us                 acknowledgements may take so long
+//	access [write] [read]       what the peer may do
+//	rnrtimer n=                 the code of the RNR NAKs
+//	flight                      prints what is on its way, the next PSNs, and whose memory is in use
+//	twin                        the state goes on in a new queue pair, to which the same was posted
+//	deadline                    prints what it is before the output is pulled
 //	stats  [responder]          prints the requester's, or the responder's, counters that are not 0, and the packets that are of neither half
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
@@ -57,8 +64,44 @@ type script struct {
 	q       *rc.QP
 	now     time.Duration
 	memory  []byte // the one region: va 4096, rkey 7
-	notes   string // printed first
+	posted  []posted
+	done    [][]string // commands that a twin has, too
+	notes   string     // printed first
 	failure error
+}
+
+// posted is the memory of a request.
+type posted struct {
+	id  string
+	mem []byte
+}
+
+// inUse are the requests whose memory the queue pair says that it holds.
+func (s *script) inUse() (ids []string) {
+	for _, p := range s.posted {
+		if s.q.Holds(func(mem []byte) bool { return len(mem) > 0 && &mem[len(mem)-1] == &p.mem[len(p.mem)-1] }) {
+			ids = append(ids, p.id)
+		}
+	}
+	return ids
+}
+
+func (s *script) duration(word string) time.Duration {
+	d, err := time.ParseDuration(word)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return d
+}
+
+func access(write, read bool) (a qp.Access) {
+	if write {
+		a |= qp.AccessRemoteWrite
+	}
+	if read {
+		a |= qp.AccessRemoteRead
+	}
+	return a
 }
 
 func (s *script) Remote(rkey uint32, va uint64, n int, _ qp.Access) ([]byte, bool) {
@@ -92,8 +135,16 @@ func (s *script) do(words []string) {
 		a[k] = v
 	}
 	switch words[0] {
+	case "new", "post", "recv":
+		s.done = append(s.done, words)
+	}
+	switch words[0] {
 	case "new":
+		s.done = s.done[len(s.done)-1:]
 		s.create(a)
+	case "start":
+		cfg := config(a)
+		s.q.StartSend(&cfg)
 	case "post":
 		wr := qp.SendWR{ID: uint64(a.num("id", 0)), Imm: uint32(a.num("imm", 0)), RemoteAddr: 4096, RKey: 7,
 			Flags: qp.FlagSignaled}
@@ -112,35 +163,42 @@ func (s *script) do(words []string) {
 			wr.Flags |= qp.FlagSolicited
 		}
 		mem, cut := make([]byte, a.num("len", 0)), a.num("cut", 0)
+		s.posted = append(s.posted, posted{a["id"], mem})
 		s.failure = s.q.PostSend(&wr, [][]byte{mem[:cut], mem[cut:]})
 	case "recv":
-		s.failure = s.q.PostRecv(uint64(a.num("id", 0)), [][]byte{make([]byte, a.num("len", 0))})
+		mem := make([]byte, a.num("len", 0))
+		s.posted = append(s.posted, posted{a["id"], mem})
+		s.failure = s.q.PostRecv(uint64(a.num("id", 0)), [][]byte{mem})
 	case "region":
 		s.memory = s.memory[:a.num("len", 0)]
 	case "ack", "nak", "cnp", "pkt":
 		in := packet(s.t, words[0], a)
 		s.q.Handle(&in, s.now)
 	case "wait":
-		d, err := time.ParseDuration(words[1])
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		s.now += d
+		s.now += s.duration(words[1])
 		s.q.Tick(s.now)
+	case "expect":
+		s.q.Expect(s.duration(words[1]))
+	case "access":
+		s.q.SetAccess(access(a.has("write"), a.has("read")))
+	case "rnrtimer":
+		s.q.SetMinRNRTimer(uint8(a.num("n", 0)))
+	case "flight":
+		sent, posted := s.q.Unacknowledged()
+		sq, rq := s.q.PSNs()
+		s.notes = fmt.Sprintf("%+v, sent %d of %d, PSNs %d and %d, uses memory of %v\n", s.q.Flight(s.now), sent, posted, sq, rq, s.inUse())
 	case "limit":
 		s.q.Limit(a.num("n", 0))
-	case "reload":
-		state := s.q.AppendState(nil, s.now)
-		s.create(args{})
-		if rest := s.q.LoadState(state, s.now); len(rest) > 0 {
-			s.t.Errorf("LoadState leaves %d bytes", len(rest))
-		}
+	case "twin":
+		s.twin()
 	case "error":
 		s.q.SetError()
 	case "drain":
 		s.q.Drain(true)
 	case "undrain":
 		s.q.Drain(false)
+	case "deadline":
+		s.notes = fmt.Sprintf("until then, wake at %v\n", s.q.Deadline())
 	case "stats":
 		s.printStats(a.has("responder"))
 	default:
@@ -148,23 +206,51 @@ func (s *script) do(words []string) {
 	}
 }
 
-func (s *script) create(a args) {
-	cfg := rc.Config{
+// twin gives the queue pair's state to a new one. That does not say again what is complete already.
+func (s *script) twin() {
+	now, memory, state, did := s.now, s.memory, s.q.AppendState(nil, s.now), s.done
+	for _, words := range did {
+		s.do(words)
+	}
+	s.now, s.memory, s.done = now, memory, did
+	if rest := s.q.LoadState(append(state, 1, 2, 3), s.now); len(rest) != 3 {
+		s.t.Errorf("LoadState leaves %d bytes of 3", len(rest))
+	}
+	for n := range state {
+		if !panics(func() { s.q.LoadState(state[:n:n], s.now) }) {
+			s.t.Errorf("LoadState takes %d of %d bytes", n, len(state))
+		}
+	}
+	s.q.LoadState(state, s.now)
+	if again := s.q.AppendState(nil, s.now); !bytes.Equal(again, state) {
+		s.t.Errorf("the twin's state is %x, want %x", again, state)
+	}
+	var wc qp.WC
+	for s.q.NextSendWC(&wc) || s.q.NextRecvWC(&wc) {
+	}
+}
+
+func panics(f func()) (yes bool) {
+	defer func() { yes = recover() != nil }()
+	f()
+	return false
+}
+
+func config(a args) rc.Config {
+	return rc.Config{
 		MaxSendWR: 8, MaxRecvWR: 8, LocalQPN: 0x11, RemoteQPN: 0x22, PathMTU: a.num("mtu", 256),
 		Window: a.num("window", 8), AckEvery: a.num("ackevery", 1000),
 		SQPSN: rocev2.PSN(a.num("psn", 100)), RQPSN: rocev2.PSN(a.num("rpsn", 500)),
 		Timeout: uint8(a.num("timeout", 10)), RetryCnt: uint8(a.num("retry", 2)), RNRRetry: uint8(a.num("rnr", 2)),
-		MinRNRTimer: uint8(a.num("rnrtimer", 12)), Access: qp.AccessRemoteWrite | qp.AccessRemoteRead,
+		MinRNRTimer: uint8(a.num("rnrtimer", 12)), Access: access(!a.has("nowrite"), !a.has("noread")),
 		MaxRdAtomic: uint8(a.num("rd", 0)), MaxDestRdAtomic: uint8(a.num("destrd", 0)),
 		CC: rc.CCParams{LineRate: 1e9, Disable: a.has("nocc")},
 	}
-	if a.has("nowrite") {
-		cfg.Access &^= qp.AccessRemoteWrite
-	}
-	if a.has("noread") {
-		cfg.Access &^= qp.AccessRemoteRead
-	}
-	s.now, s.memory = 0, make([]byte, 1024)
+}
+
+func (s *script) create(a args) {
+	cfg := config(a)
+	s.now, s.posted, s.memory = 0, nil, make([]byte, 1024, 8192)
 	s.q = rc.NewQP(cfg, s)
 	if !a.has("rtr") {
 		s.q.StartSend(&cfg)
@@ -184,6 +270,9 @@ func (s *script) printStats(responder bool) {
 	}
 	if n := s.q.Stats().Unexpected; n > 0 {
 		parts = append(parts, fmt.Sprint("Unexpected ", n))
+	}
+	if len(parts) == 0 {
+		parts = []string{"nothing"}
 	}
 	s.notes = strings.Join(parts, ", ") + "\n"
 }
@@ -274,7 +363,7 @@ func (s *script) pull() string {
 		}
 		b.WriteByte('\n')
 	}
-	if status, ev, failed := s.q.Failed(); failed {
+	if status, ev, failed := s.q.Failed(); failed || ev != 0 {
 		fmt.Fprintf(&b, "queue pair failed: %v", status)
 		if ev != 0 {
 			fmt.Fprintf(&b, ", event %v", ev)

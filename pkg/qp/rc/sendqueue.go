@@ -66,12 +66,8 @@ func (q *workQueue) free(mem [][]byte, kind string) (*wqe, error) {
 	return w, nil
 }
 
-// fail gives the oldest request that is not done the status.
-func (q *workQueue) fail(s qp.Status) {
-	if q.done != q.tail {
-		q.at(q.done).status = s
-	}
-}
+// fail gives the oldest request that is not done, of which there is one, the status.
+func (q *workQueue) fail(s qp.Status) { q.at(q.done).status = s }
 
 // flush completes everything that is not done, with WRFlushErr unless fail
 // has set another status.
@@ -97,8 +93,7 @@ func (q *workQueue) holds(in func([]byte) bool) bool {
 // A sendQueue holds the send requests; done ones are acknowledged or flushed.
 type sendQueue struct {
 	workQueue
-	end   uint64 // one past the last position of the last posted request
-	reads int    // READs that are not done
+	end uint64 // one past the last position of the last posted request
 }
 
 func (q *sendQueue) push(wr *qp.SendWR, gather [][]byte, mtu int, signalAll bool) error {
@@ -123,9 +118,6 @@ func (q *sendQueue) push(wr *qp.SendWR, gather [][]byte, mtu int, signalAll bool
 	}
 	q.end += uint64(w.packets)
 	q.tail++
-	if w.op == qp.OpRead {
-		q.reads++
-	}
 	return nil
 }
 
@@ -137,9 +129,6 @@ func (q *sendQueue) acknowledge(pos uint64) {
 			return
 		}
 		q.done++
-		if w.op == qp.OpRead {
-			q.reads--
-		}
 	}
 }
 

@@ -2,10 +2,13 @@ package rc
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"testing"
+	"weak"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 // TestLargestMessage: a message may be as large as the standard has it, and not a byte larger. Its memory is one MiB many times.
@@ -20,4 +23,81 @@ func TestLargestMessage(t *testing.T) {
 	if err := q.PostSend(&qp.SendWR{Opcode: qp.OpSend}, largest); err != nil {
 		t.Error(err)
 	}
+}
+
+// So may one that comes.
+func TestLargestMessageThatComes(t *testing.T) {
+	q := NewQP(Config{PathMTU: 4096}, nil)
+	q.resp.msg = message{kind: sendMessage, done: qp.MaxMessage - 8}
+	for n := 8; n <= 9; n++ {
+		in := In{Payload: make([]byte, n)}
+		in.Opcode = rocev2.SendLast
+		if ok := q.resp.wellFormed(&in); ok != (n == 8) {
+			t.Errorf("%d bytes after all but 8 of the largest message: %v", n, ok)
+		}
+	}
+}
+
+// TestZeroConfig: zero sizes mean the defaults, and a ring has as many entries as were asked for, or as many
+// as make a power of two.
+func TestZeroConfig(t *testing.T) {
+	q := NewQP(Config{}, nil)
+	q.StartSend(&Config{})
+	full := func(what string, want int, post func() error) {
+		t.Helper()
+		for n := 0; ; n++ {
+			if err := post(); err != nil || n > want {
+				if !errors.Is(err, qp.ErrQueueFull) || n != want {
+					t.Errorf("%s %d of %d: %v", what, n, want, err)
+				}
+				return
+			}
+		}
+	}
+	four := slices.Repeat([][]byte{make([]byte, 16_385)}, qp.DefaultSGE)
+	if err := q.PostRecv(0, append(four, nil)); !errors.Is(err, qp.ErrSGE) {
+		t.Errorf("one SGE more: %v", err)
+	}
+	full("receive", qp.DefaultWR, func() error { return q.PostRecv(0, four) })
+	full("send", qp.DefaultWR, func() error { return q.PostSend(&qp.SendWR{Opcode: qp.OpSend}, four) })
+	var out Out
+	var asks []int
+	for n := 0; q.Next(0, &out); n++ {
+		if out.PayloadLen != 1024 {
+			t.Errorf("packet %d has %d bytes", n, out.PayloadLen)
+		}
+		if out.AckReq {
+			asks = append(asks, n)
+		}
+	}
+	if want := []int{15, 31, 47, 63}; !slices.Equal(asks, want) {
+		t.Errorf("acknowledgements are asked for at %d, want %d: a quarter of the window of 64", asks, want)
+	}
+
+	q = NewQP(Config{MaxRecvWR: 9}, nil)
+	full("receive", 16, func() error { return q.PostRecv(0, nil) })
+}
+
+// What is complete is not held any more: its memory may be collected.
+func TestMemoryIsLetGo(t *testing.T) {
+	q := NewQP(Config{}, nil)
+	q.StartSend(&Config{})
+	var sent, received weak.Pointer[[4096]byte]
+	func() {
+		a, b := new([4096]byte), new([4096]byte)
+		sent, received = weak.Make(a), weak.Make(b)
+		if err := errors.Join(q.PostSend(&qp.SendWR{Opcode: qp.OpSend}, [][]byte{a[:]}), q.PostRecv(0, [][]byte{b[:]})); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	q.SetError()
+	var wc qp.WC
+	if !q.NextSendWC(&wc) || !q.NextRecvWC(&wc) {
+		t.Fatal("no completions")
+	}
+	runtime.GC()
+	if sent.Value() != nil || received.Value() != nil {
+		t.Errorf("of the send request: %v, of the receive request: %v", sent.Value() != nil, received.Value() != nil)
+	}
+	runtime.KeepAlive(q)
 }

@@ -243,6 +243,18 @@ func TestSlots(t *testing.T) {
 		}
 		c.Told()
 	}
+	// As many in the next connection, of those that failed with this one.
+	failed := c.End()
+	c.Begin()
+	for _, op := range failed {
+		c.Submit(op)
+	}
+	if err := c.Heard(Board{Limit: Slots}); err != nil {
+		t.Fatal(err)
+	}
+	if n := posted(); n != Slots {
+		t.Errorf("%d messages are posted in the next connection, want %d of %d", n, Slots, len(failed))
+	}
 }
 
 // TestCoreLies: what a peer cannot say.
