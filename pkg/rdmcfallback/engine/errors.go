@@ -25,8 +25,8 @@ var (
 	ErrConfig = errors.New("rdmcfallback: impossible configuration")
 	// ErrNotRoot: only the root sends.
 	ErrNotRoot = errors.New("rdmcfallback: only member 0, the root, sends messages")
-	// ErrSize: a message has too many blocks.
-	ErrSize = errors.New("rdmcfallback: message too large")
+	// ErrSize: a message has too many blocks, or fewer than 0 bytes.
+	ErrSize = errors.New("rdmcfallback: impossible size of a message")
 	// ErrClosed: the group is closed, or about to be.
 	ErrClosed = errors.New("rdmcfallback: group is closed")
 )

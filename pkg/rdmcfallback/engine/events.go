@@ -30,7 +30,9 @@ func (e *Engine) CanSend(size int64) error {
 	switch {
 	case e.cfg.Self != 0:
 		return fmt.Errorf("%w: this is member %d", ErrNotRoot, e.cfg.Self)
-	case size < 0 || !ok:
+	case size < 0:
+		return fmt.Errorf("%w: %d bytes", ErrSize, size)
+	case !ok:
 		return fmt.Errorf("%w: %d bytes are %d blocks of %d; use larger blocks", ErrSize, size, s.blocks, e.cfg.BlockSize)
 	}
 	return nil
