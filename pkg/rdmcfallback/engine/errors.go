@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Why a group fails. A FailedError's Reason wraps one of these, the same at every member.
@@ -67,12 +68,7 @@ type relayed struct {
 func (r *relayed) Error() string { return r.text }
 func (r *relayed) Unwrap() error { return r.reason }
 
-// codeOf returns the number that encodes a reason.
+// codeOf returns the number that encodes a reason, which wraps one of the errors above.
 func codeOf(reason error) byte {
-	for i, e := range codes[:] {
-		if e != nil && errors.Is(reason, e) {
-			return byte(i)
-		}
-	}
-	return 3
+	return byte(slices.IndexFunc(codes[:], func(e error) bool { return e != nil && errors.Is(reason, e) }))
 }

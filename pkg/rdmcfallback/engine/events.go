@@ -71,7 +71,7 @@ func (e *Engine) Refuse(why string) {
 
 // Ready says that a peer can take one more block.
 func (e *Engine) Ready(peer int) {
-	if e.phase > open || !e.isPeer(peer) {
+	if !e.hears(peer) {
 		return
 	}
 	if e.credits[peer]++; e.credits[peer] > maxCredits {
@@ -81,9 +81,6 @@ func (e *Engine) Ready(peer int) {
 
 // Sent says that the block sent longest ago to a peer is free again.
 func (e *Engine) Sent(peer int) {
-	if e.phase > open {
-		return
-	}
 	i := slices.IndexFunc(e.sendings, func(s transfer) bool { return s.peer == peer })
 	if i < 0 {
 		return // a transport that miscounts can do no harm
@@ -95,7 +92,7 @@ func (e *Engine) Sent(peer int) {
 // Received says that the receive posted longest ago for a peer holds a block of n
 // bytes that came with imm.
 func (e *Engine) Received(peer int, imm uint32, n int) {
-	if e.phase > open || !e.isPeer(peer) {
+	if !e.hears(peer) {
 		return
 	}
 	i := slices.IndexFunc(e.recvs, func(r transfer) bool { return r.peer == peer })
@@ -159,7 +156,7 @@ func (e *Engine) beginArrived() {
 
 // Down says that the connection to a peer ended.
 func (e *Engine) Down(peer int, err error) {
-	if e.phase > open || !e.isPeer(peer) {
+	if !e.hears(peer) {
 		return
 	}
 	if e.told && peer != 0 {

@@ -21,7 +21,10 @@ func (e *Engine) Next() (Action, bool) {
 			if a, ok := e.nextOpen(); ok {
 				return a, true
 			}
-			if e.phase == open && !e.barrier() && len(e.tells) == 0 {
+			if e.phase == open {
+				e.barrier()
+			}
+			if len(e.tells) == 0 {
 				return e.nextCount()
 			}
 		default:

@@ -17,7 +17,7 @@ type put struct {
 // Small says that the root put a small message of size bytes into this member's
 // ring.
 func (e *Engine) Small(peer int, imm uint32, size int) {
-	if e.phase > open || !e.isPeer(peer) {
+	if !e.hears(peer) {
 		return
 	}
 	last := e.started - 1
@@ -37,7 +37,7 @@ func (e *Engine) Small(peer int, imm uint32, size int) {
 
 // Freed says that n of the slots at a receiver can be used again.
 func (e *Engine) Freed(peer, n int) {
-	if e.phase > open || !e.isPeer(peer) {
+	if !e.hears(peer) {
 		return
 	}
 	if e.cfg.Self != 0 || e.cfg.SmallMax == 0 || n < 1 || n > SmallSlots-e.room[peer] {

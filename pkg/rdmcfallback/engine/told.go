@@ -7,7 +7,7 @@ import "fmt"
 
 // Told says that a peer sent a control message. msg is not kept.
 func (e *Engine) Told(peer int, msg []byte) {
-	if e.phase > open || !e.isPeer(peer) {
+	if !e.hears(peer) {
 		return
 	}
 	c, err := parse(msg)
@@ -112,7 +112,7 @@ func (e *Engine) toldClose(peer int, total int64) {
 
 // toldHave counts a member that has everything.
 func (e *Engine) toldHave(peer int, total int64) {
-	if e.cfg.Self != 0 || !e.closing || e.finished[peer] || total != e.total {
+	if e.cfg.Self != 0 || e.finished[peer] || total != e.total {
 		e.violated(peer, "it told that it has all %d messages", total)
 		return
 	}
