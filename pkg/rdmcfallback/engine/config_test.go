@@ -32,6 +32,7 @@ func TestConfigs(t *testing.T) {
 		"small":          {Members: three, SmallMax: -1},
 		"large small":    {Members: three, SmallMax: 1<<30 + 1},
 		"more racks":     {Members: three, Algorithm: schedule.Hybrid, Racks: []int{1, 1, 1, 1}},
+		"racks of one":   {Members: memberNames(1), Algorithm: schedule.Hybrid, Racks: []int{1, 1}},
 		"racks alone":    {Members: memberNames(1), Racks: []int{1}},
 	} {
 		if _, err := New(c); !errors.Is(err, ErrConfig) {
@@ -73,5 +74,31 @@ func TestDigests(t *testing.T) {
 			t.Errorf("%s is the same as %s", name, seen[h])
 		}
 		seen[h] = name
+	}
+}
+
+// A greeting that differs says in what, and what differs most comes first.
+func TestDiffers(t *testing.T) {
+	mine := hello{Nodes: 2, BlockSize: 4, Algorithm: 1, SmallMax: 9, Root: [8]byte{1}, Racks: [8]byte{2}, Members: [32]byte{3}}
+	other := mine
+	other.Self, other.Counts, other.Have = 1, 1, 7
+	if d := mine.differs(&other); d != "" {
+		t.Error(d)
+	}
+	for _, c := range []struct {
+		change func(h *hello)
+		want   string
+	}{
+		{func(h *hello) { h.Racks[7]++ }, "other racks"},
+		{func(h *hello) { h.SmallMax++ }, "small messages of up to 9 and 10 bytes"},
+		{func(h *hello) { h.Algorithm++ }, "algorithms 1 and 2"},
+		{func(h *hello) { h.BlockSize++ }, "block sizes 4 and 5"},
+		{func(h *hello) { h.Members[31]++ }, "other members, or the same in another order"},
+		{func(h *hello) { h.Root[7]++ }, "another root"},
+		{func(h *hello) { h.Nodes++ }, "2 members and 3"},
+	} {
+		if c.change(&other); mine.differs(&other) != c.want {
+			t.Errorf("%q, want %q", mine.differs(&other), c.want)
+		}
 	}
 }

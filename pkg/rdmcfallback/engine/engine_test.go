@@ -121,16 +121,6 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// Messages counts those that wait, too.
-func TestMessages(t *testing.T) {
-	o := alone(t, 0, 2, Config{})
-	for i := range int64(Window + 2) {
-		if o.send(3); o.Messages() != i+1 {
-			t.Errorf("%d messages after %d", o.Messages(), i+1)
-		}
-	}
-}
-
 // A transport that says that it has sent what it was not given does no harm.
 func TestSentNothing(t *testing.T) {
 	e, err := New(Config{Members: memberNames(2)})
@@ -179,6 +169,19 @@ func TestHave(t *testing.T) {
 				t.Errorf("member %d: member %d has %d", m.cfg.Self, i, m.Have(i))
 			}
 		}
+	}
+}
+
+// Messages counts those that wait, too, also when the group has failed.
+func TestMessages(t *testing.T) {
+	o := alone(t, 0, 2, Config{})
+	for i := range int64(Window + 2) {
+		if o.send(3); o.Messages() != i+1 {
+			t.Errorf("%d messages after %d", o.Messages(), i+1)
+		}
+	}
+	if o.Leave("enough"); o.Messages() != Window+2 {
+		t.Errorf("%d messages after the failure", o.Messages())
 	}
 }
 

@@ -58,7 +58,7 @@ func (e *Engine) Broken(err error) {
 
 // Provide says that there is memory for the message that Open asked for.
 func (e *Engine) Provide() {
-	if m := e.newest(); e.phase == open && m.opened && !m.hasMemory {
+	if m := e.newest(); m.opened && !m.hasMemory {
 		m.prepare()
 	}
 }
@@ -110,12 +110,11 @@ func (e *Engine) Received(peer int, imm uint32, n int) {
 		return
 	}
 	m := &e.ring[r.number%Window]
+	m.take(r.block)
 	if want := m.span(r.number, r.block).Len; imm != m.imm || n != want {
 		e.violated(peer, "block %d of message %d came with %d bytes and immediate value %#x instead of %d and %#x",
 			r.block, r.number, n, imm, want, m.imm)
-		return
 	}
-	m.take(r.block)
 }
 
 // beginArrived begins the message whose first block is in the spare block, if it is

@@ -12,7 +12,7 @@ func (e *Engine) barrier() {
 		e.told = true
 		e.tell(0, 1, &control{kind: kindHave, number: e.total})
 	case e.nFinished == e.nodes-1:
-		e.end(closed)
+		e.phase = closed
 		e.tellAll(&control{kind: kindDone, number: e.total})
 	}
 }
@@ -28,14 +28,8 @@ func (e *Engine) fail(suspect int, reason error) {
 		return
 	}
 	e.failure = &FailedError{Suspect: suspect, Name: e.cfg.Members[suspect], Reason: reason, Complete: e.complete}
-	e.end(failed)
+	e.phase = failed
 	e.tellAll(&control{kind: kindFailed, number: int64(suspect), code: codeOf(reason), text: printable(reason.Error())})
-}
-
-// end ends everything that is under way.
-func (e *Engine) end(p phase) {
-	e.phase, e.reported = p, false
-	e.queue, e.sizes = nil, nil
 }
 
 // tellAll queues a control message to all other members.

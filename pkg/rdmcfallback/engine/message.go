@@ -90,12 +90,12 @@ type message struct {
 	opened, hasMemory bool              // at a receiver: the application was asked for memory, and has given it
 }
 
-// begin begins a message of the given shape, at a receiver one that is not small.
+// begin begins a message of the given shape.
 func (e *Engine) begin(number int64, s shape) *message {
 	m := &e.ring[number%Window]
 	*m = message{number: number, shape: s, imm: s.imm(), held: m.held}
 	if m.small = e.isSmall(s.size); m.small {
-		m.putTo, m.sends = 1, e.nodes > 1
+		m.putTo, m.sends = 1, e.cfg.Self == 0 && e.nodes > 1
 	} else if e.nodes > 1 {
 		// The arguments were checked, those of the group by New.
 		sched, _ := schedule.New(e.cfg.Algorithm, e.nodes, s.blocks, e.racks)
@@ -127,10 +127,9 @@ func (e *Engine) mayBegin() bool {
 // late because an absurd size must not cost anything.
 func (m *message) prepare() {
 	words := int((m.blocks + 63) / 64)
-	if cap(m.held) < words {
+	if len(m.held) < words {
 		m.held = make([]uint64, words)
 	}
-	m.held = m.held[:words]
 	clear(m.held)
 	m.hasMemory = true
 }

@@ -172,7 +172,7 @@ func (e *Engine) nextRecv() (Action, bool) {
 		return Action{}, false
 	}
 	e.spare = sparePosted
-	e.recvs = append(e.recvs, transfer{e.first, Spare, 0})
+	e.recvs = append(e.recvs, transfer{peer: e.first, number: Spare})
 	return Action{Kind: PostRecv, Peer: e.first, Span: Span{Message: Spare, Len: e.cfg.BlockSize}}, true
 }
 
