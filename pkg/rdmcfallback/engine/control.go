@@ -115,11 +115,11 @@ func (r *reader) u8() uint8 { return r.take(1)[0] }
 
 // count reads a number that is never negative.
 func (r *reader) count() int64 {
-	v := binary.BigEndian.Uint64(r.take(8))
-	if v>>63 != 0 {
+	v := int64(binary.BigEndian.Uint64(r.take(8)))
+	if v < 0 {
 		r.short = true
 	}
-	return int64(v &^ (1 << 63))
+	return v
 }
 
 // parse reads a control message. What it returns doesn't refer to b.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
@@ -156,7 +157,7 @@ type Engine struct {
 	first     int // member that sends this one the first block of each message
 
 	phase    phase
-	reported bool // Joined, then Closed or Failed, was returned
+	reported bool // Closed or Failed was returned
 	failure  *FailedError
 	tells    []tell
 	credits  []int32 // blocks that each peer is ready for
@@ -219,12 +220,7 @@ func New(cfg Config) (*Engine, error) {
 		cfg: cfg, nodes: n, minBlocks: 1, first: -1, total: -1, gap: -1,
 		credits: make([]int32, n), greeted: make([]bool, n), have: make([]int64, n), finished: make([]bool, n),
 		recvs: make([]transfer, 0, maxAhead+samePeer), sendings: make([]transfer, 0, maxAhead+samePeer),
-	}
-	if cfg.SmallMax > 0 {
-		e.puts, e.room = make([]put, 0, SmallSlots), make([]int, n)
-		for i := range e.room {
-			e.room[i] = SmallSlots
-		}
+		puts: make([]put, 0, SmallSlots), room: slices.Repeat([]int{SmallSlots}, n),
 	}
 	if err := e.plan(); err != nil {
 		return nil, err
@@ -266,10 +262,7 @@ func (e *Engine) plan() error {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	e.minBlocks = minBlocks(e.cfg.Algorithm, e.nodes, e.racks)
-	node, err := sched.Node(e.cfg.Self)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
-	}
+	node, _ := sched.Node(e.cfg.Self) // was checked
 	if t, ok := node.NextRecv(-1); ok {
 		e.first = t.Peer
 	}

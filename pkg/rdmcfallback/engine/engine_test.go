@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -122,31 +121,6 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-func TestConfigs(t *testing.T) {
-	three := memberNames(3)
-	if _, err := New(Config{Members: three, Self: 3}); !strings.Contains(fmt.Sprint(err), "member 3 of 3") {
-		t.Error(err)
-	}
-	for name, c := range map[string]Config{
-		"no members":     {},
-		"self":           {Members: three, Self: 3},
-		"negative self":  {Members: three, Self: -1},
-		"twice":          {Members: []string{"a", "b", "a"}},
-		"block size":     {Members: three, BlockSize: -1},
-		"large blocks":   {Members: three, BlockSize: 1<<30 + 1},
-		"algorithm":      {Members: three, Algorithm: 99},
-		"no racks":       {Members: three, Algorithm: schedule.Hybrid},
-		"racks":          {Members: three, Algorithm: schedule.Hybrid, Racks: []int{1}},
-		"unwanted racks": {Members: three, Racks: []int{1, 1, 1}},
-		"ahead":          {Members: three, Ahead: 4},
-		"have":           {Members: three, Have: -1},
-	} {
-		if _, err := New(c); !errors.Is(err, ErrConfig) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 // A transport that says that it has sent what it was not given does no harm.
 func TestSentNothing(t *testing.T) {
 	e, err := New(Config{Members: memberNames(2)})
@@ -198,6 +172,19 @@ func TestHave(t *testing.T) {
 	}
 }
 
+// Messages counts those that wait, too, also when the group has failed.
+func TestMessages(t *testing.T) {
+	o := alone(t, 0, 2, Config{})
+	for i := range int64(Window + 2) {
+		if o.send(3); o.Messages() != i+1 {
+			t.Errorf("%d messages after %d", o.Messages(), i+1)
+		}
+	}
+	if o.Leave("enough"); o.Messages() != Window+2 {
+		t.Errorf("%d messages after the failure", o.Messages())
+	}
+}
+
 // Every control message is read as it was written, and nothing else is read.
 func TestControl(t *testing.T) {
 	h := hello{Nodes: 1, BlockSize: 2, Algorithm: 3, Self: 4, Counts: 1, Have: 5}
@@ -240,6 +227,21 @@ func TestControl(t *testing.T) {
 	other[len(magic)+1+4+4] = 2 // a flag
 	if _, err := parse(other); err == nil {
 		t.Error("a flag of 2 is taken")
+	}
+	for _, c := range []control{
+		{kind: kindSize, number: -1}, {kind: kindSize, value: -1}, {kind: kindClose, number: -1}, {kind: kindFailed, number: -1 << 63},
+		{kind: kindHello, hello: hello{Have: -1}},
+	} {
+		if _, err := parse(c.append(nil)); err == nil {
+			t.Errorf("%+v is taken", c)
+		}
+	}
+	long := control{kind: kindFailed, text: strings.Repeat("x", maxText)}
+	if got, err := parse(long.append(nil)); err != nil || got != long {
+		t.Errorf("a text of %d bytes: %+v, %v", maxText, got, err)
+	}
+	if _, err := parse(nil); err == nil {
+		t.Error("nothing is taken")
 	}
 	if got := printable("a\x1b[2Jb\xff\n"); got != "a?[2Jb??" {
 		t.Errorf("%q", got)

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Why a group fails. A FailedError's Reason wraps one of these, the same at every member.
@@ -25,8 +26,8 @@ var (
 	ErrConfig = errors.New("rdmcfallback: impossible configuration")
 	// ErrNotRoot: only the root sends.
 	ErrNotRoot = errors.New("rdmcfallback: only member 0, the root, sends messages")
-	// ErrSize: a message has too many blocks.
-	ErrSize = errors.New("rdmcfallback: message too large")
+	// ErrSize: a message has too many blocks, or fewer than 0 bytes.
+	ErrSize = errors.New("rdmcfallback: impossible size of a message")
 	// ErrClosed: the group is closed, or about to be.
 	ErrClosed = errors.New("rdmcfallback: group is closed")
 )
@@ -67,12 +68,7 @@ type relayed struct {
 func (r *relayed) Error() string { return r.text }
 func (r *relayed) Unwrap() error { return r.reason }
 
-// codeOf returns the number that encodes a reason.
+// codeOf returns the number that encodes a reason, which wraps one of the errors above.
 func codeOf(reason error) byte {
-	for i, e := range codes[:] {
-		if e != nil && errors.Is(reason, e) {
-			return byte(i)
-		}
-	}
-	return 3
+	return byte(slices.IndexFunc(codes[:], func(e error) bool { return e != nil && errors.Is(reason, e) }))
 }

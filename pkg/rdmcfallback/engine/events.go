@@ -30,7 +30,9 @@ func (e *Engine) CanSend(size int64) error {
 	switch {
 	case e.cfg.Self != 0:
 		return fmt.Errorf("%w: this is member %d", ErrNotRoot, e.cfg.Self)
-	case size < 0 || !ok:
+	case size < 0:
+		return fmt.Errorf("%w: %d bytes", ErrSize, size)
+	case !ok:
 		return fmt.Errorf("%w: %d bytes are %d blocks of %d; use larger blocks", ErrSize, size, s.blocks, e.cfg.BlockSize)
 	}
 	return nil
@@ -56,7 +58,7 @@ func (e *Engine) Broken(err error) {
 
 // Provide says that there is memory for the message that Open asked for.
 func (e *Engine) Provide() {
-	if m := e.newest(); e.phase == open && m.opened && !m.hasMemory {
+	if m := e.newest(); m.opened && !m.hasMemory {
 		m.prepare()
 	}
 }
@@ -69,7 +71,7 @@ func (e *Engine) Refuse(why string) {
 
 // Ready says that a peer can take one more block.
 func (e *Engine) Ready(peer int) {
-	if e.phase > open || !e.isPeer(peer) {
+	if !e.hears(peer) {
 		return
 	}
 	if e.credits[peer]++; e.credits[peer] > maxCredits {
@@ -79,9 +81,6 @@ func (e *Engine) Ready(peer int) {
 
 // Sent says that the block sent longest ago to a peer is free again.
 func (e *Engine) Sent(peer int) {
-	if e.phase > open {
-		return
-	}
 	i := slices.IndexFunc(e.sendings, func(s transfer) bool { return s.peer == peer })
 	if i < 0 {
 		return // a transport that miscounts can do no harm
@@ -93,7 +92,7 @@ func (e *Engine) Sent(peer int) {
 // Received says that the receive posted longest ago for a peer holds a block of n
 // bytes that came with imm.
 func (e *Engine) Received(peer int, imm uint32, n int) {
-	if e.phase > open || !e.isPeer(peer) {
+	if !e.hears(peer) {
 		return
 	}
 	i := slices.IndexFunc(e.recvs, func(r transfer) bool { return r.peer == peer })
@@ -111,12 +110,11 @@ func (e *Engine) Received(peer int, imm uint32, n int) {
 		return
 	}
 	m := &e.ring[r.number%Window]
+	m.take(r.block)
 	if want := m.span(r.number, r.block).Len; imm != m.imm || n != want {
 		e.violated(peer, "block %d of message %d came with %d bytes and immediate value %#x instead of %d and %#x",
 			r.block, r.number, n, imm, want, m.imm)
-		return
 	}
-	m.take(r.block)
 }
 
 // beginArrived begins the message whose first block is in the spare block, if it is
@@ -157,7 +155,7 @@ func (e *Engine) beginArrived() {
 
 // Down says that the connection to a peer ended.
 func (e *Engine) Down(peer int, err error) {
-	if e.phase > open || !e.isPeer(peer) {
+	if !e.hears(peer) {
 		return
 	}
 	if e.told && peer != 0 {

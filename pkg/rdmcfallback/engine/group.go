@@ -4,23 +4,17 @@ import "fmt"
 
 // How the group ends, or fails, and how this member tells others.
 
-// barrier takes the next step towards the end, if it can, and reports whether it did.
-func (e *Engine) barrier() bool {
-	if e.total < 0 || e.complete < e.total || e.told {
-		return false
-	}
-	if e.cfg.Self != 0 {
+// barrier takes the next step towards the end, if it can, and tells others.
+func (e *Engine) barrier() {
+	switch {
+	case e.total < 0 || e.complete < e.total || e.told:
+	case e.cfg.Self != 0:
 		e.told = true
 		e.tell(0, 1, &control{kind: kindHave, number: e.total})
-		return true
+	case e.nFinished == e.nodes-1:
+		e.phase = closed
+		e.tellAll(&control{kind: kindDone, number: e.total})
 	}
-	if e.nFinished < e.nodes-1 {
-		return false
-	}
-	e.told = true
-	e.end(closed)
-	e.tellAll(&control{kind: kindDone, number: e.total})
-	return true
 }
 
 // violated fails the group because of what a peer did.
@@ -34,14 +28,8 @@ func (e *Engine) fail(suspect int, reason error) {
 		return
 	}
 	e.failure = &FailedError{Suspect: suspect, Name: e.cfg.Members[suspect], Reason: reason, Complete: e.complete}
-	e.end(failed)
+	e.phase = failed
 	e.tellAll(&control{kind: kindFailed, number: int64(suspect), code: codeOf(reason), text: printable(reason.Error())})
-}
-
-// end ends everything that is under way.
-func (e *Engine) end(p phase) {
-	e.phase, e.reported = p, false
-	e.queue, e.sizes = nil, nil
 }
 
 // tellAll queues a control message to all other members.
@@ -58,5 +46,8 @@ func (e *Engine) ask() {
 	e.asks++
 	e.tell(0, 1, &control{kind: kindAsk, number: e.asks})
 }
+
+// hears reports whether what a peer does still counts.
+func (e *Engine) hears(peer int) bool { return e.phase <= open && e.isPeer(peer) }
 
 func (e *Engine) isPeer(peer int) bool { return peer >= 0 && peer < e.nodes && peer != e.cfg.Self }

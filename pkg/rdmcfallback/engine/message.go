@@ -87,15 +87,15 @@ type message struct {
 	putTo             int               // root: the receiver whose ring gets it next
 	missing           int64             // blocks that aren't here yet
 	held              []uint64          // a bit for each block that is here; unused at the root
-	opened, hasMemory bool              // the application was asked for memory, and has given it
+	opened, hasMemory bool              // at a receiver: the application was asked for memory, and has given it
 }
 
-// begin begins a message of the given shape, at a receiver one that is not small.
+// begin begins a message of the given shape.
 func (e *Engine) begin(number int64, s shape) *message {
 	m := &e.ring[number%Window]
 	*m = message{number: number, shape: s, imm: s.imm(), held: m.held}
 	if m.small = e.isSmall(s.size); m.small {
-		m.putTo, m.sends = 1, e.nodes > 1
+		m.putTo, m.sends = 1, e.cfg.Self == 0 && e.nodes > 1
 	} else if e.nodes > 1 {
 		// The arguments were checked, those of the group by New.
 		sched, _ := schedule.New(e.cfg.Algorithm, e.nodes, s.blocks, e.racks)
@@ -103,9 +103,7 @@ func (e *Engine) begin(number int64, s shape) *message {
 		m.send, m.sends = m.node.NextSend(-1)
 		m.recv, m.recvs = m.node.NextRecv(-1)
 	}
-	if e.cfg.Self == 0 {
-		m.opened, m.hasMemory = true, true
-	} else {
+	if e.cfg.Self != 0 {
 		m.missing = s.blocks
 	}
 	return m
@@ -115,24 +113,23 @@ func (e *Engine) begin(number int64, s shape) *message {
 func (e *Engine) newest() *message { return &e.ring[max(e.started-1, 0)%Window] }
 
 // mayBegin reports whether a receiver may begin another message: there is room in
-// the window, what came of the newest is where it belongs, and all else of it has
-// been asked for, or if it is a prompt one, it is complete.
+// the window, and all of the newest has been asked for, or if it is a prompt one, it is
+// complete. What came of it in the spare block counts as asked for when it is copied.
 func (e *Engine) mayBegin() bool {
 	if e.started == e.complete {
 		return true
 	}
 	m := e.newest()
-	return e.started-e.complete < Window && e.spare != spareBegun && !m.recvs && m.size > int64(e.cfg.Prompt)
+	return e.started-e.complete < Window && !m.recvs && m.size > int64(e.cfg.Prompt)
 }
 
 // prepare makes ready for blocks, when there is memory for them. The bits are allocated this
 // late because an absurd size must not cost anything.
 func (m *message) prepare() {
 	words := int((m.blocks + 63) / 64)
-	if cap(m.held) < words {
+	if len(m.held) < words {
 		m.held = make([]uint64, words)
 	}
-	m.held = m.held[:words]
 	clear(m.held)
 	m.hasMemory = true
 }

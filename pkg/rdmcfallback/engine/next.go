@@ -21,7 +21,10 @@ func (e *Engine) Next() (Action, bool) {
 			if a, ok := e.nextOpen(); ok {
 				return a, true
 			}
-			if e.phase == open && !e.barrier() && len(e.tells) == 0 {
+			if e.phase == open {
+				e.barrier()
+			}
+			if len(e.tells) == 0 {
 				return e.nextCount()
 			}
 		default:
@@ -169,7 +172,7 @@ func (e *Engine) nextRecv() (Action, bool) {
 		return Action{}, false
 	}
 	e.spare = sparePosted
-	e.recvs = append(e.recvs, transfer{e.first, Spare, 0})
+	e.recvs = append(e.recvs, transfer{peer: e.first, number: Spare})
 	return Action{Kind: PostRecv, Peer: e.first, Span: Span{Message: Spare, Len: e.cfg.BlockSize}}, true
 }
 

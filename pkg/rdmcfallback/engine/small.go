@@ -17,7 +17,7 @@ type put struct {
 // Small says that the root put a small message of size bytes into this member's
 // ring.
 func (e *Engine) Small(peer int, imm uint32, size int) {
-	if e.phase > open || !e.isPeer(peer) {
+	if !e.hears(peer) {
 		return
 	}
 	last := e.started - 1
@@ -37,14 +37,14 @@ func (e *Engine) Small(peer int, imm uint32, size int) {
 
 // Freed says that n of the slots at a receiver can be used again.
 func (e *Engine) Freed(peer, n int) {
-	if e.phase > open || !e.isPeer(peer) {
+	if !e.hears(peer) {
 		return
 	}
 	if e.cfg.Self != 0 || e.cfg.SmallMax == 0 || n < 1 || n > SmallSlots-e.room[peer] {
 		e.violated(peer, "it freed %d slots for small messages", n)
-		return
+	} else {
+		e.room[peer] += n
 	}
-	e.room[peer] += n
 }
 
 // beginSmall begins the next message if it is one that is in the ring.
@@ -56,18 +56,15 @@ func (e *Engine) beginSmall() {
 	switch {
 	case e.total >= 0 && number >= e.total:
 		e.violated(0, "it sent small message %d; there are only %d", number, e.total)
-		return
-	case number == e.started && e.nextIsTold():
-		e.violated(0, "it sent message %d as a small one and as another", number)
-		return
 	case number > e.started:
 		e.fillGap()
-		return
+	case e.nextIsTold():
+		e.violated(0, "it sent message %d as a small one and as another", number)
+	default:
+		s, _ := e.shapeOf(int64(e.puts[0].size))
+		e.begin(number, s)
+		e.started++
 	}
-	m := &e.ring[number%Window]
-	size := int64(e.puts[0].size)
-	*m = message{number: number, shape: shape{size: size, blocks: 1, each: size}, small: true, missing: 1, held: m.held}
-	e.started++
 }
 
 // fillGap makes sure that the root tells the size of the next message, which is not small,

@@ -7,68 +7,56 @@ import "fmt"
 
 // Told says that a peer sent a control message. msg is not kept.
 func (e *Engine) Told(peer int, msg []byte) {
-	if e.phase > open || !e.isPeer(peer) {
+	if !e.hears(peer) {
 		return
 	}
 	c, err := parse(msg)
-	if err != nil {
+	fromRoot := c.kind == kindSize || c.kind == kindClose || c.kind == kindDone || c.kind == kindTold
+	switch {
+	case err != nil:
 		e.violated(peer, "it sent %v", err)
-		return
-	}
-	if fromRoot := c.kind == kindSize || c.kind == kindClose || c.kind == kindDone || c.kind == kindTold; fromRoot && peer != 0 {
+	case fromRoot && peer != 0:
 		e.violated(peer, "it sent a control message of kind %d, which only the root may", c.kind)
-		return
-	}
-	if !e.greeted[peer] && c.kind != kindHello && c.kind != kindFailed {
-		e.violated(peer, "it sent a control message of kind %d before it greeted", c.kind)
-		return
-	}
-	switch c.kind {
-	case kindHello:
+	case c.kind == kindHello:
 		e.toldHello(peer, &c.hello)
-	case kindSize:
-		e.toldSize(peer, &c)
-	case kindClose:
-		e.toldClose(peer, c.number)
-	case kindHave:
-		e.toldHave(peer, c.number)
-	case kindCount:
-		e.toldCount(peer, c.number)
-	case kindDone:
-		e.toldDone(peer, c.number)
-	case kindFailed:
+	case c.kind == kindFailed:
 		e.toldFailed(peer, &c)
-	case kindAsk:
+	case !e.greeted[peer]:
+		e.violated(peer, "it sent a control message of kind %d before it greeted", c.kind)
+	case c.kind == kindSize:
+		e.toldSize(peer, &c)
+	case c.kind == kindClose:
+		e.toldClose(peer, c.number)
+	case c.kind == kindHave:
+		e.toldHave(peer, c.number)
+	case c.kind == kindCount:
+		e.toldCount(peer, c.number)
+	case c.kind == kindDone:
+		e.toldDone(peer, c.number)
+	case c.kind == kindAsk:
 		e.tell(peer, peer+1, &control{kind: kindTold, number: c.number})
-	case kindTold:
+	case c.kind == kindTold:
 		e.sizesAnnounced(peer, c.number)
 	}
 }
 
 // toldHello compares a greeting with what this member would say.
 func (e *Engine) toldHello(peer int, h *hello) {
-	if e.greeted[peer] {
+	switch d := e.mine.differs(h); {
+	case e.greeted[peer]:
 		e.violated(peer, "it greeted twice")
-		return
-	}
-	if d := e.mine.differs(h); d != "" {
+	case d != "":
 		e.fail(peer, fmt.Errorf("%w: members %d (%s) and %d (%s): %s",
 			ErrMismatch, e.cfg.Self, e.cfg.Members[e.cfg.Self], peer, e.cfg.Members[peer], d))
-		return
-	}
-	if int(h.Self) != peer {
+	case int(h.Self) != peer:
 		e.fail(peer, fmt.Errorf("%w: member %d (%s) says that it is member %d", ErrMismatch, peer, e.cfg.Members[peer], h.Self))
-		return
+	case h.Counts > 0 && peer != 0:
+		e.violated(peer, "it wants to be told what others have, as only the root may")
+	default:
+		e.tally.asked = e.tally.asked || h.Counts > 0
+		e.greeted[peer], e.have[peer] = true, h.Have
+		e.greets++
 	}
-	if h.Counts == 1 {
-		if peer != 0 {
-			e.violated(peer, "it wants to be told what others have, as only the root may")
-			return
-		}
-		e.tally.asked = true
-	}
-	e.greeted[peer], e.have[peer] = true, h.Have
-	e.greets++
 }
 
 // toldSize keeps the size of a large message until its first block is here. The root may be
@@ -80,9 +68,9 @@ func (e *Engine) toldSize(peer int, c *control) {
 	}
 	if e.total >= 0 || c.number <= last || !e.isTold(uint32(min(c.value, big))) || e.isSmall(c.value) || len(e.sizes) >= Window*e.nodes {
 		e.violated(peer, "it told that message %d has %d bytes, after message %d", c.number, c.value, last)
-		return
+	} else {
+		e.sizes = append(e.sizes, *c)
 	}
-	e.sizes = append(e.sizes, *c)
 }
 
 // sizesAnnounced handles the root's answer: it has told all sizes that it had to tell when
@@ -105,20 +93,20 @@ func (e *Engine) sizesAnnounced(peer int, ask int64) {
 func (e *Engine) toldClose(peer int, total int64) {
 	if e.total >= 0 || total < e.started {
 		e.violated(peer, "it told that there are %d messages, after it sent %d", total, e.started)
-		return
+	} else {
+		e.total = total
 	}
-	e.total = total
 }
 
 // toldHave counts a member that has everything.
 func (e *Engine) toldHave(peer int, total int64) {
-	if e.cfg.Self != 0 || !e.closing || e.finished[peer] || total != e.total {
+	if e.cfg.Self != 0 || e.finished[peer] || total != e.total {
 		e.violated(peer, "it told that it has all %d messages", total)
-		return
+	} else {
+		e.finished[peer] = true
+		e.nFinished++
+		e.tally.set(peer, total)
 	}
-	e.finished[peer] = true
-	e.nFinished++
-	e.tally.set(peer, total)
 }
 
 // toldCount records how many messages a member says it has.
@@ -126,25 +114,25 @@ func (e *Engine) toldCount(peer int, count int64) {
 	t := &e.tally
 	if t.counts == nil || count <= t.counts[peer] || count > e.started {
 		e.violated(peer, "it told that it has %d messages", count)
-		return
+	} else {
+		t.set(peer, count)
 	}
-	t.set(peer, count)
 }
 
 // toldDone ends the group.
 func (e *Engine) toldDone(peer int, total int64) {
 	if !e.told || total != e.total {
 		e.violated(peer, "it announced that all members have all %d messages, but this member has %d", total, e.complete)
-		return
+	} else {
+		e.phase = closed
 	}
-	e.end(closed)
 }
 
 // toldFailed fails the group as another member did.
 func (e *Engine) toldFailed(peer int, c *control) {
 	if c.number >= int64(e.nodes) || codes[c.code] == nil {
 		e.violated(peer, "it told that member %d failed with code %d", c.number, c.code)
-		return
+	} else {
+		e.fail(int(c.number), &relayed{text: c.text, reason: codes[c.code]})
 	}
-	e.fail(int(c.number), &relayed{text: c.text, reason: codes[c.code]})
 }
