@@ -468,6 +468,12 @@ var senderScripts = map[string]func() *script{
 		x.closes(2)
 		return x
 	},
+	"what a switch had that is not used any longer": func() *script {
+		x := scripted(func(c *SenderConfig) { c.Switch = "" })
+		x.s = Leftover(x.s.cfg, 9, x.now)
+		x.restart()
+		return x
+	},
 	"close while a formation is given up": func() *script {
 		x := active(nil)
 		ignored[InstallFormation](x)
