@@ -2,15 +2,21 @@ package group
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
 )
+
+var updateScripts = flag.Bool("group.scripts.update", false, "write testdata/sender")
 
 // A script is a Sender among others that do what they are asked for at once, but for what but
 // answers in their place. It notes all that the Sender does, for a reader to judge.
@@ -313,4 +319,33 @@ func line(a SenderAction) string {
 		return fmt.Sprint("ask for ", a.MCID)
 	}
 	return strings.TrimPrefix(fmt.Sprintf("%T", a), "group.")
+}
+
+// recorded is the record of a group that is formed.
+func recorded(receivers ...byte) SenderRecord {
+	f := &Formation{N: 1, View: 1, MCID: 9, Path: mcrdmav1.Path_PATH_SWITCH}
+	for _, a := range ats(receivers...) {
+		f.Receivers = append(f.Receivers, Receiver{Addr: a, Host: fmt.Sprint("h", a.As4()[3]), QPN: 6})
+	}
+	return SenderRecord{Form: f}
+}
+
+// TestSenderScripts: what a group does in these cases is what testdata/sender says, which is
+// for a reader to judge. After a change that is meant, -group.scripts.update writes it anew.
+func TestSenderScripts(t *testing.T) {
+	if list, err := os.ReadDir(filepath.Join("testdata", "sender")); err != nil || len(list) != len(senderScripts) && !*updateScripts {
+		t.Errorf("%d files of %d scripts: %v", len(list), len(senderScripts), err)
+	}
+	for name, f := range senderScripts {
+		got := strings.Join(f().log, "\n") + "\n"
+		path := filepath.Join("testdata", "sender", strings.ReplaceAll(strings.ReplaceAll(name, ",", ""), " ", "-")+".txt")
+		if *updateScripts {
+			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want, err := os.ReadFile(path); err != nil || string(want) != got {
+			t.Errorf("%s (%v): %s\nwant\n%s", name, err, got, want)
+		}
+	}
 }

@@ -2,19 +2,12 @@ package group
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
-	"testing"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
 )
-
-var updateScripts = flag.Bool("group.scripts.update", false, "write testdata/sender")
 
 // senderScripts are what a group does, told in testdata/sender.
 var senderScripts = map[string]func() *script{
@@ -475,6 +468,21 @@ var senderScripts = map[string]func() *script{
 		x.closes(2)
 		return x
 	},
+	"what a switch had that is not used any longer": func() *script {
+		x := scripted(func(c *SenderConfig) { c.Switch = "" })
+		x.s = Leftover(x.s.cfg, 9, x.now)
+		x.restart()
+		return x
+	},
+	"close while a formation is given up": func() *script {
+		x := active(nil)
+		ignored[InstallFormation](x)
+		x.reform(2)
+		x.event("call 2 is cancelled", func(s *Sender) { s.Cancelled(2, errors.New("cancelled"), x.now) })
+		x.closes(3)
+		x.event("the switches do not have it", func(s *Sender) { s.Installed(10, Installation{}, errNoAnswer, x.now) })
+		return x
+	},
 	"close while it forms": func() *script {
 		x := active(nil)
 		ignored[InstallFormation](x)
@@ -485,33 +493,4 @@ var senderScripts = map[string]func() *script{
 		})
 		return x
 	},
-}
-
-// recorded is the record of a group that is formed.
-func recorded(receivers ...byte) SenderRecord {
-	f := &Formation{N: 1, View: 1, MCID: 9, Path: mcrdmav1.Path_PATH_SWITCH}
-	for _, a := range ats(receivers...) {
-		f.Receivers = append(f.Receivers, Receiver{Addr: a, Host: fmt.Sprint("h", a.As4()[3]), QPN: 6})
-	}
-	return SenderRecord{Form: f}
-}
-
-// TestSenderScripts: what a group does in these cases is what testdata/sender says, which is
-// for a reader to judge. After a change that is meant, -group.scripts.update writes it anew.
-func TestSenderScripts(t *testing.T) {
-	if list, err := os.ReadDir(filepath.Join("testdata", "sender")); err != nil || len(list) != len(senderScripts) && !*updateScripts {
-		t.Errorf("%d files of %d scripts: %v", len(list), len(senderScripts), err)
-	}
-	for name, f := range senderScripts {
-		got := strings.Join(f().log, "\n") + "\n"
-		path := filepath.Join("testdata", "sender", strings.ReplaceAll(strings.ReplaceAll(name, ",", ""), " ", "-")+".txt")
-		if *updateScripts {
-			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if want, err := os.ReadFile(path); err != nil || string(want) != got {
-			t.Errorf("%s (%v): %s\nwant\n%s", name, err, got, want)
-		}
-	}
 }

@@ -251,6 +251,7 @@ func TestChooses(t *testing.T) {
 	other := slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return a == agentOne })
 	suspect := []netip.Addr{agentOne}
 	choose(suspect, nil, all, 0)
+	choose(suspect, nil, all, 0) // the same formation
 	next()
 	choose(suspect, nil, all, 0)
 	choose(suspect, nil, all, 0) // the same formation
