@@ -108,15 +108,11 @@ func (p *Responder) readAgain(in *In) {
 		e := &p.reads[i]
 		k := in.PSN.Sub(e.psn)
 		off := k * p.cfg.PathMTU
-		if k < 0 || k >= e.packets {
-			continue
+		rest := rocev2.RETH{VA: e.reth.VA + uint64(off), RKey: e.reth.RKey, Length: e.reth.Length - uint32(off)}
+		if k >= 0 && k < e.next && in.RETH == rest {
+			e.start, e.next = k, k
+			p.answering = min(p.answering, i)
 		}
-		if k >= e.next || in.RETH != (rocev2.RETH{VA: e.reth.VA + uint64(off), RKey: e.reth.RKey, Length: e.reth.Length - uint32(off)}) {
-			return
-		}
-		e.start, e.next = k, k
-		p.answering = min(p.answering, i)
-		return
 	}
 }
 
