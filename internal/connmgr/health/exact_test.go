@@ -85,10 +85,10 @@ func TestExactlyInStall(t *testing.T) {
 		before func(c *clock)
 		at     time.Duration
 	}{
-		"three beats":  {nil, 300 * ms},
-		"busy":         {func(c *clock) { c.Busy(a, true) }, 500 * ms},
-		"slow":         {func(c *clock) { c.until(200 * ms); c.Answered(a, c.now) }, 600 * ms},
-		"acknowledged": {func(c *clock) { c.until(200 * ms); c.Acknowledged(a, c.now, 50*ms) }, 450 * ms},
+		"three beats":              {nil, 300 * ms},
+		"busy":                     {func(c *clock) { c.Busy(a, true) }, 500 * ms},
+		"slow":                     {func(c *clock) { c.until(200 * ms); c.Answered(a, c.now) }, 600 * ms},
+		"acknowledged":             {func(c *clock) { c.until(200 * ms); c.Acknowledged(a, c.now, 50*ms) }, 450 * ms},
 		"refused, but not of late": {func(c *clock) { c.until(100 * ms); c.Refused(a, c.now) }, 350 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
