@@ -119,6 +119,11 @@ func repeat(cmd *cobra.Command, quiet bool, o figures.Options, seeds int, chosen
 		for _, of := range values[i] {
 			r.Values = append(r.Values, together(of)...)
 		}
+		if o.Quick { // smaller messages, or shorter: not what the paper measured
+			for k := range r.Values {
+				r.Values[k].Paper = 0
+			}
+		}
 		list = append(list, r)
 	}
 	return list, nil
@@ -156,7 +161,7 @@ func figuresText(cmd *cobra.Command, out *cli.Output, list []figure) error {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%s: %s. %s; %s\n\n", f.Name, f.Title, f.Unit, seedsText(f.Seed, f.Seeds))
+		fmt.Fprintf(w, "%s: %s. %s; %s\n\n", f.Name, f.Title, f.Unit, f.conditions())
 		var rows [][]any
 		for _, v := range f.Values {
 			paper, off, verdict, ours := "", "", "", number(v.Value)
@@ -186,14 +191,18 @@ func number(v float64) string {
 	return fmt.Sprintf("%.*f", max(0, 2-int(math.Floor(math.Log10(math.Abs(v))))), v)
 }
 
+func (f *figure) conditions() string {
+	text := seedsText(f.Seed, f.Seeds)
+	if f.Quick {
+		text += ", quick: shorter, or with smaller messages"
+	}
+	return text
+}
+
 // save writes a figure's files.
 func save(dir string, out *cli.Output, f *figure) error {
 	var b, j bytes.Buffer
-	conditions := seedsText(f.Seed, f.Seeds)
-	if f.Quick {
-		conditions += ", quick"
-	}
-	plot.Draw(&b, f.Title, conditions, []plot.Panel{panelOf(f)})
+	plot.Draw(&b, f.Title, f.conditions(), []plot.Panel{panelOf(f)})
 	if err := out.JSON(&j, f); err != nil {
 		return err
 	}

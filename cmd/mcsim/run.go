@@ -41,7 +41,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	fs.SortFlags = false
 	f.addTopology(cmd)
 	fs.StringVarP(&f.workload, "workload", "w", "alistorage", "sizes of messages: "+strings.Join(sizes, ", ")+", a number of bytes as 64K, or a `file` with lines of bytes and percent")
-	fs.StringSliceVar(&f.loads, "load", []string{"0.3"}, "`share` of the clients' links that they ask for and hand over; several with commas between")
+	fs.StringSliceVar(&f.loads, "load", []string{"0.3"}, "`share` of --rate that each client asks for and hands over; several with commas between")
 	fs.StringSliceVar(&f.schemes, "schemes", []string{"multicast", "fanout", "chain"}, "`ways` to replicate, with commas between: "+cli.Enumeration(schemes))
 	fs.IntVar(&f.replicas, "replicas", 3, "`copies` of each message, the primary's among them")
 	fs.IntVar(&f.groups, "groups", 4, "`groups` that each storage host is the primary of")
@@ -85,9 +85,9 @@ func runCommand() *cobra.Command {
 		Use: "run --topology FILE [flags]", Short: "Simulate replicated storage in a fabric of yours",
 		Long: `Simulates clients that write to and read from hosts that replicate, in the fabric of a
 topology file, once for each way to replicate. Says how long requests take, by
-percentile, and what links carry. Requests come at random times at random clients;
-a write goes to the primary of a group, which replicates it and then answers; a
-read is from any of the group's hosts.`,
+percentile, and what links carry. Requests come at random times at random clients,
+the same for each way; a write goes to the primary of a group, which replicates it and
+then answers; a read is from another of the group's hosts.`,
 		Example: `  mcsim run -t fabric.yaml -w websearch --load 0.2,0.4,0.6 --plot load.svg
   mcsim run -t fabric.yaml -w 64K --clients h1,h2 --storage h3,h4,h5 --schemes multicast,rdmc --json`,
 		Args: cli.NoArgs,

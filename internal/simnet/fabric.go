@@ -75,24 +75,25 @@ type queue struct {
 
 // A Sim is a fabric with its hosts, and what happens in it. The zero value is not usable; see [New].
 type Sim struct {
-	p       Params
-	now     int64 // picoseconds
-	end     int64
-	events  events
-	later   events // timers of endpoints that are not soon, mostly of many that do nothing: not to be in the way
-	rng     *rand.Rand
-	nodes   []node
-	ports   []port
-	packets pool
-	ends    []*Endpoint
-	groups  []*Group
-	timers  []func(now time.Duration, arg int)
-	scratch scratch
-	fabric  *fabric
-	counts  Counts
-	flows   uint16 // source ports given out
-	watch   func(*Seen)
-	frames  map[int32][]byte // of packets that come from switches that are not this package's
+	p        Params
+	now      int64 // picoseconds
+	end      int64
+	events   events
+	later    events     // timers of endpoints that are not soon, mostly of many that do nothing: not to be in the way
+	rng      *rand.Rand // of the fabric: losses and marks
+	requests *rand.Rand
+	nodes    []node
+	ports    []port
+	packets  pool
+	ends     []*Endpoint
+	groups   []*Group
+	timers   []func(now time.Duration, arg int)
+	scratch  scratch
+	fabric   *fabric
+	counts   Counts
+	flows    uint16 // source ports given out
+	watch    func(*Seen)
+	frames   map[int32][]byte // of packets that come from switches that are not this package's
 }
 
 // Counts are sums over the whole simulation.
@@ -116,7 +117,7 @@ func New(t *topology.Topology, p Params, seed uint64) (*Sim, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	s := &Sim{p: p, rng: rand.New(rand.NewPCG(seed, 0x6d63726d61)), packets: pool{unused: none}}
+	s := &Sim{p: p, rng: rand.New(rand.NewPCG(seed, 0x6d63726d61)), requests: rand.New(rand.NewPCG(seed, 0x72657175657374)), packets: pool{unused: none}}
 	index := map[*topology.Node]int32{}
 	for i, n := range t.Nodes() {
 		index[n] = int32(i)
@@ -327,8 +328,9 @@ func (s *Sim) Addr(host int) netip.Addr { return s.nodes[host].Address }
 // Name is a node's.
 func (s *Sim) Name(n int) string { return s.nodes[n].Name }
 
-// Rand is the simulation's source of random numbers.
-func (s *Sim) Rand() *rand.Rand { return s.rng }
+// Rand is a source of random numbers for what is asked of the fabric. What happens in it draws from another one, so that the same is asked
+// of different ways to replicate.
+func (s *Sim) Rand() *rand.Rand { return s.requests }
 
 // Params are those that the simulation was made with.
 func (s *Sim) Params() Params { return s.p }

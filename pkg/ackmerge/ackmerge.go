@@ -173,7 +173,6 @@ func (v *view) lowest(own int) (low Record, silent, far bool) {
 			low = r
 		}
 	}
-	low.Epoch = v.c.Epoch
 	return low, silent, far
 }
 

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
 // event returns the next event of a type.
@@ -357,4 +359,16 @@ func TestStrangeGroup(t *testing.T) {
 		r.c.groups[r.g.id] = r.g
 		r.c.mu.Unlock()
 	})
+}
+
+// TestEndedFormation: the daemon is told whom a formation's end makes suspect, and asked what it refused; the cause stays what it was.
+func TestEndedFormation(t *testing.T) {
+	l := &life{state: active, formation: formation{info: &mcrdmav1.FormationInfo{Formation: 3}}}
+	l.ended(&formationError{suspects: []string{"10.0.0.2"}, refused: true, err: qp.StatusRemAccessErr.Err()})
+	if r := l.re.request(); l.job != asking || r.GetFormation() != 3 || !slices.Equal(r.GetSuspects(), []string{"10.0.0.2"}) || !l.re.refused {
+		t.Errorf("job %v, refused %v: %v", l.job, l.re.refused, r)
+	}
+	if want := qp.StatusRemAccessErr.Err(); !errors.Is(l.re.cause, want) {
+		t.Errorf("%v is not %v", l.re.cause, want)
+	}
 }

@@ -176,3 +176,10 @@ func TestRenumber(t *testing.T) {
 		}
 	}
 }
+
+// TestWindowOf: a daemon that does not say how many packets may be under way lets through as many as switches can merge.
+func TestWindowOf(t *testing.T) {
+	if w, want := windowOf(&mcrdmav1.Connection{Mtu: 1024}), (window{1024, 1<<21 - maxNudges}); w != want {
+		t.Errorf("%+v, want %+v", w, want)
+	}
+}

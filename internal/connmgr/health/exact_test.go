@@ -105,3 +105,12 @@ func TestExactlyInStall(t *testing.T) {
 		})
 	}
 }
+
+// A tracker follows the peers that were added and not removed.
+func TestFollows(t *testing.T) {
+	c := newClock()
+	c.Remove(b)
+	if !c.Follows(a) || c.Follows(b) {
+		t.Errorf("it follows %v: %v, %v: %v", a, c.Follows(a), b, c.Follows(b))
+	}
+}

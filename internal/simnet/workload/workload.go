@@ -17,7 +17,7 @@ import (
 var ErrLoad = errors.New("impossible workload")
 
 // A Config is what clients do. To write, a client writes a message to the primary of a group, which replicates it, and answers with
-// an empty message. To read, it reads the message from a member. Requests come as a Poisson process, at a client, a group and, of reads, a
+// an empty message. To read, it reads the message from a member on another host. Requests come as a Poisson process, at a client, a group and, of reads, a
 // member that are drawn evenly.
 type Config struct {
 	Scheme    replicate.Scheme
@@ -86,7 +86,7 @@ func (c *Config) Check() error {
 }
 
 // CheckFabric says which link would have to carry more than it can for longer, with what clients read and write, and what storage hosts pass on,
-// where that is to each of the others as much; copies by switches take less, and do not count. Run does not ask it: what ends soon may be more. The
+// where that is to each of the others as much; copies by switches count on the links of hosts, and on others they take less. Run does not ask it: what ends soon may be more. The
 // error wraps ErrLoad.
 func (c *Config) CheckFabric(s *simnet.Sim) error {
 	rate := s.Params().HostRate
@@ -111,6 +111,14 @@ func (c *Config) CheckFabric(s *simnet.Sim) error {
 		return fmt.Errorf("%w: %w", ErrLoad, err)
 	}
 	for i, l := range s.Links() {
+		if c.Scheme == replicate.Multicast { // the host's own link carries what its groups' members do
+			if c.stores(s, l.From) {
+				offered[i] += writes * rate
+			}
+			if c.stores(s, l.To) {
+				offered[i] += writes * rate * float64(c.Replicas-1)
+			}
+		}
 		if offered[i] >= l.Rate {
 			return fmt.Errorf("%w: with load %g, the link from %s to %s would have to carry %.0f %% of its rate by %s; want a lower load",
 				ErrLoad, c.Load, l.From, l.To, 100*offered[i]/l.Rate, c.Scheme)
@@ -119,12 +127,16 @@ func (c *Config) CheckFabric(s *simnet.Sim) error {
 	return nil
 }
 
+func (c *Config) stores(s *simnet.Sim, host string) bool {
+	return slices.ContainsFunc(c.Storage, func(h int) bool { return s.Name(h) == host })
+}
+
 // A Result is how long requests took, in microseconds, from the first tenth of them on, and what the links carried.
 type Result struct {
 	Reads    Latency       `json:"reads"`
 	Writes   Latency       `json:"writes"`
 	Duration time.Duration `json:"-"`
-	Seconds  float64       `json:"seconds"` // of virtual time
+	Seconds  float64       `json:"seconds"` // of virtual time, from when requests may come
 	Links    []LinkLoad    `json:"links"`   // the busiest first
 	Counts   simnet.Counts `json:"counts"`
 }
@@ -219,6 +231,7 @@ func Run(s *simnet.Sim, c Config) (*Result, error) {
 			r.groups = append(r.groups, g)
 		}
 	}
+	const forming = time.Millisecond // relays greet each other before
 	p := s.Params()
 	perSecond := c.Load * p.HostRate * float64(len(c.Clients)) / 8 / c.Sizes.Mean()
 	var next simnet.Timer
@@ -228,7 +241,6 @@ func Run(s *simnet.Sim, c Config) (*Result, error) {
 			s.At(now+time.Duration(rng.ExpFloat64()/perSecond*1e9), next, 0)
 		}
 	})
-	const forming = time.Millisecond // relays greet each other before
 	s.At(forming, next, 0)
 	s.Run(math.MaxInt64 / 2000)
 	if r.failed == nil && r.done < c.Requests {
@@ -243,7 +255,7 @@ func Run(s *simnet.Sim, c Config) (*Result, error) {
 	if r.failed != nil {
 		return nil, r.failed
 	}
-	out := &Result{Reads: latencyOf(r.reads), Writes: latencyOf(r.writes), Duration: s.Now(), Seconds: s.Now().Seconds(), Counts: s.Counts()}
+	out := &Result{Reads: latencyOf(r.reads), Writes: latencyOf(r.writes), Duration: s.Now() - forming, Seconds: (s.Now() - forming).Seconds(), Counts: s.Counts()}
 	for _, l := range s.Links() {
 		out.Links = append(out.Links, LinkLoad{From: l.From, To: l.To, Bytes: l.Bytes, Load: float64(l.Bytes) * 8 / l.Rate / out.Seconds,
 			Wait: float64(l.Wait().Nanoseconds()) / 1000})
@@ -274,10 +286,10 @@ func (r *run) request() {
 		}
 	}
 	if rng.Float64() < r.c.ReadShare {
-		host := g.members[rng.IntN(len(g.members))]
-		if host == client { // it has the message
-			finish(&r.reads)
-			return
+		k := rng.IntN(len(g.members))
+		host := g.members[k]
+		if host == client {
+			host = g.members[(k+1)%len(g.members)]
 		}
 		r.post(&r.link(client, host).reads, qp.OpRead, n, func() { finish(&r.reads) })
 		return

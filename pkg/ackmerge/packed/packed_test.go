@@ -203,3 +203,51 @@ func BenchmarkMerge(b *testing.B) {
 		Merge(&c, &s, a, time.Microsecond)
 	}
 }
+
+// TestSend: a packet is noted that lies ahead of the last one by less than a window.
+func TestSend(t *testing.T) {
+	for _, c := range []struct {
+		ahead int
+		noted bool
+	}{{0, false}, {1, true}, {Window - 1, true}, {Window, false}, {-1, false}} {
+		s := Reset(1<<24-5, 0)
+		was := rocev2.PSN(s.Sent >> 8)
+		want := was
+		if c.noted {
+			want = was.Add(c.ahead)
+		}
+		if s.Send(was.Add(c.ahead)); rocev2.PSN(s.Sent>>8) != want {
+			t.Errorf("%d ahead: %#x was sent, want %#x", c.ahead, s.Sent>>8, want)
+		}
+	}
+}
+
+// TestLimits: an answer counts that lies less than 2^15 packets behind the last one sent, and a CNP is held back for a gap of up to 2^20 ns,
+// which is what the registers have room for.
+func TestLimits(t *testing.T) {
+	for _, c := range []struct {
+		behind int
+		want   ackmerge.Verdict
+	}{{1<<15 - 1, ackmerge.Pass}, {1 << 15, ackmerge.OutsideWindow}} {
+		s := Reset(100, 0)
+		for psn := rocev2.PSN(100); psn <= 100+1<<15; psn++ {
+			s.Send(psn)
+		}
+		psn := rocev2.PSN(100 + 1<<15 - c.behind)
+		if _, v := Merge(&Config{Members: 1}, &s, ackmerge.Answer{Syndrome: rocev2.AckNoLimit, PSN: psn}, 0); v != c.want {
+			t.Errorf("%d behind: %v, want %v", c.behind, v, c.want)
+		}
+	}
+	for _, gap := range []time.Duration{1, 1000, 1 << 20} {
+		const begin = 5 * time.Second // later than 2^32 ns
+		s := Reset(100, begin)
+		for _, c := range []struct {
+			at   time.Duration
+			want ackmerge.Verdict
+		}{{0, ackmerge.Pass}, {0, ackmerge.FilteredCNP}, {gap - 1, ackmerge.FilteredCNP}, {gap, ackmerge.Pass}} {
+			if _, v := Merge(&Config{Members: 1, CNPGap: uint32(gap)}, &s, ackmerge.Answer{CNP: true}, begin+c.at); v != c.want {
+				t.Errorf("gap %v, after %v: %v, want %v", gap, c.at, v, c.want)
+			}
+		}
+	}
+}
