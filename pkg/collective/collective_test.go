@@ -88,8 +88,11 @@ func TestBadCalls(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := c.Barrier(gone); !errors.Is(err, context.Canceled) || c.Err() != nil {
+	if err := c.Barrier(gone); !errors.Is(err, context.Canceled) || !errors.Is(err, ErrGivenUp) || !errors.Is(c.Err(), ErrGivenUp) {
 		t.Error("a call whose context has ended: ", err, c.Err())
+	}
+	if c, err = c.Shrink(ctx); err != nil || c.Barrier(ctx) != nil {
+		t.Error(err)
 	}
 	if err := c.Close(ctx); err != nil {
 		t.Error(err)

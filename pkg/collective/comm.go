@@ -84,6 +84,9 @@ func (c *Comm) err() error {
 
 // giveUp ends all operations. The engine is locked. What this rank's own error is, its caller knows.
 func (c *Comm) giveUp(why string) {
+	if c.err() != nil {
+		return // that ends this one, and others may go on with another Comm
+	}
 	c.e.givenUp = fmt.Sprintf("by this rank: %s", why)
 	if err := c.e.node.GiveUp(); err != nil {
 		c.e.closed = &Error{kind: ErrClosed, text: err.Error()}
@@ -95,19 +98,19 @@ func (c *Comm) giveUp(why string) {
 func (c *Comm) run(ctx context.Context, t core.Task, in, out []byte, combine func(dst, src []byte)) error {
 	e := c.e
 	l := &e.lanes[c.lane]
-	select {
-	case l.busy <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("it was not begun: %w", ctx.Err())
-	}
-	defer func() { <-l.busy }()
+	var op *core.Op
 	t.Rank, t.Size, t.Block, t.Small = c.rank, c.Size(), e.cfg.Block, e.cfg.Small
 	if t.Degree = e.cfg.Degree; t.Degree == 0 {
 		t.Degree = c.costs.Degree(t.Size, t.Count*t.Elem)
 	}
-	op := core.NewOp(t, in, out, combine)
+	select {
+	case l.busy <- struct{}{}:
+		defer func() { <-l.busy }()
+		op = core.NewOp(t, in, out, combine)
+	case <-ctx.Done(): // before its turn
+	}
 	e.mu.Lock()
-	if err := errors.Join(c.err(), ctx.Err()); err != nil {
+	if err := c.goesOn(ctx); err != nil {
 		e.mu.Unlock()
 		return fmt.Errorf("it was not begun: %w", err)
 	}
@@ -132,6 +135,16 @@ func (c *Comm) run(ctx context.Context, t core.Task, in, out []byte, combine fun
 	}
 }
 
+// goesOn returns why no operation goes on: those of this Comm have ended, or the context has, and then they are given up. The engine is locked.
+func (c *Comm) goesOn(ctx context.Context) error {
+	err := c.err()
+	if err == nil && ctx.Err() != nil {
+		c.giveUp(ctx.Err().Error())
+		err = &Error{kind: ErrGivenUp, text: ctx.Err().Error(), cause: ctx.Err()}
+	}
+	return err
+}
+
 // step does what there is to do, or waits for something. The engine is locked, and unlocked meanwhile.
 func (c *Comm) step(ctx context.Context, call *core.Call, op *core.Op) (err error) {
 	e := c.e
@@ -147,14 +160,9 @@ func (c *Comm) step(ctx context.Context, call *core.Call, op *core.Op) (err erro
 		select {
 		case <-e.lanes[c.lane].wake:
 		case <-ctx.Done():
-			err = ctx.Err()
 		}
 		e.mu.Lock()
-		if err != nil {
-			c.giveUp(err.Error())
-			return &Error{kind: ErrGivenUp, text: err.Error(), cause: err}
-		}
-		return nil
+		return c.goesOn(ctx)
 	}
 	if err == nil {
 		e.mu.Unlock()

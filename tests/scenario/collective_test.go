@@ -150,6 +150,7 @@ func TestCollectiveFails(t *testing.T) {
 	everywhere(t, []story{
 		{"a rank's host goes silent", rankSilent},
 		{"a rank gives an operation up", rankGivesUp},
+		{"a rank's context ends before its turn", rankTooLate},
 		{"ranks do different things", ranksDiffer},
 		{"two ranks die, and a rank of the others' Comm after that", ranksDie},
 		{"a rank never joins", rankMissing},
@@ -235,6 +236,43 @@ func (r *ranks) giveUp() {
 		}
 		return nil
 	})
+}
+
+// rankTooLate: a context that has ended before an operation begins, or while it waits for another one of its lane, is as one that ends later.
+func rankTooLate(l *lab, cfg mcrdma.GroupConfig) {
+	r := l.join(3, usually(cfg))
+	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
+		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		if i == 1 {
+			time.Sleep(time.Second)
+			ctx = short
+		}
+		if err := c.Barrier(ctx); !errors.Is(err, collective.ErrGivenUp) || (i == 1) != errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("its context has ended before: %w", err)
+		}
+		r.comms[i], err = c.Shrink(l.t.Context())
+		return err
+	})
+	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
+		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		var wg sync.WaitGroup
+		if i == 1 {
+			wg.Go(func() { _ = c.Barrier(ctx) }) // for which the others do not come: they are on another lane
+			time.Sleep(time.Millisecond)
+			ctx = short
+		} else {
+			c = c.Lane(1)
+		}
+		if err := c.Barrier(ctx); !errors.Is(err, collective.ErrGivenUp) || (i == 1) != errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("its context ends before its turn: %w", err)
+		}
+		wg.Wait()
+		r.comms[i], err = r.comms[i].Shrink(l.t.Context())
+		return err
+	})
+	r.close()
 }
 
 func ranksDiffer(l *lab, cfg mcrdma.GroupConfig) {
