@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -152,6 +153,9 @@ func TestCollectiveFails(t *testing.T) {
 		{"a rank gives an operation up", rankGivesUp},
 		{"a rank's context ends before its turn", rankTooLate},
 		{"ranks do different things", ranksDiffer},
+		{"a rank closes, and others go on", func(l *lab, cfg mcrdma.GroupConfig) { rankCloses(l, cfg, 2) }},
+		{"the first rank closes, and others go on", func(l *lab, cfg mcrdma.GroupConfig) { rankCloses(l, cfg, 0) }},
+		{"ranks close during an operation of another lane", ranksClose},
 		{"two ranks die, and a rank of the others' Comm after that", ranksDie},
 		{"a rank never joins", rankMissing},
 		{"a rank dies while it joins", rankDiesJoining},
@@ -230,8 +234,12 @@ func (r *ranks) giveUp() {
 		}
 		return nil
 	})
-	r.goOn(func(_ int, err error) error {
-		if !errors.Is(err, collective.ErrGivenUp) || strings.Contains(err.Error(), "another operation") {
+	r.goOn(func(i int, err error) error {
+		says := "by rank 1 (h2), whose context has ended"
+		if i == 1 {
+			says = "by this rank: context deadline exceeded"
+		}
+		if !errors.Is(err, collective.ErrGivenUp) || !strings.Contains(err.Error(), says) {
 			return fmt.Errorf("it was not given up, or not for that: %w", err)
 		}
 		return nil
@@ -306,6 +314,62 @@ func ranksDiffer(l *lab, cfg mcrdma.GroupConfig) {
 	}
 	r.giveUp() // which has nothing to do with what was before
 	r.close()
+}
+
+// rankCloses: Close at one rank does not match a barrier at others, which learn who closes. They go on.
+func rankCloses(l *lab, cfg mcrdma.GroupConfig, closes int) {
+	r := l.join(4, usually(cfg))
+	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
+		if i == closes {
+			if err := c.Close(ctx); !errors.Is(err, collective.ErrMismatch) && !errors.Is(err, collective.ErrGivenUp) {
+				return fmt.Errorf("not all close: %w", err)
+			}
+			return nil
+		}
+		err = c.Barrier(ctx)
+		says, also := fmt.Sprintf("rank %d closes", closes), fmt.Sprintf("rank %d (h%d) closes", closes, closes+1)
+		if err == nil || !strings.Contains(err.Error(), says) && !strings.Contains(err.Error(), also) {
+			return fmt.Errorf("it does not learn who closes: %w", err)
+		}
+		for c.Size() > 3 || c.Err() != nil {
+			if c, err = c.Shrink(ctx); err != nil {
+				return err
+			}
+			_ = c.Barrier(ctx) // with the one that leaves it fails
+		}
+		r.comms[i] = c
+		return nil
+	})
+	r.apps[closes] = nil
+	r.close()
+}
+
+// ranksClose: Close returns when functions of other operations have.
+func ranksClose(l *lab, cfg mcrdma.GroupConfig) {
+	r := l.join(2, usually(cfg))
+	r.each(func(ctx context.Context, _ int, c *collective.Comm) error {
+		var combining atomic.Bool
+		other := make(chan error)
+		go func() {
+			other <- sums(ctx, c.Lane(1), 100000, func() {
+				combining.Store(true)
+				time.Sleep(time.Second)
+				combining.Store(false)
+			})
+		}()
+		time.Sleep(100 * time.Millisecond)
+		if !combining.Load() {
+			return errors.New("nothing is under way")
+		}
+		err := c.Close(ctx)
+		if combining.Load() {
+			err = errors.Join(err, errors.New("Close has returned, and an operation looks at its memory"))
+		}
+		if is := <-other; !errors.Is(is, collective.ErrClosed) {
+			err = errors.Join(err, fmt.Errorf("the operation under way: %w", is))
+		}
+		return err
+	})
 }
 
 func ranksDie(l *lab, cfg mcrdma.GroupConfig) {
