@@ -72,7 +72,11 @@ func TestBadCalls(t *testing.T) {
 			t.Errorf("%+v: %v", c.cfg, err)
 		}
 	}
-	c, err := Join(ctx, mcrdmatest.Start(t, 2).Dial("h1"), Config{Service: "s", Hosts: []string{"h1"}})
+	client := mcrdmatest.Start(t, 2).Dial("h1")
+	if _, err := Join(ctx, client, Config{Service: "s", Hosts: []string{"h1", "h2", "h3"}, Rank: 1}); !errors.Is(err, mcrdma.ErrInvalid) || !strings.Contains(err.Error(), "rank 1 is h2, but this client is on h1") {
+		t.Error("another rank's host: ", err)
+	}
+	c, err := Join(ctx, client, Config{Service: "s", Hosts: []string{"h1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,14 +120,26 @@ func TestAsks(t *testing.T) {
 			t.Error(got, err)
 		}
 	}
+	says := map[string]string{}
 	short := request(0, "h1", "10.0.0.1", same)
 	short.Regions[0].Length--
 	for what, r := range map[string]*mcrdma.Request{
 		"another host": request(0, "h3", "10.0.0.3", same), "its own rank": request(2, "h3", "10.0.0.3", same), "no rank": request(3, "h1", "10.0.0.1", same),
-		"fewer slots": request(0, "h1", "10.0.0.1", func(c *Config) { c.Slots = 4 }), "no region": {}, "too few bytes": short,
+		"fewer slots": request(0, "h1", "10.0.0.1", func(c *Config) { c.Slots = 4 }), "no region": {},
+		"another Small": request(0, "h1", "10.0.0.1", func(c *Config) { c.Small = 64 }), "another Degree": request(0, "h1", "10.0.0.1", func(c *Config) { c.Degree = 3 }), "too few bytes": short,
 	} {
 		if _, err := cfg.asks(r); err == nil {
 			t.Error(what)
+		} else {
+			says[what] = err.Error()
+		}
+	}
+	if s := says["another Small"]; !strings.Contains(s, "Small 64, Degree 0") || !strings.Contains(s, "Small 4096, Degree 0") {
+		t.Error(s)
+	}
+	for _, what := range []string{"another host", "its own rank"} {
+		if s := says[what]; !strings.Contains(s, "another order") {
+			t.Errorf("%s: %s", what, s)
 		}
 	}
 }

@@ -23,6 +23,9 @@ func Join(ctx context.Context, client *mcrdma.Client, cfg Config) (*Comm, error)
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
+	if err := cfg.at(client.Host(), client.Address()); err != nil {
+		return nil, err
+	}
 	l := cfg.layout()
 	e := &engine{cfg: cfg, layout: l, peers: make([]*peer, len(cfg.Hosts)), changed: make(chan struct{}), node: core.NewNode(cfg.Rank, len(cfg.Hosts), l)}
 	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
