@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/mcrdma/mcrdma/pkg/collective/model"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/mcrdmatest"
 )
@@ -33,7 +35,7 @@ func TestRack(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if c.Rank() != rank || c.Size() != 3 || !slices.Equal(c.Hosts(), hosts) || c.Err() != nil || !strings.Contains(c.Explain(), "4096 bytes, 3 ranks") {
+			if c.Rank() != rank || c.Size() != 3 || !slices.Equal(c.Hosts(), hosts) || c.Err() != nil || c.Lane(0) != c || !strings.Contains(c.Explain(), "4096 bytes, 3 ranks") {
 				t.Error(c.Rank(), c.Size(), c.Hosts(), c.Err(), c.Explain())
 			}
 			small, large := []int64{int64(rank), 7}, make([]float32, 30000)
@@ -99,6 +101,39 @@ func TestBadCalls(t *testing.T) {
 		t.Error(err)
 	}
 	if err := c.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// What Explain prints is what is used, each size once.
+func TestExplain(t *testing.T) {
+	costs := model.Measured(time.Millisecond, time.Microsecond, 0, 0)
+	for _, c := range []struct {
+		small, degree int
+		want          []string // lines
+	}{
+		{-1, 0, []string{"a barrier, 16 ranks:.* chosen: 15"}},
+		{16, 0, []string{"a barrier.*", "4 bytes.*", "16 bytes, 16 ranks:.* chosen: 15"}},
+		{4096, 3, []string{"a barrier.* set: 3", "4 bytes.*", "1024 bytes.*", "4096 bytes, 16 ranks:.* set: 3"}},
+	} {
+		text := (&Config{Small: c.small, Degree: c.degree}).explain(costs, 16)
+		if want := "^a message: .*\n" + strings.Join(c.want, "\n") + "\n$"; !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("Small %d, Degree %d: %s", c.small, c.degree, text)
+		}
+	}
+}
+
+// What was measured is the least, whatever happens now and then.
+func TestLeast(t *testing.T) {
+	list := []float64{4189, 11, 12, 106}
+	got, err := least(len(list), func() (us float64, err error) {
+		us, list = list[0], list[1:]
+		return us, nil
+	})
+	if got != 11 || err != nil {
+		t.Error(got, err)
+	}
+	if _, err := least(2, func() (float64, error) { return 0, ErrClosed }); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
 }

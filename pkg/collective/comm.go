@@ -34,21 +34,31 @@ func (c *Comm) Hosts() (list []string) {
 	return list
 }
 
-// Lane returns a Comm for operations beside those of the others: Config.Lanes there are, from 0, which is that of Join. It panics if there is no such lane. Operations
-// match within a lane. It takes no communication.
+// Lane returns a Comm for operations beside those of the others, and c itself if it is of that lane: Config.Lanes there are, from 0, which is that of Join. It panics
+// if there is no such lane. Operations match within a lane. It takes no communication.
 func (c *Comm) Lane(i int) *Comm {
 	if i < 0 || i >= c.e.cfg.Lanes {
-		panic(fmt.Sprintf("collective: lane %d of %d", i, c.e.cfg.Lanes))
+		panic(fmt.Sprintf("collective: lane %d, and there are 0 to %d", i, c.e.cfg.Lanes-1))
+	}
+	if i == c.lane {
+		return c
 	}
 	other := *c
 	other.lane = i
 	return &other
 }
 
-// Explain says what the model predicts for trees of each degree, for people, and which is chosen.
-func (c *Comm) Explain() string {
-	small := c.e.cfg.Small
-	return c.costs.Explain(c.Size(), 4, max(4, small/4), max(4, small))
+// Explain says what the model predicts for trees of each degree, for people, and which is used: for a barrier, and sizes up to Config.Small.
+func (c *Comm) Explain() string { return c.e.cfg.explain(c.costs, c.Size()) }
+
+func (c *Config) explain(costs model.Params, ranks int) string {
+	sizes := []int{0}
+	for _, size := range []int{4, c.Small / 4, c.Small} {
+		if size > sizes[len(sizes)-1] && size <= c.Small {
+			sizes = append(sizes, size)
+		}
+	}
+	return costs.Explain(ranks, c.Degree, sizes...)
 }
 
 // Err returns why operations of this Comm end, and nil as long as they don't.
