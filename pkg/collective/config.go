@@ -86,7 +86,7 @@ func (c *Config) check() error {
 	case len(c.Hosts) < 1 || len(c.Hosts) > core.MaxRanks:
 		return wrong("%d Hosts: want 1 to %d", len(c.Hosts), core.MaxRanks)
 	case c.Rank < 0 || c.Rank >= len(c.Hosts):
-		return wrong("Rank %d of %d Hosts", c.Rank, len(c.Hosts))
+		return wrong("Rank %d: it is an index into Hosts, 0 to %d", c.Rank, len(c.Hosts)-1)
 	case c.Lanes < 1 || c.Lanes > MaxLanes:
 		return wrong("%d Lanes: want 1 to %d", c.Lanes, MaxLanes)
 	case c.Slots < 1 || c.Slots > maxSlots:

@@ -149,6 +149,10 @@ func (p Params) Explain(ranks, set int, sizes ...int) string {
 		if size == 0 {
 			what = "a barrier"
 		}
+		if ranks == 1 {
+			fmt.Fprintf(&b, "%s, 1 rank: nothing is sent\n", what)
+			continue
+		}
 		fmt.Fprintf(&b, "%s, %d ranks:", what, ranks)
 		for _, k := range Degrees(ranks) {
 			fmt.Fprintf(&b, " degree %d %v,", k, p.Reduce(ranks, k, size))
