@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -152,6 +153,7 @@ func TestCollectiveFails(t *testing.T) {
 		{"a rank's host goes silent", rankSilent},
 		{"a rank gives an operation up", rankGivesUp},
 		{"a rank's context ends before its turn", rankTooLate},
+		{"a rank's function ends its goroutine", rankExits},
 		{"ranks do different things", ranksDiffer},
 		{"a rank closes, and others go on", func(l *lab, cfg mcrdma.GroupConfig) { rankCloses(l, cfg, 2) }},
 		{"the first rank closes, and others go on", func(l *lab, cfg mcrdma.GroupConfig) { rankCloses(l, cfg, 0) }},
@@ -278,6 +280,29 @@ func rankTooLate(l *lab, cfg mcrdma.GroupConfig) {
 		}
 		wg.Wait()
 		r.comms[i], err = r.comms[i].Shrink(l.t.Context())
+		return err
+	})
+	r.close()
+}
+
+// rankExits: a function that never returns, and does not panic either, gives the operation up.
+func rankExits(l *lab, cfg mcrdma.GroupConfig) {
+	r := l.join(3, usually(cfg))
+	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
+		says := "by rank 1 (h2), whose Op has not returned"
+		if i == 1 {
+			says = "or ended its goroutine"
+			var wg sync.WaitGroup
+			wg.Go(func() { _ = sums(ctx, c, 2000, runtime.Goexit) })
+			wg.Wait()
+			err = c.Err()
+		} else {
+			err = sums(ctx, c, 2000, nothing)
+		}
+		if !errors.Is(err, collective.ErrGivenUp) || !strings.Contains(err.Error(), says) {
+			return fmt.Errorf("it does not say %q: %w", says, err)
+		}
+		r.comms[i], err = c.Shrink(ctx)
 		return err
 	})
 	r.close()
