@@ -269,7 +269,8 @@ func rankTooLate(l *lab, cfg mcrdma.GroupConfig) {
 		defer cancel()
 		var wg sync.WaitGroup
 		if i == 1 {
-			wg.Go(func() { _ = c.Barrier(ctx) }) // for which the others do not come: they are on another lane
+			long := ctx
+			wg.Go(func() { _ = c.Barrier(long) }) // for which the others do not come: they are on another lane
 			time.Sleep(time.Millisecond)
 			ctx = short
 		} else {
