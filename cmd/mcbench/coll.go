@@ -26,8 +26,10 @@ const collHelp = `Measures collective operations of package collective, with the
 Each host runs the same command, beside its daemon; the first of --hosts prints
 what was measured. With --lab all of that is started on loopback.
 
-The size is that of the larger buffer. time is that of the slowest rank; algbw is
-size by time, and busbw what that makes of each rank's links if all data goes
+The size is that of the larger buffer, rounded to elements of 4 bytes, one or more,
+and to as many for each rank where it is split into parts. time is from the first
+rank's start to the last one's end: that of the iterations and a barrier, less what
+a barrier takes, by the iterations. algbw is size by time, and busbw what that makes of each rank's links if all data goes
 through them as often as it must without switches that copy: 2(n-1)/n of it for
 allreduce, (n-1)/n for reducescatter and allgather, and 1 for the others. uplink
 is how many bytes a host has sent for each byte of the size: with --lab the first
@@ -93,8 +95,8 @@ func collCommand(args []string, inner *int) *cobra.Command {
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		if f.lab && os.Getenv(innerEnv) == "" {
-			rank := func(_ context.Context, socket string) (*lab.Child, error) {
-				return startChild(args, socket, nil, io.Discard, cmd.ErrOrStderr(), nil)
+			rank := func(ctx context.Context, socket string) (*lab.Child, error) {
+				return startChild(args, socket, nil, io.Discard, &untilEnd{ctx, cmd.ErrOrStderr()}, nil)
 			}
 			fabric, err := labTopology(f.ranks)
 			if err == nil {
@@ -107,6 +109,20 @@ func collCommand(args []string, inner *int) *cobra.Command {
 		return b.run(ctx, cmd, out)
 	}
 	return cmd
+}
+
+// untilEnd is where ranks say what is wrong. When all end, the first one says so.
+type untilEnd struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+// Write implements io.Writer.
+func (u *untilEnd) Write(b []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return len(b), nil
+	}
+	return u.w.Write(b)
 }
 
 // A collBench measures at one rank.
@@ -167,7 +183,7 @@ func (f *collFlags) check() (*collBench, error) {
 		return nil, cli.Usagef("--rate %q is not in bits a second, such as 100mbit", f.rate)
 	case len(b.operations) == 0 || len(b.sizes) == 0:
 		return nil, cli.Usagef("--operations and --size: want at least one of each")
-	case len(b.Hosts) < 2:
+	case !f.lab && len(b.Hosts) < 2:
 		return nil, cli.Usagef("--hosts HOST,… is needed, two or more, each of which runs this command; or --lab, which starts all that it takes")
 	case f.rounds < 1 || f.rounds > maxCount:
 		return nil, cli.Usagef("--rounds %d: want 1 to %d", f.rounds, maxCount)
@@ -177,7 +193,18 @@ func (f *collFlags) check() (*collBench, error) {
 		return nil, cli.Usagef("--timeout %v: it is more than 0, such as 30s", f.timeout)
 	}
 	b.rate = rate.PerSecond
-	return b, f.checkLab(b, named)
+	if err := f.checkLab(b, named); err != nil {
+		return nil, err
+	}
+	if f.nic != "" {
+		if _, err := sentBy(f.nic); err != nil {
+			return nil, cli.Usagef("--interface: %w", err)
+		}
+	}
+	if err := b.Check(); err != nil {
+		return nil, cli.Usage(err)
+	}
+	return b, nil
 }
 
 // checkLab says what goes with a lab only, or without one. Errors are usage errors.
@@ -200,7 +227,12 @@ func (f *collFlags) checkLab(b *collBench, named bool) error {
 }
 
 // run measures, and reports if this is the first rank.
-func (b *collBench) run(ctx context.Context, cmd *cobra.Command, out *cli.Output) error {
+func (b *collBench) run(ctx context.Context, cmd *cobra.Command, out *cli.Output) (err error) {
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = errors.New("interrupted")
+		}
+	}()
 	dialing, cancel := context.WithTimeout(ctx, b.f.timeout)
 	defer cancel()
 	client, err := mcrdma.Dial(dialing, mcrdma.Options{Socket: cli.Socket(b.f.socket), Program: "mcbench"})
@@ -257,7 +289,7 @@ func (b *collBench) run(ctx context.Context, cmd *cobra.Command, out *cli.Output
 
 // one measures an operation with a size. All ranks do the same.
 func (b *collBench) one(ctx context.Context, c *collective.Comm, op collOperation, size int) error {
-	t := &collTrial{op: &op, c: c, count: b.f.count, timeout: b.f.timeout, sent: b.sent}
+	t := &collTrial{op: &op, c: c, count: b.f.count, timeout: b.f.timeout, barrier: c.Barrier, sent: b.sent}
 	t.fill(size)
 	wrong, err := t.begin(ctx, b.f.warmUp)
 	var took, ups []float64

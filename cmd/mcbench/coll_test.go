@@ -2,14 +2,19 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/mpi"
+	"github.com/mcrdma/mcrdma/pkg/collective"
+	"github.com/mcrdma/mcrdma/pkg/mcrdmatest"
 )
 
 // What MPI implementations have taken is compared, printed and drawn.
@@ -53,6 +58,40 @@ func TestNoMPI(t *testing.T) {
 		t.Error(err, errs.String())
 	}
 	remove()
+}
+
+// TestLateRank: a rank that begins late, when the root has sent all, is waited for.
+func TestLateRank(t *testing.T) {
+	const late = 50 * time.Millisecond
+	rack := mcrdmatest.Start(t, 2)
+	hosts := []string{"h1", "h2"}
+	var wg sync.WaitGroup
+	for rank, h := range hosts {
+		client := rack.Dial(h)
+		wg.Go(func() {
+			c, err := collective.Join(t.Context(), client, collective.Config{Service: "s", Hosts: hosts, Rank: rank})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			calls := 0
+			trial := &collTrial{op: &collOperations[1], c: c, count: 1, timeout: time.Minute, sent: func() (uint64, error) { return 0, nil }, barrier: func(ctx context.Context) error {
+				err := c.Barrier(ctx)
+				if calls++; calls == barriers+1 && rank == 1 {
+					time.Sleep(late)
+				}
+				return err
+			}}
+			trial.fill(8)
+			if us, _, err := trial.measure(t.Context()); err != nil || us < float64(late.Microseconds())/2 {
+				t.Errorf("%v µs, and one rank began %v late: %v", us, late, err)
+			}
+			if err := c.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // Labs have two racks, whatever their size.

@@ -64,6 +64,9 @@ func (b *collBench) contest(ctx context.Context, rivals []rival, op *collOperati
 		if err == nil && got.Wrong > 0 {
 			err = fmt.Errorf("%d elements are wrong", got.Wrong)
 		}
+		if ctx.Err() != nil {
+			return left // an interrupt is no fault of it
+		}
 		if err != nil {
 			fmt.Fprintf(b.stderr, "left out: %s: %v\n", r.name(), err)
 			continue

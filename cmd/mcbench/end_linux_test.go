@@ -31,6 +31,28 @@ func processes(t *testing.T, variable string) (n int) {
 	return n
 }
 
+// TestInterruptWithoutRace: ranks of a lab that are interrupted say so once.
+func TestInterruptWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, "TestLab sees the same code")
+	mark := fmt.Sprintf("MCBENCH_TEST_MARK=%d-%d", os.Getpid(), time.Now().UnixNano())
+	var errs testenv.SyncBuffer
+	cmd := exec.Command(os.Args[0], "coll", "--lab", "--ranks", "3", "-s", "8", "-n", "1000000")
+	cmd.Env = append(os.Environ(), commandEnv+"=1", "TMPDIR="+t.TempDir(), mark)
+	cmd.Stderr = &errs
+	cmd.WaitDelay = 2 * time.Minute
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it is gone, unless the test has failed
+	eventually(t, func() bool { return processes(t, mark) == 4 })
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || strings.TrimSpace(errs.String()) != "mcbench coll: interrupted" {
+		t.Errorf("%v: %q", err, errs.String())
+	}
+}
+
 // TestEndWithoutRace: a lab that is ended while it measures, in good order or by force, ends with
 // all its processes.
 func TestEndWithoutRace(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"log"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 
@@ -33,12 +34,16 @@ func main() {
 		flag.PrintDefaults()
 	}
 	flag.Parse()
+	names := strings.Split(*hosts, ",")
+	if len(names) < 2 || flag.NArg() > 0 {
+		fmt.Fprintf(flag.CommandLine.Output(), "paramserver: -hosts SERVER,WORKER,… is needed: a server, and one worker or more; it is %q\n", *hosts)
+		os.Exit(2)
+	}
 	ctx := context.Background()
 	client, err := mcrdma.Dial(ctx, mcrdma.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	names := strings.Split(*hosts, ",")
 	rank := slices.Index(names, client.Host())
 	if rank < 0 {
 		log.Fatalf("this host is %s, which is none of -hosts %s", client.Host(), *hosts)

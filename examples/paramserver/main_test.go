@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
 	"sync"
 	"testing"
 
@@ -9,6 +13,26 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/collective"
 	"github.com/mcrdma/mcrdma/pkg/mcrdmatest"
 )
+
+func TestMain(m *testing.M) {
+	if os.Getenv("PARAMSERVER_TEST") != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// TestUsage: it takes a server and a worker.
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{nil, {"-hosts", "h1"}} {
+		cmd := exec.Command(os.Args[0], args...)
+		cmd.Env = append(os.Environ(), "PARAMSERVER_TEST=1", "MCRDMA_SOCKET=/nonexistent")
+		out, err := cmd.CombinedOutput()
+		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 2 || !bytes.Contains(out, []byte("-hosts SERVER,WORKER")) {
+			t.Errorf("%v: %v, %s", args, err, out)
+		}
+	}
+}
 
 // TestTrain: three workers train a model; one is killed, and the others go on. Nothing runs when the test has ended.
 func TestTrain(t *testing.T) {

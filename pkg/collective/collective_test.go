@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/mcrdma/mcrdma/pkg/collective/model"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/mcrdmatest"
 )
@@ -33,7 +35,7 @@ func TestRack(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if c.Rank() != rank || c.Size() != 3 || !slices.Equal(c.Hosts(), hosts) || c.Err() != nil || !strings.Contains(c.Explain(), "4096 bytes, 3 ranks") {
+			if c.Rank() != rank || c.Size() != 3 || !slices.Equal(c.Hosts(), hosts) || c.Err() != nil || c.Lane(0) != c || !strings.Contains(c.Explain(), "4096 bytes, 3 ranks") {
 				t.Error(c.Rank(), c.Size(), c.Hosts(), c.Err(), c.Explain())
 			}
 			small, large := []int64{int64(rank), 7}, make([]float32, 30000)
@@ -72,7 +74,11 @@ func TestBadCalls(t *testing.T) {
 			t.Errorf("%+v: %v", c.cfg, err)
 		}
 	}
-	c, err := Join(ctx, mcrdmatest.Start(t, 2).Dial("h1"), Config{Service: "s", Hosts: []string{"h1"}})
+	client := mcrdmatest.Start(t, 2).Dial("h1")
+	if _, err := Join(ctx, client, Config{Service: "s", Hosts: []string{"h1", "h2", "h3"}, Rank: 1}); !errors.Is(err, mcrdma.ErrInvalid) || !strings.Contains(err.Error(), "rank 1 is h2, but this client is on h1") {
+		t.Error("another rank's host: ", err)
+	}
+	c, err := Join(ctx, client, Config{Service: "s", Hosts: []string{"h1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,10 +94,46 @@ func TestBadCalls(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := c.Barrier(gone); !errors.Is(err, context.Canceled) || c.Err() != nil {
+	if err := c.Barrier(gone); !errors.Is(err, context.Canceled) || !errors.Is(err, ErrGivenUp) || !errors.Is(c.Err(), ErrGivenUp) {
 		t.Error("a call whose context has ended: ", err, c.Err())
 	}
+	if c, err = c.Shrink(ctx); err != nil || c.Barrier(ctx) != nil {
+		t.Error(err)
+	}
 	if err := c.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// What Explain prints is what is used, each size once.
+func TestExplain(t *testing.T) {
+	costs := model.Measured(time.Millisecond, time.Microsecond, 0, 0)
+	for _, c := range []struct {
+		small, degree int
+		want          []string // lines
+	}{
+		{-1, 0, []string{"a barrier, 16 ranks:.* chosen: 15"}},
+		{16, 0, []string{"a barrier.*", "4 bytes.*", "16 bytes, 16 ranks:.* chosen: 15"}},
+		{4096, 3, []string{"a barrier.* set: 3", "4 bytes.*", "1024 bytes.*", "4096 bytes, 16 ranks:.* set: 3"}},
+	} {
+		text := (&Config{Small: c.small, Degree: c.degree}).explain(costs, 16)
+		if want := "^a message: .*\n" + strings.Join(c.want, "\n") + "\n$"; !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("Small %d, Degree %d: %s", c.small, c.degree, text)
+		}
+	}
+}
+
+// What was measured is the least, whatever happens now and then.
+func TestLeast(t *testing.T) {
+	list := []float64{4189, 11, 12, 106}
+	got, err := least(len(list), func() (us float64, err error) {
+		us, list = list[0], list[1:]
+		return us, nil
+	})
+	if got != 11 || err != nil {
+		t.Error(got, err)
+	}
+	if _, err := least(2, func() (float64, error) { return 0, ErrClosed }); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
 }
@@ -113,14 +155,26 @@ func TestAsks(t *testing.T) {
 			t.Error(got, err)
 		}
 	}
+	says := map[string]string{}
 	short := request(0, "h1", "10.0.0.1", same)
 	short.Regions[0].Length--
 	for what, r := range map[string]*mcrdma.Request{
 		"another host": request(0, "h3", "10.0.0.3", same), "its own rank": request(2, "h3", "10.0.0.3", same), "no rank": request(3, "h1", "10.0.0.1", same),
-		"fewer slots": request(0, "h1", "10.0.0.1", func(c *Config) { c.Slots = 4 }), "no region": {}, "too few bytes": short,
+		"fewer slots": request(0, "h1", "10.0.0.1", func(c *Config) { c.Slots = 4 }), "no region": {},
+		"another Small": request(0, "h1", "10.0.0.1", func(c *Config) { c.Small = 64 }), "another Degree": request(0, "h1", "10.0.0.1", func(c *Config) { c.Degree = 3 }), "too few bytes": short,
 	} {
 		if _, err := cfg.asks(r); err == nil {
 			t.Error(what)
+		} else {
+			says[what] = err.Error()
+		}
+	}
+	if s := says["another Small"]; !strings.Contains(s, "Small 64, Degree 0") || !strings.Contains(s, "Small 4096, Degree 0") {
+		t.Error(s)
+	}
+	for _, what := range []string{"another host", "its own rank"} {
+		if s := says[what]; !strings.Contains(s, "another order") {
+			t.Errorf("%s: %s", what, s)
 		}
 	}
 }

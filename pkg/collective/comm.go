@@ -34,21 +34,31 @@ func (c *Comm) Hosts() (list []string) {
 	return list
 }
 
-// Lane returns a Comm for operations beside those of the others: Config.Lanes there are, from 0, which is that of Join. It panics if there is no such lane. Operations
-// match within a lane. It takes no communication.
+// Lane returns a Comm for operations beside those of the others, and c itself if it is of that lane: Config.Lanes there are, from 0, which is that of Join. It panics
+// if there is no such lane. Operations match within a lane. It takes no communication.
 func (c *Comm) Lane(i int) *Comm {
 	if i < 0 || i >= c.e.cfg.Lanes {
-		panic(fmt.Sprintf("collective: lane %d of %d", i, c.e.cfg.Lanes))
+		panic(fmt.Sprintf("collective: lane %d, and there are 0 to %d", i, c.e.cfg.Lanes-1))
+	}
+	if i == c.lane {
+		return c
 	}
 	other := *c
 	other.lane = i
 	return &other
 }
 
-// Explain says what the model predicts for trees of each degree, for people, and which is chosen.
-func (c *Comm) Explain() string {
-	small := c.e.cfg.Small
-	return c.costs.Explain(c.Size(), 4, max(4, small/4), max(4, small))
+// Explain says what the model predicts for trees of each degree, for people, and which is used: for a barrier, and sizes up to Config.Small.
+func (c *Comm) Explain() string { return c.e.cfg.explain(c.costs, c.Size()) }
+
+func (c *Config) explain(costs model.Params, ranks int) string {
+	sizes := []int{0}
+	for _, size := range []int{4, c.Small / 4, c.Small} {
+		if size > sizes[len(sizes)-1] && size <= c.Small {
+			sizes = append(sizes, size)
+		}
+	}
+	return costs.Explain(ranks, c.Degree, sizes...)
 }
 
 // Err returns why operations of this Comm end, and nil as long as they don't.
@@ -76,16 +86,41 @@ func (c *Comm) err() error {
 	switch {
 	case f.Excluded:
 		e.kind = ErrExcluded
+		return e
 	case len(e.Lost) == 0:
-		e.kind, e.text = ErrGivenUp, c.e.givenUp
+		e.kind = ErrGivenUp
+	}
+	if f.GivenUp {
+		e.text = c.blame(f.Blame)
 	}
 	return e
 }
 
+// blame says who has given up, and why. This rank knows that best of itself.
+func (c *Comm) blame(b core.Blame) string {
+	if c.e.givenUp != "" {
+		return c.e.givenUp
+	}
+	who := fmt.Sprintf("rank %d (%s)", slices.Index(c.group.IDs, b.ID()), c.e.cfg.Hosts[b.ID()])
+	switch b.Cause() {
+	case core.Closing:
+		return who + " closes, and others do something else"
+	case core.Differs:
+		return "by " + who + ", whose call differs from another rank's"
+	case core.OpStopped:
+		return "by " + who + ", whose Op has not returned"
+	default:
+		return "by " + who + ", whose context has ended"
+	}
+}
+
 // giveUp ends all operations. The engine is locked. What this rank's own error is, its caller knows.
-func (c *Comm) giveUp(why string) {
+func (c *Comm) giveUp(b core.Blame, why string) {
+	if c.err() != nil {
+		return // that ends this one, and others may go on with another Comm
+	}
 	c.e.givenUp = fmt.Sprintf("by this rank: %s", why)
-	if err := c.e.node.GiveUp(); err != nil {
+	if err := c.e.node.GiveUp(b); err != nil {
 		c.e.closed = &Error{kind: ErrClosed, text: err.Error()}
 	}
 	c.e.perform()
@@ -95,19 +130,19 @@ func (c *Comm) giveUp(why string) {
 func (c *Comm) run(ctx context.Context, t core.Task, in, out []byte, combine func(dst, src []byte)) error {
 	e := c.e
 	l := &e.lanes[c.lane]
-	select {
-	case l.busy <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("it was not begun: %w", ctx.Err())
-	}
-	defer func() { <-l.busy }()
+	var op *core.Op
 	t.Rank, t.Size, t.Block, t.Small = c.rank, c.Size(), e.cfg.Block, e.cfg.Small
 	if t.Degree = e.cfg.Degree; t.Degree == 0 {
 		t.Degree = c.costs.Degree(t.Size, t.Count*t.Elem)
 	}
-	op := core.NewOp(t, in, out, combine)
+	select {
+	case l.busy <- struct{}{}:
+		defer func() { <-l.busy }()
+		op = core.NewOp(t, in, out, combine)
+	case <-ctx.Done(): // before its turn
+	}
 	e.mu.Lock()
-	if err := errors.Join(c.err(), ctx.Err()); err != nil {
+	if err := c.goesOn(ctx); err != nil {
 		e.mu.Unlock()
 		return fmt.Errorf("it was not begun: %w", err)
 	}
@@ -117,7 +152,7 @@ func (c *Comm) run(ctx context.Context, t core.Task, in, out []byte, combine fun
 	defer func() { // e.mu is held, unless it panics
 		if panicked {
 			e.mu.Lock()
-			c.giveUp("an Op panics")
+			c.giveUp(core.Blames(e.cfg.Rank, core.OpStopped), "an Op has not returned: it has panicked, or ended its goroutine")
 		}
 		e.node.End(call)
 		e.perform()
@@ -130,6 +165,16 @@ func (c *Comm) run(ctx context.Context, t core.Task, in, out []byte, combine fun
 			return err
 		}
 	}
+}
+
+// goesOn returns why no operation goes on: those of this Comm have ended, or the context has, and then they are given up. The engine is locked.
+func (c *Comm) goesOn(ctx context.Context) error {
+	err := c.err()
+	if err == nil && ctx.Err() != nil {
+		c.giveUp(core.Blames(c.e.cfg.Rank, core.ContextEnded), ctx.Err().Error())
+		err = &Error{kind: ErrGivenUp, text: ctx.Err().Error(), cause: ctx.Err()}
+	}
+	return err
 }
 
 // step does what there is to do, or waits for something. The engine is locked, and unlocked meanwhile.
@@ -147,14 +192,9 @@ func (c *Comm) step(ctx context.Context, call *core.Call, op *core.Op) (err erro
 		select {
 		case <-e.lanes[c.lane].wake:
 		case <-ctx.Done():
-			err = ctx.Err()
 		}
 		e.mu.Lock()
-		if err != nil {
-			c.giveUp(err.Error())
-			return &Error{kind: ErrGivenUp, text: err.Error(), cause: err}
-		}
-		return nil
+		return c.goesOn(ctx)
 	}
 	if err == nil {
 		e.mu.Unlock()
@@ -166,7 +206,13 @@ func (c *Comm) step(ctx context.Context, call *core.Call, op *core.Op) (err erro
 		e.mu.Lock()
 	}
 	if err != nil {
-		c.giveUp(err.Error())
+		b := core.Blames(e.cfg.Rank, core.Differs)
+		if m, ok := errors.AsType[*core.Mismatch](err); ok && m.Theirs == core.Close {
+			b = core.Blames(c.group.IDs[m.Rank], core.Closing)
+		} else if ok && m.Ours == core.Close {
+			b = core.Blames(e.cfg.Rank, core.Closing)
+		}
+		c.giveUp(b, err.Error())
 		return &Error{kind: ErrMismatch, text: err.Error()}
 	}
 	e.node.Progress(call)
@@ -175,9 +221,12 @@ func (c *Comm) step(ctx context.Context, call *core.Call, op *core.Op) (err erro
 }
 
 // Barrier returns when all ranks have called it.
-func (c *Comm) Barrier(ctx context.Context) error {
-	if err := c.run(ctx, core.Task{Kind: core.Barrier, Elem: 1}, nil, nil, func(_, _ []byte) {}); err != nil {
-		return fmt.Errorf("barrier: %w", err)
+func (c *Comm) Barrier(ctx context.Context) error { return c.meet(ctx, core.Barrier) }
+
+// meet is an operation without data.
+func (c *Comm) meet(ctx context.Context, k core.Kind) error {
+	if err := c.run(ctx, core.Task{Kind: k, Elem: 1}, nil, nil, func(_, _ []byte) {}); err != nil {
+		return fmt.Errorf("%v: %w", k, err)
 	}
 	return nil
 }
@@ -215,16 +264,22 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 }
 
 // Close waits until all ranks have called it, and ends the connections, of all lanes and of all Comms that came of the same Join. If the Comm has failed, it does
-// not wait for the others. Operations under way end with ErrClosed. The error is ctx's, or what could not be ended.
+// not wait for the others. It takes its turn on the Comm's lane: an operation under way there ends before. Those of other lanes end with ErrClosed when all ranks
+// have called Close, which returns after them. The error wraps ErrMismatch or ErrGivenUp if not all ranks have called it, for example as one does another
+// operation, is ctx's, or says what could not be ended; the connections have ended in any case.
 func (c *Comm) Close(ctx context.Context) error {
 	e := c.e
 	e.mu.Lock()
 	first := !e.closing
 	e.closing = true
+	failed := c.err() != nil
 	e.mu.Unlock()
 	if !first {
 		return nil
 	}
-	_ = c.Barrier(ctx) // some may have done so already, and leave
-	return e.close(ctx)
+	err := c.meet(ctx, core.Close)
+	if failed || !errors.Is(err, ErrMismatch) && !errors.Is(err, ErrGivenUp) {
+		err = nil // ranks that are lost may have closed already
+	}
+	return errors.Join(err, e.close(ctx))
 }

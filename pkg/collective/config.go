@@ -59,12 +59,16 @@ func orDefault(v *int, d int) {
 	}
 }
 
+// Check says what is wrong with a Config, as Join does.
+func (c Config) Check() error { return c.check() }
+
 // check says what is wrong, and fills in defaults.
 func (c *Config) check() error {
 	orDefault(&c.Lanes, DefaultLanes)
 	orDefault(&c.Slots, DefaultSlots)
 	orDefault(&c.Block, DefaultBlock)
 	orDefault(&c.Small, min(DefaultSmall, c.Block))
+	c.Small = max(c.Small, -1)
 	if c.Wait == 0 {
 		c.Wait = DefaultWait
 	}
@@ -82,7 +86,7 @@ func (c *Config) check() error {
 	case len(c.Hosts) < 1 || len(c.Hosts) > core.MaxRanks:
 		return wrong("%d Hosts: want 1 to %d", len(c.Hosts), core.MaxRanks)
 	case c.Rank < 0 || c.Rank >= len(c.Hosts):
-		return wrong("Rank %d of %d Hosts", c.Rank, len(c.Hosts))
+		return wrong("Rank %d: it is an index into Hosts, 0 to %d", c.Rank, len(c.Hosts)-1)
 	case c.Lanes < 1 || c.Lanes > MaxLanes:
 		return wrong("%d Lanes: want 1 to %d", c.Lanes, MaxLanes)
 	case c.Slots < 1 || c.Slots > maxSlots:
@@ -103,9 +107,17 @@ func (c *Config) layout() core.Layout {
 	return core.Layout{Lanes: c.Lanes, Slots: c.Slots, Block: c.Block}
 }
 
+// at says what is wrong if this rank's host has another name and another address.
+func (c *Config) at(host, address string) error {
+	if h := c.Hosts[c.Rank]; h != host && h != address {
+		return fmt.Errorf("%w: rank %d is %s, but this client is on %s (%s)", mcrdma.ErrInvalid, c.Rank, h, host, address)
+	}
+	return nil
+}
+
 // regionName is what a rank asks the others for: they must have the same Config.
 func (c *Config) regionName(rank int) string {
-	return fmt.Sprintf("rank %d of %d: %d lanes, %d slots, %d bytes", rank, len(c.Hosts), c.Lanes, c.Slots, c.Block)
+	return fmt.Sprintf("rank %d of %d: Lanes %d, Slots %d, Block %d, Small %d, Degree %d", rank, len(c.Hosts), c.Lanes, c.Slots, c.Block, c.Small, c.Degree)
 }
 
 // asks returns which rank asks for memory, or what is wrong with the request.
@@ -114,11 +126,14 @@ func (c *Config) asks(r *mcrdma.Request) (rank int, err error) {
 		return 0, fmt.Errorf("%d regions are asked for: this is a rank of collective operations, with one", len(r.Regions))
 	}
 	name := r.Regions[0].Name
-	if _, err := fmt.Sscanf(name, "rank %d of", &rank); err != nil || rank < 0 || rank >= len(c.Hosts) || rank == c.Rank || name != c.regionName(rank) {
-		return 0, fmt.Errorf("it asks as %.80q, and this is %q: ranks need the same Hosts, Lanes, Slots and Block", name, c.regionName(c.Rank))
+	if _, err := fmt.Sscanf(name, "rank %d of", &rank); err != nil || rank < 0 || rank >= len(c.Hosts) || name != c.regionName(rank) {
+		return 0, fmt.Errorf("it joins as %.120q, and this is %q: ranks need the same Config but for Rank", name, c.regionName(c.Rank))
+	}
+	if rank == c.Rank {
+		return 0, fmt.Errorf("it joins as rank %d, which is this one, %s: Hosts have another order there, or Rank is wrong", rank, c.Hosts[rank])
 	}
 	if h := c.Hosts[rank]; h != r.Sender && h != r.Group.Source {
-		return 0, fmt.Errorf("%s (%s) is not %s, the host of rank %d", r.Sender, r.Group.Source, h, rank)
+		return 0, fmt.Errorf("%s (%s) is not %s, the host of rank %d here: Hosts have another order there, or Rank is wrong", r.Sender, r.Group.Source, h, rank)
 	}
 	if want := uint64(core.Paths * c.layout().Half()); r.Regions[0].Length != want { //nolint:gosec // not negative
 		return 0, fmt.Errorf("%d bytes are asked for, and %d needed", r.Regions[0].Length, want)

@@ -31,7 +31,7 @@
 //
 // If a rank is lost, operations under way and later ones end at all others with an *Error that names it. Shrink then
 // returns a Comm of those that are left, in their order. The same happens if the context of an operation ends before the
-// operation does: it is given up at all ranks, because they would wait for this one. A rank that finds the others gone on without
+// operation does, or had ended before it began: it is given up at all ranks, because they would wait for this one. A rank that finds the others gone on without
 // it, as after its links were cut for long, gets ErrExcluded, and has to Join anew. What was under
 // way on a unicast connection that is lost is sent again.
 //

@@ -27,7 +27,7 @@ type engine struct {
 	changed    chan struct{} // closed when what is known of ranks has changed
 	announcing bool
 	announce   *uint32 // what waits until an announcement is done
-	givenUp    string  // why this rank has given up
+	givenUp    string  // why, if this rank has
 	closing    bool    // Close was called
 	closed     error   // why there is nothing to be done any more
 }
@@ -262,6 +262,10 @@ func (e *engine) close(ctx context.Context) (err error) {
 	}
 	members.Wait()
 	e.wg.Wait()
+	for i := range e.lanes { // operations may look into memory until they have ended
+		e.lanes[i].busy <- struct{}{}
+		<-e.lanes[i].busy
+	}
 	if e.all != nil {
 		err = errors.Join(err, e.all.Close())
 	}

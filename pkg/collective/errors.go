@@ -36,13 +36,16 @@ type Error struct {
 	cause error  // nil: there is none
 }
 
-// Error names the ranks.
+// Error names the ranks that were lost, or the one that has given up, and says why.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.kind != ErrLost { //nolint:errorlint // it is one of the kinds itself
 		b.WriteString(e.kind.Error())
 	}
 	if e.text != "" {
+		if b.Len() == 0 {
+			b.WriteString(ErrGivenUp.Error())
+		}
 		fmt.Fprintf(&b, ": %s", e.text)
 	}
 	for i, l := range e.Lost {

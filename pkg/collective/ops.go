@@ -72,7 +72,7 @@ func Allreduce[T Element](ctx context.Context, c *Comm, buf []T, op Op[T]) error
 // has Size times as many. They must not overlap.
 func ReduceScatter[T Element](ctx context.Context, c *Comm, out, in []T, op Op[T]) error {
 	if len(in) != len(out)*c.Size() {
-		return fmt.Errorf("%w reduce-scatter: %d elements in and %d out at each of %d ranks", mcrdma.ErrInvalid, len(in), len(out), c.Size())
+		return fmt.Errorf("%w reduce-scatter: %d elements in and %d out at each rank, where Size is %d", mcrdma.ErrInvalid, len(in), len(out), c.Size())
 	}
 	if overlap(in, out) {
 		return fmt.Errorf("%w reduce-scatter: in and out overlap", mcrdma.ErrInvalid)
@@ -84,7 +84,7 @@ func ReduceScatter[T Element](ctx context.Context, c *Comm, out, in []T, op Op[T
 // belongs, and must not overlap it otherwise.
 func Allgather[T Element](ctx context.Context, c *Comm, out, in []T) error {
 	if len(out) != len(in)*c.Size() {
-		return fmt.Errorf("%w allgather: %d elements in at each of %d ranks, and %d out", mcrdma.ErrInvalid, len(in), c.Size(), len(out))
+		return fmt.Errorf("%w allgather: %d elements in at each rank, and %d out, where Size is %d", mcrdma.ErrInvalid, len(in), len(out), c.Size())
 	}
 	if own := out[c.Rank()*len(in):][:len(in)]; overlap(in, out) && unsafe.SliceData(in) != unsafe.SliceData(own) {
 		return fmt.Errorf("%w allgather: in and out overlap, and in is not this rank's part of out", mcrdma.ErrInvalid)
@@ -119,7 +119,7 @@ func do[T Element](ctx context.Context, c *Comm, t core.Task, in, out []T, op Op
 	reduces := t.Kind != core.Broadcast && t.Kind != core.Allgather
 	switch {
 	case t.Root < 0 || t.Root >= c.Size():
-		return fmt.Errorf("%w %v: root %d of %d ranks", mcrdma.ErrInvalid, t.Kind, t.Root, c.Size())
+		return fmt.Errorf("%w %v: root %d, and ranks are 0 to %d", mcrdma.ErrInvalid, t.Kind, t.Root, c.Size()-1)
 	case reduces && op == nil:
 		return fmt.Errorf("%w %v: it needs an Op", mcrdma.ErrInvalid, t.Kind)
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,7 +152,12 @@ func TestCollectiveFails(t *testing.T) {
 	everywhere(t, []story{
 		{"a rank's host goes silent", rankSilent},
 		{"a rank gives an operation up", rankGivesUp},
+		{"a rank's context ends before its turn", rankTooLate},
+		{"a rank's function ends its goroutine", rankExits},
 		{"ranks do different things", ranksDiffer},
+		{"a rank closes, and others go on", func(l *lab, cfg mcrdma.GroupConfig) { rankCloses(l, cfg, 2) }},
+		{"the first rank closes, and others go on", func(l *lab, cfg mcrdma.GroupConfig) { rankCloses(l, cfg, 0) }},
+		{"ranks close during an operation of another lane", ranksClose},
 		{"two ranks die, and a rank of the others' Comm after that", ranksDie},
 		{"a rank never joins", rankMissing},
 		{"a rank dies while it joins", rankDiesJoining},
@@ -229,12 +236,77 @@ func (r *ranks) giveUp() {
 		}
 		return nil
 	})
-	r.goOn(func(_ int, err error) error {
-		if !errors.Is(err, collective.ErrGivenUp) || strings.Contains(err.Error(), "another operation") {
+	r.goOn(func(i int, err error) error {
+		says := "by rank 1 (h2), whose context has ended"
+		if i == 1 {
+			says = "by this rank: context deadline exceeded"
+		}
+		if !errors.Is(err, collective.ErrGivenUp) || !strings.Contains(err.Error(), says) {
 			return fmt.Errorf("it was not given up, or not for that: %w", err)
 		}
 		return nil
 	})
+}
+
+// rankTooLate: a context that has ended before an operation begins, or while it waits for another one of its lane, is as one that ends later.
+func rankTooLate(l *lab, cfg mcrdma.GroupConfig) {
+	r := l.join(3, usually(cfg))
+	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
+		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		if i == 1 {
+			time.Sleep(time.Second)
+			ctx = short
+		}
+		if err := c.Barrier(ctx); !errors.Is(err, collective.ErrGivenUp) || (i == 1) != errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("its context has ended before: %w", err)
+		}
+		r.comms[i], err = c.Shrink(l.t.Context())
+		return err
+	})
+	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
+		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		var wg sync.WaitGroup
+		if i == 1 {
+			long := ctx
+			wg.Go(func() { _ = c.Barrier(long) }) // for which the others do not come: they are on another lane
+			time.Sleep(time.Millisecond)
+			ctx = short
+		} else {
+			c = c.Lane(1)
+		}
+		if err := c.Barrier(ctx); !errors.Is(err, collective.ErrGivenUp) || (i == 1) != errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("its context ends before its turn: %w", err)
+		}
+		wg.Wait()
+		r.comms[i], err = r.comms[i].Shrink(l.t.Context())
+		return err
+	})
+	r.close()
+}
+
+// rankExits: a function that never returns, and does not panic either, gives the operation up.
+func rankExits(l *lab, cfg mcrdma.GroupConfig) {
+	r := l.join(3, usually(cfg))
+	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
+		says := "by rank 1 (h2), whose Op has not returned"
+		if i == 1 {
+			says = "or ended its goroutine"
+			var wg sync.WaitGroup
+			wg.Go(func() { _ = sums(ctx, c, 2000, runtime.Goexit) })
+			wg.Wait()
+			err = c.Err()
+		} else {
+			err = sums(ctx, c, 2000, nothing)
+		}
+		if !errors.Is(err, collective.ErrGivenUp) || !strings.Contains(err.Error(), says) {
+			return fmt.Errorf("it does not say %q: %w", says, err)
+		}
+		r.comms[i], err = c.Shrink(ctx)
+		return err
+	})
+	r.close()
 }
 
 func ranksDiffer(l *lab, cfg mcrdma.GroupConfig) {
@@ -268,6 +340,62 @@ func ranksDiffer(l *lab, cfg mcrdma.GroupConfig) {
 	}
 	r.giveUp() // which has nothing to do with what was before
 	r.close()
+}
+
+// rankCloses: Close at one rank does not match a barrier at others, which learn who closes. They go on.
+func rankCloses(l *lab, cfg mcrdma.GroupConfig, closes int) {
+	r := l.join(4, usually(cfg))
+	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
+		if i == closes {
+			if err := c.Close(ctx); !errors.Is(err, collective.ErrMismatch) && !errors.Is(err, collective.ErrGivenUp) {
+				return fmt.Errorf("not all close: %w", err)
+			}
+			return nil
+		}
+		err = c.Barrier(ctx)
+		says, also := fmt.Sprintf("rank %d closes", closes), fmt.Sprintf("rank %d (h%d) closes", closes, closes+1)
+		if err == nil || !strings.Contains(err.Error(), says) && !strings.Contains(err.Error(), also) {
+			return fmt.Errorf("it does not learn who closes: %w", err)
+		}
+		for c.Size() > 3 || c.Err() != nil {
+			if c, err = c.Shrink(ctx); err != nil {
+				return err
+			}
+			_ = c.Barrier(ctx) // with the one that leaves it fails
+		}
+		r.comms[i] = c
+		return nil
+	})
+	r.apps[closes] = nil
+	r.close()
+}
+
+// ranksClose: Close returns when functions of other operations have.
+func ranksClose(l *lab, cfg mcrdma.GroupConfig) {
+	r := l.join(2, usually(cfg))
+	r.each(func(ctx context.Context, _ int, c *collective.Comm) error {
+		var combining atomic.Bool
+		other := make(chan error)
+		go func() {
+			other <- sums(ctx, c.Lane(1), 100000, func() {
+				combining.Store(true)
+				time.Sleep(time.Second)
+				combining.Store(false)
+			})
+		}()
+		time.Sleep(100 * time.Millisecond)
+		if !combining.Load() {
+			return errors.New("nothing is under way")
+		}
+		err := c.Close(ctx)
+		if combining.Load() {
+			err = errors.Join(err, errors.New("Close has returned, and an operation looks at its memory"))
+		}
+		if is := <-other; !errors.Is(is, collective.ErrClosed) {
+			err = errors.Join(err, fmt.Errorf("the operation under way: %w", is))
+		}
+		return err
+	})
 }
 
 func ranksDie(l *lab, cfg mcrdma.GroupConfig) {

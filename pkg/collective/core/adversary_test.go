@@ -93,7 +93,7 @@ func (s simTask) begin(rank int) (op *Op, out, want []byte) {
 	out = in
 	want = in
 	switch s.Kind {
-	case Barrier, Allreduce:
+	case Barrier, Close, Allreduce:
 		want = serial(all)
 	case Broadcast:
 		want = all[s.Root]
@@ -120,10 +120,10 @@ func (a *adversary) script(seed uint64, g Group, lane int) (list []simTask) {
 	r := rand.New(rand.NewPCG(seed, uint64(lane)<<40|uint64(g.state.imm())))
 	n := len(g.IDs)
 	for range 1 + r.IntN(5) {
-		t := Task{Kind: Kind(1 + r.IntN(int(Allreduce))), Size: n, Root: r.IntN(n), Elem: 1 << r.IntN(3), Block: a.layout.Block,
+		t := Task{Kind: Kind(1 + r.IntN(int(Close))), Size: n, Root: r.IntN(n), Elem: 1 << r.IntN(3), Block: a.layout.Block,
 			Small: r.IntN(a.layout.Block + 1), Degree: []int{1, 3, 7, 15}[r.IntN(4)]}
 		switch t.Kind {
-		case Barrier:
+		case Barrier, Close:
 		case ReduceScatter, Allgather:
 			t.Count = n * r.IntN(20)
 		default:
@@ -344,7 +344,7 @@ func runAdversary(t *testing.T, seed uint64) map[string]int {
 			switch s := a.nodes[r.IntN(size)]; {
 			case s.dead:
 			case r.IntN(3) == 0:
-				if err := s.GiveUp(); err != nil {
+				if err := s.GiveUp(Blames(r.IntN(size), Cause(r.IntN(int(causes))))); err != nil {
 					t.Error(err)
 				}
 				s.perform(-1)
@@ -436,7 +436,7 @@ func TestAdversary(t *testing.T) {
 			t.Fatalf("go test ./pkg/collective/core -run TestAdversary -core.seed=%d", seed)
 		}
 	}
-	if *seedFlag == 0 && len(done) != 8 {
+	if *seedFlag == 0 && len(done) != 9 {
 		t.Errorf("of some kinds no operation was completed, no rank was excluded, or nothing sent again: %v", done)
 	}
 	t.Log(done)
@@ -461,7 +461,7 @@ func TestBadMessages(t *testing.T) {
 		written int
 		imm     uint32
 	}{{"a lane that is not", 16, messageImm(2, 0)}, {"too few bytes", 4, messageImm(1, 0)}, {"too many", 32, messageImm(1, 0)}, {"no multiple of 8", 15, messageImm(1, 0)},
-		{"an unknown rank", 0, stateImm | 4<<8}, {"another round", 16, messageImm(0, 0)}} {
+		{"an unknown rank", 0, stateImm | 4<<lostAt}, {"an unknown rank to blame", 0, State{Blame: Blames(2, Closing)}.imm()}, {"a cause that is not", 0, State{Blame: Blames(0, causes)}.imm()}, {"another round", 16, messageImm(0, 0)}} {
 		if err := n.Arrived(1, Unicast, memory, c.written, c.imm); !errors.Is(err, errMessage) {
 			t.Errorf("%s: %v", c.what, err)
 		}
@@ -493,20 +493,21 @@ func TestDifferent(t *testing.T) {
 	other := task
 	other.Count = 3
 	at := l.At(Multicast, 0, 0)
-	l.Fill(memory[at:at+l.Slot()], Message{Data: make([]byte, 8), Hash: other.Hash(0)}, 0)
+	l.Fill(memory[at:at+l.Slot()], Message{Data: make([]byte, 8), Hash: other.Hash(0), Kind: other.Kind}, 0)
 	if err := n.Arrived(1, Multicast, memory, l.Slot()-l.From(8), messageImm(0, 0)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 8)
-	if _, err := n.Take(n.Begin(n.Group(), 0, NewOp(task, buf, buf, nil))); err == nil {
-		t.Error("it takes a message of another operation")
+	_, err := n.Take(n.Begin(n.Group(), 0, NewOp(task, buf, buf, nil)))
+	if m, ok := errors.AsType[*Mismatch](err); !ok || *m != (Mismatch{1, Broadcast, Broadcast}) {
+		t.Error("it takes a message of another operation:", err)
 	}
 }
 
 func FuzzParse(f *testing.F) {
 	l := Layout{Lanes: 1, Slots: 2, Block: 32}
 	slot := make([]byte, l.Slot())
-	l.Fill(slot, Message{Data: []byte("hello"), Hash: 5, Epoch: 3}, 7)
+	l.Fill(slot, Message{Data: []byte("hello"), Hash: 5, Epoch: 3, Kind: Close}, 7)
 	f.Add(slot[l.From(5):], uint64(7))
 	f.Fuzz(func(t *testing.T, b []byte, seq uint64) {
 		if len(b) > l.Slot() {
@@ -520,7 +521,7 @@ func FuzzParse(f *testing.F) {
 		}
 		again := make([]byte, l.Slot())
 		l.Fill(again, m, seq)
-		if got, err := l.parse(again, l.Slot()-l.From(len(m.Data)), seq); err != nil || !bytes.Equal(got.Data, m.Data) || got.Hash != m.Hash || got.Epoch != m.Epoch {
+		if got, err := l.parse(again, l.Slot()-l.From(len(m.Data)), seq); err != nil || !bytes.Equal(got.Data, m.Data) || got.Hash != m.Hash || got.Kind != m.Kind || got.Epoch != m.Epoch {
 			t.Errorf("%+v, %v; it was %+v", got, err, m)
 		}
 	})

@@ -9,26 +9,62 @@ import (
 const MaxRanks = 17
 
 // maxGivenUp is how often operations may be given up; then it takes another Join.
-const maxGivenUp = 200
+const maxGivenUp = 120
+
+// A Cause is why operations were given up.
+type Cause uint8
+
+// The causes.
+const (
+	ContextEnded Cause = iota
+	OpStopped          // a function that combines has not returned
+	Differs            // a rank's call is not that of another
+	Closing            // a rank closes, while another does something else
+	causes
+)
+
+// A Blame says which rank is the cause that operations were given up. If several are, at a time, the larger one counts.
+type Blame uint8
+
+const blameBits = 7 // MaxRanks for each cause
+
+// Blames makes one, of a rank's id.
+func Blames(id int, c Cause) Blame { return Blame(int(c)*MaxRanks + id) } //nolint:gosec // both are small
+
+// ID returns the rank's.
+func (b Blame) ID() int { return int(b) % MaxRanks }
+
+// Cause returns the cause.
+func (b Blame) Cause() Cause { return Cause(b / MaxRanks) }
 
 // A State is what a rank knows. It only grows.
 type State struct {
 	Lost    uint32 // a bit for the id of each rank
 	GivenUp uint8  // how often operations were given up
+	Blame   Blame  // for the last time
 }
 
 // epoch numbers states.
 func (s State) epoch() uint8 { return uint8(bits.OnesCount32(s.Lost)) + s.GivenUp } //nolint:gosec // at most 17
 
 // with returns what both know.
-func (s State) with(o State) State { return State{s.Lost | o.Lost, max(s.GivenUp, o.GivenUp)} }
+func (s State) with(o State) State {
+	lost := s.Lost | o.Lost
+	if o.GivenUp > s.GivenUp || o.GivenUp == s.GivenUp && o.Blame > s.Blame {
+		s = o
+	}
+	s.Lost = lost
+	return s
+}
 
 func (s State) lost(id int) bool { return s.Lost>>id&1 == 1 }
 
 // stateImm marks immediate data that are a state. Others are of a message: its lane, and the lowest bits of its number.
 const (
-	stateImm = 1 << 31
-	seqBits  = 28
+	stateImm  = 1 << 31
+	seqBits   = 28
+	countBits = 7 // of GivenUp
+	lostAt    = countBits + blameBits
 )
 
 func messageImm(lane int, seq uint64) uint32 {
@@ -36,12 +72,14 @@ func messageImm(lane int, seq uint64) uint32 {
 }
 
 // imm is the state as immediate data.
-func (s State) imm() uint32 { return stateImm | s.Lost<<8 | uint32(s.GivenUp) }
+func (s State) imm() uint32 {
+	return stateImm | s.Lost<<lostAt | uint32(s.Blame)<<countBits | uint32(s.GivenUp)
+}
 
 // stateOf is the inverse.
 func stateOf(imm uint32, size int) (State, error) {
-	s := State{Lost: imm &^ stateImm >> 8, GivenUp: uint8(imm)} //nolint:gosec // the lowest byte
-	if s.Lost>>size != 0 || s.GivenUp > maxGivenUp {
+	s := State{Lost: imm &^ stateImm >> lostAt, Blame: Blame(imm >> countBits & (1<<blameBits - 1)), GivenUp: uint8(imm & (1<<countBits - 1))} //nolint:gosec // of so many bits
+	if s.Lost>>size != 0 || s.GivenUp > maxGivenUp || s.Blame.ID() >= size || s.Blame.Cause() >= causes {
 		return s, fmt.Errorf("immediate data %#x: %w", imm, errMessage)
 	}
 	return s, nil

@@ -88,6 +88,7 @@ func (n *Node) Actions() []Action {
 type Failure struct {
 	Lost     []int // ids of ranks that were lost since it began
 	GivenUp  bool  // an operation was given up at a rank
+	Blame    Blame // if it was
 	Excluded bool  // the others go on without this rank
 }
 
@@ -117,7 +118,7 @@ func (n *Node) Failed(g Group) *Failure {
 	if now == g.state {
 		return nil
 	}
-	f := &Failure{GivenUp: now.GivenUp > g.state.GivenUp, Excluded: now.lost(n.members.me)}
+	f := &Failure{GivenUp: now.GivenUp > g.state.GivenUp, Blame: now.Blame, Excluded: now.lost(n.members.me)}
 	for _, id := range g.IDs {
 		if now.lost(id) {
 			f.Lost = append(f.Lost, id)
@@ -129,13 +130,14 @@ func (n *Node) Failed(g Group) *Failure {
 // Lost says that another rank is lost.
 func (n *Node) Lost(id int) { n.grow(State{Lost: 1 << id}) }
 
-// GiveUp ends all operations, at all ranks.
-func (n *Node) GiveUp() error {
+// GiveUp ends all operations, at all ranks, which learn the cause.
+func (n *Node) GiveUp(b Blame) error {
 	s := n.members.own()
 	if s.GivenUp >= maxGivenUp {
 		return errors.New("operations were given up too often")
 	}
 	s.GivenUp++
+	s.Blame = b
 	n.grow(s)
 	return nil
 }
@@ -228,7 +230,27 @@ type Arrival struct {
 	Data []byte
 }
 
-// Take returns what has arrived for an operation. The error is that a rank does not do the same operation.
+// A Mismatch is that a rank does not do the same operation.
+type Mismatch struct {
+	Rank         int
+	Theirs, Ours Kind
+}
+
+// Error says what each does.
+func (m *Mismatch) Error() string {
+	const same = "all ranks have to do the same, in the same order"
+	switch {
+	case m.Theirs == Close:
+		return fmt.Sprintf("rank %d closes, where this one does %v: %s", m.Rank, m.Ours, same)
+	case m.Ours == Close:
+		return fmt.Sprintf("rank %d does %v, where this one closes: %s", m.Rank, m.Theirs, same)
+	case m.Theirs != m.Ours:
+		return fmt.Sprintf("rank %d does %v, where this one does %v: %s", m.Rank, m.Theirs, m.Ours, same)
+	}
+	return fmt.Sprintf("rank %d does another %v than this one, of another size, type or root: %s", m.Rank, m.Ours, same)
+}
+
+// Take returns what has arrived for an operation. The error is a Mismatch.
 func (n *Node) Take(c *Call) (list []Arrival, err error) {
 	l := &n.lanes[c.lane]
 	for r, id := range c.IDs {
@@ -238,7 +260,7 @@ func (n *Node) Take(c *Call) (list []Arrival, err error) {
 			i := 0
 			for ; i < most && q.waiting[i].Epoch == n.epoch; i++ {
 				if q.waiting[i].Hash != c.hash {
-					return nil, fmt.Errorf("rank %d does another operation than this %v, or of another size: all ranks have to do the same, in the same order", r, c.op.Kind)
+					return nil, &Mismatch{r, q.waiting[i].Kind, c.op.Kind}
 				}
 				list = append(list, Arrival{r, p, q.waiting[i].Data})
 			}
@@ -256,7 +278,7 @@ func (n *Node) Progress(c *Call) {
 		sends = nil
 	}
 	for _, s := range sends {
-		m := Message{Data: s.Data, Hash: c.hash, Epoch: n.epoch, call: c}
+		m := Message{Data: s.Data, Hash: c.hash, Kind: c.op.Kind, Epoch: n.epoch, call: c}
 		c.unsent++
 		l := &n.lanes[c.lane]
 		if s.To == All {

@@ -32,9 +32,10 @@ const (
 	ReduceScatter
 	Allgather
 	Allreduce
+	Close // a barrier, after which there is nothing
 )
 
-var kindNames = [...]string{Barrier: "barrier", Broadcast: "broadcast", Reduce: "reduce", ReduceScatter: "reduce-scatter", Allgather: "allgather", Allreduce: "allreduce"}
+var kindNames = [...]string{Barrier: "barrier", Broadcast: "broadcast", Reduce: "reduce", ReduceScatter: "reduce-scatter", Allgather: "allgather", Allreduce: "allreduce", Close: "close"}
 
 // String returns the name of the literature.
 func (k Kind) String() string {
@@ -76,7 +77,7 @@ func (t Task) window(slots int) uint64 {
 	return uint64(slots) //nolint:gosec // not negative
 }
 
-func (t Task) tree() bool { return t.Kind == Barrier || t.Count*t.Elem <= t.Small }
+func (t Task) tree() bool { return t.Kind == Barrier || t.Kind == Close || t.Count*t.Elem <= t.Small }
 
 // part is the part of a buffer of all elements that belongs to a rank.
 func (t Task) part(buf []byte, rank int) []byte {
@@ -146,7 +147,7 @@ func NewOp(t Task, in, out []byte, combine func(dst, src []byte)) *Op {
 	o := &Op{Task: t, combine: combine, streams: make([]stream, t.Size*int(paths))}
 	all := func(b []byte) { o.send(All, b) }
 	switch t.Kind {
-	case Barrier, Allreduce:
+	case Barrier, Close, Allreduce:
 		if t.tree() {
 			o.reduceTree(0, in, out, all)
 			if t.Rank != 0 {

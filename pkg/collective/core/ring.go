@@ -7,7 +7,7 @@ import (
 )
 
 // Trailer is how many bytes follow a message's bytes in its slot: of which operation it is, its epoch, how many bytes were
-// added to align it, and, last, the round of the ring.
+// added to align it, the operation's kind, and, last, the round of the ring.
 const Trailer = 8
 
 // A Layout says where slots lie in the memory that a rank has for the messages of another one, or, by multicast, where it has its own.
@@ -40,7 +40,7 @@ func (l Layout) Fill(slot []byte, m Message, seq uint64) {
 	copy(slot[from:], m.Data)
 	clear(slot[from+n : end])
 	binary.LittleEndian.PutUint32(slot[end:], m.Hash)
-	slot[end+4], slot[end+5], slot[end+6], slot[end+7] = m.Epoch, byte(pad), 0, l.round(seq) //nolint:gosec // pad is at most 7
+	slot[end+4], slot[end+5], slot[end+6], slot[end+7] = m.Epoch, byte(pad), byte(m.Kind), l.round(seq) //nolint:gosec // pad is at most 7
 }
 
 var errMessage = errors.New("it is no message of a collective operation")
@@ -59,7 +59,7 @@ func (l Layout) parse(slot []byte, n int, seq uint64) (m Message, err error) {
 	if t[7] != l.round(seq) {
 		return m, fmt.Errorf("the slot was filled in round %d of the ring, and this is %d: %w", t[7], l.round(seq), errMessage)
 	}
-	return Message{Data: b[:n-Trailer-pad], Hash: binary.LittleEndian.Uint32(t), Epoch: t[4]}, nil
+	return Message{Data: b[:n-Trailer-pad], Hash: binary.LittleEndian.Uint32(t), Epoch: t[4], Kind: Kind(t[6])}, nil
 }
 
 // A Message is on its way.
@@ -67,6 +67,7 @@ type Message struct {
 	Data  []byte
 	Hash  uint32
 	Epoch uint8
+	Kind  Kind
 	call  *Call // of a message that is sent
 }
 

@@ -92,3 +92,15 @@ func TestTells(t *testing.T) {
 		t.Error("what is unconfirmed of the operation before counts for the window")
 	}
 }
+
+// TestMeet: operations without data wait for the others also where reductions do not go over a tree.
+func TestMeet(t *testing.T) {
+	for _, k := range []Kind{Barrier, Close} {
+		for rank := range 2 {
+			op := NewOp(Task{Kind: k, Rank: rank, Size: 2, Elem: 1, Block: 16, Small: -1, Degree: 1}, nil, nil, func(_, _ []byte) {})
+			if op.Done() {
+				t.Errorf("%v of rank %d waits for nothing", k, rank)
+			}
+		}
+	}
+}

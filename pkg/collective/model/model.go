@@ -52,8 +52,14 @@ type Span struct{ Best, Worst float64 }
 // Mean returns what lies between.
 func (s Span) Mean() float64 { return (s.Best + s.Worst) / 2 }
 
-// String returns the span in microseconds.
-func (s Span) String() string { return fmt.Sprintf("%.1f to %.1f µs", s.Best, s.Worst) }
+// String returns the span in microseconds; if both are the same, one of them.
+func (s Span) String() string {
+	best, worst := fmt.Sprintf("%.1f", s.Best), fmt.Sprintf("%.1f", s.Worst)
+	if best == worst {
+		return best + " µs"
+	}
+	return best + " to " + worst + " µs"
+}
 
 // step is a step in which a rank takes messages of so many senders and combines them with what it has.
 func (p Params) step(senders, size int) Span {
@@ -133,16 +139,29 @@ func Measured(oneWay, gap time.Duration, wireByte, combineByte float64) Params {
 	return Params{Library: us(oneWay), Combine: us(gap), WireByte: wireByte, CombineByte: combineByte}
 }
 
-// Explain says what the model predicts for each degree, with a line for each size, and which is chosen.
-func (p Params) Explain(ranks int, sizes ...int) string {
+// Explain says what the model predicts for each degree, with a line for each size, of which 0 is a barrier's, and which is used: the one that is
+// set, or, if that is 0, chosen.
+func (p Params) Explain(ranks, set int, sizes ...int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "a message: %.1f µs and %.4f µs a byte; combining: %.1f µs and %.4f µs a byte\n", p.message(), p.WireByte, p.Combine, p.CombineByte)
 	for _, size := range sizes {
-		fmt.Fprintf(&b, "%d bytes, %d ranks:", size, ranks)
+		what := fmt.Sprintf("%d bytes", size)
+		if size == 0 {
+			what = "a barrier"
+		}
+		if ranks == 1 {
+			fmt.Fprintf(&b, "%s, 1 rank: nothing is sent\n", what)
+			continue
+		}
+		fmt.Fprintf(&b, "%s, %d ranks:", what, ranks)
 		for _, k := range Degrees(ranks) {
 			fmt.Fprintf(&b, " degree %d %v,", k, p.Reduce(ranks, k, size))
 		}
-		fmt.Fprintf(&b, " chosen: %d\n", p.Degree(ranks, size))
+		if set != 0 {
+			fmt.Fprintf(&b, " set: %d\n", set)
+		} else {
+			fmt.Fprintf(&b, " chosen: %d\n", p.Degree(ranks, size))
+		}
 	}
 	return b.String()
 }

@@ -104,9 +104,15 @@ func TestMeasured(t *testing.T) {
 		if got := c.p.Degree(16, 8); got != c.want {
 			t.Errorf("%+v: degree %d, want %d", c.p, got, c.want)
 		}
-		if text := c.p.Explain(16, 8); !strings.Contains(text, fmt.Sprintf("chosen: %d\n", c.want)) {
+		if text := c.p.Explain(16, 0, 8); !strings.Contains(text, fmt.Sprintf("chosen: %d\n", c.want)) || strings.Contains(text, " to ") {
 			t.Error(text)
 		}
+	}
+	if text := Measured(time.Millisecond, time.Microsecond, 0, 0).Explain(16, 7, 0); !strings.Contains(text, "a barrier, 16 ranks") || !strings.Contains(text, "set: 7\n") {
+		t.Error(text)
+	}
+	if text := Paper().Explain(16, 0, 8); !strings.Contains(text, " to ") {
+		t.Error(text)
 	}
 	if got := Measured(time.Millisecond, time.Microsecond, 0, 0).message(); math.Abs(got-1000) > 1e-9 {
 		t.Errorf("an empty message takes %v µs", got)
