@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
 // addSeeds adds the flag that says how many seeds are simulated.
@@ -42,6 +43,17 @@ type job struct {
 	name   string
 	weight float64 // how long it takes, in comparison with others
 	run    func() error
+}
+
+// advise says what to do where switches cannot copy.
+func advise(err error) error {
+	switch {
+	case errors.Is(err, bifurcation.ErrNoMergePoint):
+		return fmt.Errorf("%w: switches cannot copy here; hosts can, by ways such as fanout, chain and rdmc", err)
+	case errors.Is(err, bifurcation.ErrTooManyReceivers):
+		return fmt.Errorf("%w: choose fewer receivers, or ways by which hosts copy, such as fanout, chain and rdmc", err)
+	}
+	return err
 }
 
 // perform runs jobs, as many at a time as there are processors, and says how far they are. It ends at the first error, and when ctx
@@ -95,7 +107,7 @@ func perform(ctx context.Context, cmd *cobra.Command, quiet bool, jobs []job) er
 			left--
 			done += j.weight
 			if err != nil {
-				failed = fmt.Errorf("%s: %w", j.name, err)
+				failed = fmt.Errorf("%s: %w", j.name, advise(err))
 			}
 			progress.Say(text)
 		case <-tick.C:

@@ -72,6 +72,9 @@ func TestRun(t *testing.T) {
 		t.Errorf("%d results: %+v", len(r.Results), r.Results)
 	}
 	for _, o := range r.Results {
+		if of := r.Results[0]; o.Reads.Count != of.Reads.Count || o.Writes.Count != of.Writes.Count {
+			t.Errorf("%s has %d reads and %d writes, and %s %d and %d: the same is asked of all", o.Scheme, o.Reads.Count, o.Writes.Count, of.Scheme, of.Reads.Count, of.Writes.Count)
+		}
 		if o.Reads.Count == 0 || o.Writes.P99 < o.Writes.P50 || o.Writes.P50 < 4 {
 			t.Errorf("%s, load %g: reads %+v, writes %+v", o.Scheme, o.Load, o.Reads, o.Writes)
 		}
@@ -94,6 +97,27 @@ func TestRunText(t *testing.T) {
 	code, out, errs := mcsim(t, "run", "--topology", racks, "--workload", sizes, "-n", "200", "--load", "0.05")
 	if code != 0 || strings.Count(out, " multicast ") != 3 || !strings.Contains(out, "BUSIEST LINK") || !strings.Contains(out, "99%[usec]") {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
+	}
+}
+
+// TestNoCopies: where switches cannot copy, hosts can.
+func TestNoCopies(t *testing.T) {
+	fabric := filepath.Join(t.TempDir(), "fabric.yaml")
+	if err := os.WriteFile(fabric, []byte(`
+switches: [{name: s, address: 10.255.0.1, programmable: false, prefixes: [10.1.0.0/24]}]
+hosts: [{name: h1, address: 10.1.0.1}, {name: h2, address: 10.1.0.2}]
+links:
+  - {a: {node: h1}, b: {node: s, port: 1}}
+  - {a: {node: h2}, b: {node: s, port: 2}}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"run", "-t", fabric, "-n", "50", "--replicas", "2", "-q"}
+	if code, _, errs := mcsim(t, args...); code != 1 || !strings.Contains(errs, "hosts can, by ways such as fanout") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+	if code, _, errs := mcsim(t, append(args, "--schemes", "fanout")...); code != 0 {
+		t.Errorf("exit code %d: %s", code, errs)
 	}
 }
 
