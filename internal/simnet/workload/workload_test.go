@@ -81,6 +81,31 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+// TestReadsElsewhere: a client that stores a message itself reads it from another host, by two links at least.
+func TestReadsElsewhere(t *testing.T) {
+	s := newSim(t, 1)
+	c := config(s, replicate.Multicast)
+	c.Clients, c.Storage, c.Replicas, c.ReadShare, c.Requests, c.Sizes = s.Hosts()[:1], s.Hosts()[:2], 2, 1, 50, Fixed(100)
+	if r, err := Run(s, c); err != nil || r.Reads.Count != 45 || r.Reads.P50 < 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestHostsLinks: copies by switches count on the links of hosts, where a write is once on its way up and twice on that down.
+func TestHostsLinks(t *testing.T) {
+	for rate, fits := range map[float64]bool{25e9: false, 60e9: true} {
+		s := newSim(t, 1)
+		c := config(s, replicate.Multicast)
+		c.Load, c.Sizes = 0.3, Fixed(64<<10)
+		if err := s.SetRate("torA", "h1", rate); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.CheckFabric(s); (err == nil) != fits || err != nil && !errors.Is(err, ErrLoad) {
+			t.Errorf("%g b/s: %v", rate, err)
+		}
+	}
+}
+
 func TestImpossible(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"load": func(c *Config) { c.Load = 0.9 }, "no load": func(c *Config) { c.Load = 0 }, "NaN": func(c *Config) { c.Load = math.NaN() },
