@@ -30,17 +30,15 @@ type runFlags struct {
 }
 
 func (f *runFlags) add(cmd *cobra.Command) {
-	var schemes, sizes []string
+	var schemes []string
 	for _, s := range replicate.Schemes {
 		schemes = append(schemes, string(s))
 	}
-	for _, s := range workload.Known() {
-		sizes = append(sizes, s.Name)
-	}
+	sizes := f.known()
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	f.addTopology(cmd)
-	fs.StringVarP(&f.workload, "workload", "w", "alistorage", "sizes of messages: "+strings.Join(sizes, ", ")+", a number of bytes as 64K, or a `file` with lines of bytes and percent")
+	fs.StringVarP(&f.workload, "workload", "w", "alistorage", "sizes of messages: "+strings.Join(sizes, ", ")+", a number of bytes as 64K, or a `file` with lines of bytes and percent, between which sizes are drawn evenly")
 	fs.StringSliceVar(&f.loads, "load", []string{"0.3"}, "`share` of --rate that each client asks for and hands over; several with commas between")
 	fs.StringSliceVar(&f.schemes, "schemes", []string{"multicast", "fanout", "chain"}, "`ways` to replicate, with commas between: "+cli.Enumeration(schemes))
 	fs.IntVar(&f.replicas, "replicas", 3, "`copies` of each message, the primary's among them")
@@ -189,6 +187,14 @@ func (f *runFlags) jobs() (*runReport, []job, error) {
 	return r, jobs, nil
 }
 
+// known are the workloads that have a name.
+func (*runFlags) known() (names []string) {
+	for _, s := range workload.Known() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
 // sizes finds the workload.
 func (f *runFlags) sizes() (workload.Sizes, error) {
 	for _, s := range workload.Known() {
@@ -204,7 +210,7 @@ func (f *runFlags) sizes() (workload.Sizes, error) {
 	}
 	file, err := os.Open(f.workload)
 	if err != nil {
-		return workload.Sizes{}, fmt.Errorf("--workload: it is no workload that is known, no number of bytes, and no file: %w", err)
+		return workload.Sizes{}, fmt.Errorf("--workload: it is not one of %s, no number of bytes such as 64K, and no file: %w", strings.Join(f.known(), ", "), err)
 	}
 	defer func() { _ = file.Close() }() // it was only read
 	return workload.ParseSizes(file, f.workload)

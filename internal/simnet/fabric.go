@@ -98,18 +98,18 @@ type Sim struct {
 
 // Counts are sums over the whole simulation.
 type Counts struct {
-	Events     uint64 // that were handled
-	Delivered  uint64 // packets to hosts
-	Stray      uint64 // packets that no endpoint or rule was for
-	Damaged    uint64 // packets to hosts whose ICRC was wrong
-	Absorbed   uint64 // answers that merging did not pass on
-	Marked     uint64 // packets
-	Dropped    uint64 // packets that found no room
-	Lost       uint64 // packets, on links
-	Pauses     uint64
-	Copies     uint64 // that replication made
-	InFlight   int    // packets under way now
-	MaxPackets int    // the most that there were
+	Events     uint64 `json:"events"`    // that were handled
+	Delivered  uint64 `json:"delivered"` // packets to hosts
+	Stray      uint64 `json:"stray"`     // packets that no endpoint or rule was for
+	Damaged    uint64 `json:"damaged"`   // packets to hosts whose ICRC was wrong
+	Absorbed   uint64 `json:"absorbed"`  // answers that merging did not pass on
+	Marked     uint64 `json:"marked"`    // packets
+	Dropped    uint64 `json:"dropped"`   // packets that found no room
+	Lost       uint64 `json:"lost"`      // packets, on links
+	Pauses     uint64 `json:"pauses"`
+	Copies     uint64 `json:"copies"`      // that replication made
+	InFlight   int    `json:"in_flight"`   // packets under way now
+	MaxPackets int    `json:"max_packets"` // the most that there were
 }
 
 // New returns a fabric that nothing happens in yet. Errors wrap ErrParams.
@@ -255,6 +255,7 @@ func (f *fabric) port(sw int32, number uint32) int32 {
 // A Link is one direction of a link.
 type Link struct {
 	From, To string
+	Port     uint32  // of From, 0 of a host
 	Rate     float64 // bits a second
 	PortStats
 }
@@ -263,7 +264,7 @@ type Link struct {
 func (s *Sim) Links() (list []Link) {
 	for i := range s.ports {
 		p := &s.ports[i]
-		list = append(list, Link{From: s.nodes[p.node].Name, To: s.nodes[s.ports[p.peer].node].Name, Rate: 8e12 / p.perByte, PortStats: p.stats})
+		list = append(list, Link{From: s.nodes[p.node].Name, Port: p.number, To: s.nodes[s.ports[p.peer].node].Name, Rate: 8e12 / p.perByte, PortStats: p.stats})
 	}
 	return list
 }

@@ -155,6 +155,7 @@ type Latency struct {
 // A LinkLoad is what a link carried in one direction.
 type LinkLoad struct {
 	From  string  `json:"from"`
+	Port  uint32  `json:"port,omitempty"` // of From, if that is a switch
 	To    string  `json:"to"`
 	Bytes uint64  `json:"bytes"`
 	Load  float64 `json:"load"`           // of its rate
@@ -245,6 +246,9 @@ func Run(s *simnet.Sim, c Config) (*Result, error) {
 	s.Run(math.MaxInt64 / 2000)
 	if r.failed == nil && r.done < c.Requests {
 		r.failed = fmt.Errorf("%d of %d requests are not done", c.Requests-r.done, c.Requests)
+		if s.Counts().InFlight > 0 { // nothing happens any more
+			r.failed = fmt.Errorf("%w: their packets wait for links that PFC holds, in a circle: want no PFC, larger buffers, or a lower load", r.failed)
+		}
 		for _, g := range r.groups {
 			if err := g.set.Failed(); err != nil {
 				r.failed = fmt.Errorf("%w: %w", r.failed, err)
@@ -257,7 +261,7 @@ func Run(s *simnet.Sim, c Config) (*Result, error) {
 	}
 	out := &Result{Reads: latencyOf(r.reads), Writes: latencyOf(r.writes), Duration: s.Now() - forming, Seconds: (s.Now() - forming).Seconds(), Counts: s.Counts()}
 	for _, l := range s.Links() {
-		out.Links = append(out.Links, LinkLoad{From: l.From, To: l.To, Bytes: l.Bytes, Load: float64(l.Bytes) * 8 / l.Rate / out.Seconds,
+		out.Links = append(out.Links, LinkLoad{From: l.From, Port: l.Port, To: l.To, Bytes: l.Bytes, Load: float64(l.Bytes) * 8 / l.Rate / out.Seconds,
 			Wait: float64(l.Wait().Nanoseconds()) / 1000})
 	}
 	slices.SortStableFunc(out.Links, func(a, b LinkLoad) int { return cmp.Compare(b.Load, a.Load) })
