@@ -217,7 +217,11 @@ func TestCrowdAfterCongestion(t *testing.T) {
 				t.Fatalf("%d packets after congestion", n)
 			}
 		}
-		if s.qp.(*QP).rc.Flight(c.dev.now()).Paced {
+		q := s.qp.(*QP)
+		q.mu.Lock()
+		paced := q.rc.Flight(c.dev.now()).Paced
+		q.mu.Unlock()
+		if paced {
 			t.Fatal("the rate has not recovered")
 		}
 		time.Sleep(pacedFor)
