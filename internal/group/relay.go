@@ -49,7 +49,9 @@ func (c RelayChoice) For(f *Formation) (*Relay, error) {
 		if c.Typical > 0 {
 			h := schedule.Hints{MaxBlock: int64(c.Block)}
 			if racks != nil {
-				h.Racks, _ = schedule.RacksOf(racks) // it refuses as many members as Choose
+				if h.Racks, err = schedule.RacksOf(racks); err != nil {
+					return nil, failure.New(mcrdmav1.Reason_INVALID, "racks: %v", err)
+				}
 			}
 			plan, err := schedule.Choose(int64(min(c.Typical, math.MaxInt64)), len(f.Receivers)+1, h) //nolint:gosec // bounded
 			if err != nil {
