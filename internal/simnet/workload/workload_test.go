@@ -2,6 +2,7 @@ package workload
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -78,6 +79,34 @@ func TestLoad(t *testing.T) {
 	}
 	if load < 0.17 || load > 0.25 {
 		t.Errorf("the client's links have a load of %.3f both ways, want 0.2 and headers", load)
+	}
+}
+
+// TestCircle: where PFC holds links in a circle, the error says so.
+func TestCircle(t *testing.T) {
+	var switches, hosts, links []string
+	for i := range 4 {
+		switches = append(switches, fmt.Sprintf("  - {name: s%d, address: 10.255.0.%d, prefixes: [10.%d.0.0/24]}", i, i+1, i+1))
+		for j := range 2 {
+			hosts = append(hosts, fmt.Sprintf("  - {name: h%d%d, address: 10.%d.0.1%d}", i, j, i+1, j))
+			links = append(links, fmt.Sprintf("  - {a: {node: h%d%d}, b: {node: s%d, port: %d}}", i, j, i, j+1))
+		}
+		links = append(links, fmt.Sprintf("  - {a: {node: s%d, port: 3}, b: {node: s%d, port: 4}}", i, (i+1)%4))
+	}
+	text := "switches:\n" + strings.Join(switches, "\n") + "\nhosts:\n" + strings.Join(hosts, "\n") + "\nlinks:\n" + strings.Join(links, "\n") + "\n"
+	topo, err := topology.Parse([]byte(text), "ring")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := simnet.Defaults()
+	p.Buffer = 400 << 10
+	s, err := simnet.New(topo, p, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Config{Scheme: replicate.Fanout, Replicas: 3, Groups: 4, Sizes: Fixed(1 << 20), Load: 0.3, ReadShare: 0.5, Requests: 1000, Clients: s.Hosts(), Storage: s.Hosts()}
+	if _, err := Run(s, c); err == nil || !strings.Contains(err.Error(), "PFC holds, in a circle") {
+		t.Errorf("%v", err)
 	}
 }
 
