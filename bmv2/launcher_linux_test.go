@@ -33,6 +33,9 @@ func TestMain(m *testing.M) {
 func fakeSwitch(how string, args []string) int {
 	if slices.Contains(args, "--help") {
 		fmt.Println("--grpc-server-addr arg  Bind gRPC server to given address")
+		if how != "without Thrift" {
+			fmt.Println("--thrift-port arg")
+		}
 		if how != "old" {
 			fmt.Println("--max-mc-groups arg\n--max-l1-entries arg\n--max-l2-entries arg\n--priority-queues arg")
 		}
@@ -50,7 +53,11 @@ func fakeSwitch(how string, args []string) int {
 		return 0
 	}
 	for _, flag := range []string{"--grpc-server-addr", "--thrift-port"} {
-		address := args[slices.Index(args, flag)+1]
+		at := slices.Index(args, flag)
+		if at < 0 {
+			continue
+		}
+		address := args[at+1]
 		if flag == "--thrift-port" {
 			address = "127.0.0.1:" + address
 		}
@@ -200,6 +207,19 @@ func TestLauncherStartsAndStops(t *testing.T) {
 		if !strings.Contains(l.words(), want) {
 			t.Errorf("%q is missing from:\n%s", want, l.words())
 		}
+	}
+	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	l.ends(t, 0, "terminated")
+}
+
+// A bmv2 that was built without Thrift knows no port of it.
+func TestLauncherWithoutThrift(t *testing.T) {
+	l := launch(t, "without Thrift", addresses(t)...)
+	await(t, l, l.run(t, "ready: P4Runtime on 127.0.0.1:"))
+	if strings.Contains(l.words(), "hrift") {
+		t.Errorf("of Thrift:\n%s", l.words())
 	}
 	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)

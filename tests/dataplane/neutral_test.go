@@ -137,7 +137,7 @@ func TestNeutralBranch(t *testing.T) {
 	s.SetICRC(Neutral)
 	g := still()
 	s.Install(g)
-	s.Modify("egress.rewrite.replicas", []any{g.Index, 2}, "egress.rewrite.to_branch", Addr(HostIP(9)), 9, g.neutral(9, g.MCID))
+	s.Modify("egress.rewrite.replicas", []any{g.Index, 2}, "egress.rewrite.to_branch", Addr(HostIP(9)), 9, g.Neutral(9, g.MCID))
 	var source uint16
 	for op := rocev2.SendFirst; op <= rocev2.WriteOnlyImm; op++ {
 		in := g.Data(op, 7, make([]byte, 333))

@@ -95,9 +95,9 @@ func (s *Switch) Install(g Group) {
 		to := g.target(i)
 		replicas = append(replicas, pre.Replica{Port: uint16(host), Instance: uint16(i + 1)})
 		s.Add("egress.rewrite.replicas", []any{g.Index, i + 1}, "egress.rewrite.to_receiver",
-			Addr(HostIP(host)), uint64(to.QPN), uint64(host), g.neutral(host, to.QPN))
+			Addr(HostIP(host)), uint64(to.QPN), uint64(host), g.Neutral(host, to.QPN))
 		s.Add("egress.rewrite.regions", []any{g.Index, i + 1, SenderRKey, Span{SenderVA, SenderVA + RegionLen - 1}},
-			"egress.rewrite.translate", to.VA-SenderVA, uint64(to.RKey), neutralRegion(to))
+			"egress.rewrite.translate", to.VA-SenderVA, uint64(to.RKey), NeutralRegion(to))
 		s.Add("egress.ack_merge.merge_members",
 			[]any{Addr(HostIP(host)), Addr(HostIP(g.Sender)), uint64(g.MCID)}, "egress.ack_merge.from", uint64(g.Index), uint64(i))
 	}
@@ -110,9 +110,9 @@ func (s *Switch) Install(g Group) {
 		"ingress.replication.replicate", uint64(g.Index), uint64(g.Index), 1)
 }
 
-// neutral is what keeps the ICRC of a copy to a host right; with the MC_ID, that of a copy that
+// Neutral is what keeps the ICRC of a copy to a host right; with the MC_ID, that of a copy that
 // is copied again.
-func (g *Group) neutral(host int, qpn rocev2.QPN) uint64 {
+func (g *Group) Neutral(host int, qpn rocev2.QPN) uint64 {
 	c := rocev2.HeaderChange{Dst: HostIP(host), QPN: g.MCID ^ qpn}
 	for i, v := range HostIP(g.Receivers[0]) {
 		c.Dst[i] ^= v
@@ -120,8 +120,8 @@ func (g *Group) neutral(host int, qpn rocev2.QPN) uint64 {
 	return uint64(rocev2.NeutralOf(c))
 }
 
-// neutralRegion is what a region adds, if its address does not move.
-func neutralRegion(to Target) uint64 {
+// NeutralRegion is what a region adds, if its address does not move.
+func NeutralRegion(to Target) uint64 {
 	if to.VA != SenderVA {
 		return 0
 	}

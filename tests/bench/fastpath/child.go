@@ -24,6 +24,12 @@ import (
 	"github.com/mcrdma/mcrdma/tests/dataplane"
 )
 
+// By what packets are processed: the switch itself, the kernel, or bmv2, whose launcher's path it is.
+const (
+	bySwitch = "switch"
+	byKernel = "kernel"
+)
+
 // A process is a switch between the veths. A line on its stdin asks for the processor time that it has used; the end
 // of stdin ends it.
 type process struct {
@@ -31,10 +37,11 @@ type process struct {
 	in       io.WriteCloser
 	out      *bufio.Reader
 	programs map[string]*ebpf.Program // in the kernel
+	own      bool                     // only its own processor time counts
 }
 
-func start(fast bool, groups int) (_ *process, err error) {
-	cmd := exec.Command("/proc/self/exe", "child", strconv.FormatBool(fast), strconv.Itoa(groups))
+func start(by string, groups int) (_ *process, err error) {
+	cmd := exec.Command("/proc/self/exe", "child", by, strconv.Itoa(groups))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()
@@ -48,7 +55,7 @@ func start(fast bool, groups int) (_ *process, err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	s := &process{cmd, in, bufio.NewReader(out), map[string]*ebpf.Program{}}
+	s := &process{cmd, in, bufio.NewReader(out), map[string]*ebpf.Program{}, by != bySwitch && by != byKernel}
 	defer func() {
 		if err != nil {
 			s.kill()
@@ -116,7 +123,15 @@ func (s *process) kill() {
 // serve is the switch's process.
 func serve(args []string) error {
 	if len(args) != 2 {
-		return errors.New("whether in the kernel, and how many groups, are its arguments")
+		return errors.New("by what, and how many groups, are its arguments")
+	}
+	if by := args[0]; by != bySwitch && by != byKernel { // bmv2
+		cpu, err := startBMv2(by)
+		if err != nil {
+			return err
+		}
+		fmt.Println("ready")
+		return answer(cpu)
 	}
 	groups, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -148,7 +163,7 @@ func serve(args []string) error {
 		}
 	}
 	ready := "ready"
-	if args[0] == "true" {
+	if args[0] == byKernel {
 		f, err := fastpath.New(fastpath.Config{Ports: all, Now: sw.Now, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return err
@@ -163,12 +178,21 @@ func serve(args []string) error {
 		}
 	}
 	fmt.Println(ready)
-	for asked := bufio.NewScanner(os.Stdin); asked.Scan(); {
+	return answer(func() (time.Duration, error) {
 		var u unix.Rusage
-		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-			return os.NewSyscallError("getrusage", err)
+		err := unix.Getrusage(unix.RUSAGE_SELF, &u)
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano()), os.NewSyscallError("getrusage", err)
+	})
+}
+
+// answer tells the processor time whenever it is asked.
+func answer(cpu func() (time.Duration, error)) error {
+	for asked := bufio.NewScanner(os.Stdin); asked.Scan(); {
+		d, err := cpu()
+		if err != nil {
+			return err
 		}
-		fmt.Println(time.Duration(u.Utime.Nano() + u.Stime.Nano()))
+		fmt.Println(d)
 	}
 	return nil
 }

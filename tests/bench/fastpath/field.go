@@ -123,10 +123,10 @@ func (f *field) out() (sum uint64, err error) {
 	return sum, err
 }
 
-// measure has a switch with so many groups process packets of a kind for a while; by is for the time in programs.
-func (f *field) measure(k kind, fast bool, groups int, by bool) (r result, err error) {
+// measure has a switch with so many groups process packets of a kind for a while; inside is for the time in programs.
+func (f *field) measure(k kind, by string, groups int, inside bool) (r result, err error) {
 	for i := range sourceHosts {
-		if fast {
+		if by == byKernel {
 			break // the switch puts its own there
 		}
 		detach, err := f.wires.Attach(int(f.wires.Ports[sourceHosts[i]]), f.pass)
@@ -135,7 +135,7 @@ func (f *field) measure(k kind, fast bool, groups int, by bool) (r result, err e
 		}
 		defer func() { _ = detach() }()
 	}
-	s, err := start(fast, groups)
+	s, err := start(by, groups)
 	if err != nil {
 		return r, err
 	}
@@ -157,13 +157,19 @@ func (f *field) measure(k kind, fast bool, groups int, by bool) (r result, err e
 	}
 	defer p.Close()
 	send := func(span time.Duration) (sent uint64, err error) { return f.kernelRun(p, frame, span) }
-	if !fast {
-		send = func(span time.Duration) (uint64, error) { return f.windowed(p, frame, uint64(k.out), span) } //nolint:gosec // few
+	if by != byKernel {
+		window := f.o.window
+		if s.own {
+			window = bmv2Window
+		}
+		send = func(span time.Duration) (uint64, error) {
+			return f.windowed(p, frame, uint64(k.out), uint64(window), span)
+		} //nolint:gosec // few
 	}
 	if _, err := send(f.o.span / 5); err != nil {
 		return r, err
 	}
-	if by {
+	if inside {
 		stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 		if err != nil {
 			return r, fmt.Errorf("the time in programs: %w", err)
@@ -223,8 +229,8 @@ func (f *field) kernelRun(p *ebpf.Program, frame []byte, span time.Duration) (se
 const stalled = 200 * time.Millisecond
 
 // windowed makes frames as long as fewer than the window are under way.
-func (f *field) windowed(p *ebpf.Program, frame []byte, each uint64, span time.Duration) (sent uint64, err error) {
-	burst := uint32(f.o.window / 2) //nolint:gosec // positive
+func (f *field) windowed(p *ebpf.Program, frame []byte, each, window uint64, span time.Duration) (sent uint64, err error) {
+	burst := uint32(window / 2) //nolint:gosec // small
 	base, err := f.out()
 	if err != nil {
 		return 0, err
@@ -246,7 +252,7 @@ func (f *field) windowed(p *ebpf.Program, frame []byte, each uint64, span time.D
 			missing += under
 		case over && under == 0:
 			return sent, nil
-		case over || under+uint64(burst) > uint64(f.o.window): //nolint:gosec // positive
+		case over || under+uint64(burst) > window:
 			time.Sleep(50 * time.Microsecond)
 		default:
 			if err := f.make(p, sourceHosts[0], frame, burst, 64); err != nil {
@@ -277,7 +283,9 @@ func (f *field) look(s *process) (l look, err error) {
 		return l, err
 	}
 	kernel, err := softirqd()
-	l.cpu = time.Duration(u.Utime.Nano()+u.Stime.Nano()) + child + kernel
+	if l.cpu = child; !s.own {
+		l.cpu += time.Duration(u.Utime.Nano()+u.Stime.Nano()) + kernel
+	}
 	l.in, l.copies = s.ran("ingress"), s.ran("copy_out")
 	return l, err
 }

@@ -9,6 +9,7 @@ import (
 const (
 	unicastGoal = 10
 	copiesGoal  = 6
+	bmv2Goal    = 30
 	groupsGoal  = 1.5 // at most, of processor time with all groups to that with one
 )
 

@@ -10,6 +10,8 @@
 // kernel's rate is the most that its processor time would allow on all processors. Processor time is that of all who have part in a
 // packet: who makes it, the kernel on its way, the switch, and who drops it.
 //
+// bmv2 is measured beside them if its simple_switch_grpc is installed: its own processor time alone.
+//
 // It makes a network namespace of its own, which takes root, and which is gone when it ends.
 package main
 
@@ -73,31 +75,43 @@ func run() error {
 	return errors.Join(errs...)
 }
 
-// versus is the kernel against the switch itself.
+// versus is the kernel against the switch itself, and against bmv2 if it is installed.
 func (f *field) versus() error {
 	fmt.Printf("\nmedians of %d rounds\n", f.o.rounds)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "packets\tby\tkpps\tmin\tmax\tCPU µs/packet\tlost\tCPU ratio\t")
 	var goals []string
+	names, bys := []string{"switch", "kernel"}, []string{bySwitch, byKernel}
+	if launcher := findBMv2(); launcher != "" {
+		names, bys = append(names, "bmv2"), append(bys, launcher)
+	} else {
+		fmt.Println("SKIP bmv2: there is no simple_switch_grpc")
+	}
 	for _, k := range []kind{unicast, copies} {
-		var rounds [2][]result
+		rounds := make([][]result, len(bys))
 		for range f.o.rounds {
-			for i, fast := range []bool{false, true} {
-				r, err := f.measure(k, fast, 1, false)
+			for i, by := range bys {
+				r, err := f.measure(k, by, 1, false)
 				if err != nil {
 					return err
 				}
 				rounds[i] = append(rounds[i], r)
 			}
 		}
-		base := summarize(rounds[0])
-		for i, name := range []string{"switch", "kernel"} {
+		base, kernel := summarize(rounds[0]), summarize(rounds[1])
+		for i, name := range names {
 			s := summarize(rounds[i])
 			fmt.Fprintf(w, "%s\t%s\t%.0f\t%.0f\t%.0f\t%.2f\t%.1f %%\t%.2f\t\n", k.name, name, s.rate/1e3, s.lo/1e3, s.hi/1e3, s.cpu/1e3, 100*s.lost, base.cpu/s.cpu)
 			if i == 1 {
-				most := float64(runtime.NumCPU()) * 1e9 / base.cpu
-				goals = append(goals, report.Verdict(k.name+", rate, of the most that the switch itself could reach", s.rate/most, k.goal, "x", true), report.Verdict(k.name+", packets for the same processor time", base.cpu/s.cpu, k.goal, "x", true))
+				continue
 			}
+			of, goal := "the switch itself", k.goal
+			if i == 2 {
+				of, goal = "bmv2", bmv2Goal
+			}
+			most := float64(runtime.NumCPU()) * 1e9 / s.cpu
+			goals = append(goals, report.Verdict(k.name+", rate, of the most that "+of+" could reach", kernel.rate/most, goal, "x", true),
+				report.Verdict(k.name+", packets for the processor time of "+of, s.cpu/kernel.cpu, goal, "x", true))
 		}
 	}
 	err := w.Flush()
@@ -113,7 +127,7 @@ func (f *field) kinds() error {
 	for _, k := range allKinds {
 		var rounds []result
 		for range f.o.rounds {
-			r, err := f.measure(k, true, 1, true)
+			r, err := f.measure(k, byKernel, 1, true)
 			if err != nil {
 				return err
 			}
@@ -135,8 +149,8 @@ func (f *field) scale() error {
 	rounds := make([][2][]result, len(counts))
 	for range f.o.rounds {
 		for i, n := range counts {
-			for j, by := range []bool{false, true} {
-				r, err := f.measure(copies, true, n, by)
+			for j, inside := range []bool{false, true} {
+				r, err := f.measure(copies, byKernel, n, inside)
 				if err != nil {
 					return err
 				}
