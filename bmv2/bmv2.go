@@ -5,8 +5,6 @@
 // change of p4src, "make p4" compiles them anew (it needs p4c-bm2-ss); a test
 // fails as long as sources and artifacts differ. The script simple_switch_grpc
 // beside this file starts bmv2 with them.
-//
-// The package imports the standard library only.
 package bmv2
 
 import (

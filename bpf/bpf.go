@@ -4,8 +4,6 @@
 // The object is committed, so that build, run and test need no clang. After a change of the
 // source, "make bpf" compiles it anew; a test fails as long as source and object differ. The
 // bytecode is the same for all machines whose least significant byte comes first.
-//
-// The package imports internal/made and the standard library.
 package bpf
 
 import (

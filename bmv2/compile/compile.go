@@ -1,6 +1,5 @@
 // Package compile runs p4c on p4src. It is for "make p4" and for the test that
-// compares the committed artifacts with a fresh compilation; it imports bmv2
-// and the standard library.
+// compares the committed artifacts with a fresh compilation.
 package compile
 
 import (

@@ -1,4 +1,4 @@
-// Command compile makes bpf/mcrdma.o of the C source in bpf/src, and notes in made.txt what of.
+// Command compile makes bpf/mcrdma.o of the C source in bpf/src, and records its sources' hashes in made.txt.
 // It runs clang and llvm-strip; "make bpf" installs them.
 package main
 

@@ -1,5 +1,4 @@
-// Command switchctl runs and controls switches. Its sub-command softswitch is the
-// embedded P4 switch.
+// Command switchctl runs switches (softswitch) and their agents (agent), and inspects both.
 //
 // It exits with 0 if all went well, 1 if something failed, and 2 if it was
 // called wrongly.

@@ -1,7 +1,5 @@
 // Package cmdline is what all programs have in common in how they are called: sizes as values,
 // errors of usage, and, for programs without sub-commands, flags and help as cobra's.
-//
-// It may import the standard library, cobra and pflag.
 package cmdline
 
 import (

@@ -49,8 +49,4 @@
 // Manager.mu guards the table of groups, and peers.mu the other hosts and their health. No goroutine waits for anything
 // else while it holds one of these locks, but for that of a later part in the order Manager.mu, peers, memberships,
 // sessions, one session.
-//
-// The package may import the standard library, x/sync, grpc, prometheus, api, and the
-// packages failure, group, grouptree, grpcclient, grpcserver, identity, store, unixsock, rdmcfallback/schedule,
-// qp (its units), and its own parts.
 package connmgr

@@ -29,7 +29,7 @@ type group struct {
 	ctx     context.Context // ends when the group has ended for its application
 	cancel  context.CancelFunc
 	status  atomic.Pointer[machine.SenderStatus]
-	looks   atomic.Pointer[looks] // for receivers that stall the present formation
+	checks  atomic.Pointer[stallChecks] // for receivers that stall the present formation
 	states  memberStates
 
 	mu     sync.Mutex
@@ -52,7 +52,7 @@ type answer struct {
 func (m *Manager) newGroup(id groupID, sp machine.Spec, s *session, created time.Time) *group {
 	g := &group{m: m, id: id, spec: sp, created: created, timeout: ackTimeout(m.cfg.Beat.DeadAfter), sess: s,
 		wake: make(chan struct{}, 1), calls: map[uint64]chan answer{}, states: memberStates{of: map[netip.Addr]memberState{}}}
-	g.looks.Store(&looks{})
+	g.checks.Store(&stallChecks{})
 	g.ctx, g.cancel = context.WithCancel(m.life)
 	g.status.Store(&machine.SenderStatus{Resumed: true})
 	return g

@@ -294,7 +294,7 @@ func (r *runner) formed(f *formation) {
 	r.happened("formed", netip.Addr{}, "", plural(len(f.Receivers), "receiver")+", "+strings.Join(f.Why, "; "))
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r.looks.Store(&looks{})
+	r.checks.Store(&stallChecks{})
 	m.watch(r.group, f, now)
 }
 

@@ -20,9 +20,9 @@ import (
 // receivers answer: one of them may repeat the same answer.
 const maxFruitlessGraces = 3
 
-// looks are the checks for receivers that stall a formation. One of each kind runs at a
+// stallChecks are the checks for receivers that stall a formation. One of each kind runs at a
 // time, and callers that report meanwhile share what it finds.
-type looks struct {
+type stallChecks struct {
 	flights singleflight.Group
 	again   time.Time     // when a look at the switch is worth it again; of the look at a stall
 	pause   time.Duration // after the last look that found no receiver to blame
@@ -33,15 +33,15 @@ type looks struct {
 }
 
 // report takes in a report of nothing acknowledged for since.
-func (l *looks) report(since time.Duration) {
+func (l *stallChecks) report(since time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reported = time.Now()
 	l.stalled = l.reported.Add(-since)
 }
 
-// goesOn says whether the sender has reported since then that what it had reported before goes on.
-func (l *looks) goesOn(since time.Time) bool {
+// stillStalled says whether the sender has reported since then that what it had reported before goes on.
+func (l *stallChecks) stillStalled(since time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.reported.After(since) && !l.stalled.After(since)
@@ -49,14 +49,14 @@ func (l *looks) goesOn(since time.Time) bool {
 
 // stalled finds the receivers to blame if nothing is acknowledged, and takes them out.
 func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportStallRequest) (*mcrdmav1.ReportStallResponse, error) {
-	f, l := g.form(), g.looks.Load()
+	f, l := g.form(), g.checks.Load()
 	if !req.GetRefused() {
 		l.report(req.GetSince().AsDuration())
 	}
 	if f == nil || f.N != req.GetFormation() {
 		return nil, failure.New(mcrdmav1.Reason_STALE, "group %v is not at formation %d", g.id, req.GetFormation())
 	}
-	kind, look := "stall", func() []netip.Addr { return m.stallers(g, f, l, req.GetSince().AsDuration()) }
+	kind, look := "stall", func() []netip.Addr { return m.findStalled(g, f, l, req.GetSince().AsDuration()) }
 	if req.GetRefused() {
 		kind, look = "refusal", func() []netip.Addr { return m.refusers(g, f) }
 	}
@@ -77,9 +77,9 @@ func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportSta
 	}
 }
 
-// stallers finds the receivers that do not answer, and takes them out. Nothing has been
+// findStalled finds the receivers that do not answer, and takes them out. Nothing has been
 // acknowledged for since.
-func (m *Manager) stallers(g *group, f *formation, l *looks, since time.Duration) []netip.Addr {
+func (m *Manager) findStalled(g *group, f *formation, l *stallChecks, since time.Duration) []netip.Addr {
 	switched := f.Path == mcrdmav1.Path_PATH_SWITCH && m.tor != nil // a switch sees answers of applications, too
 	if suspects := m.blame(g, f, !switched); len(suspects) > 0 || !switched {
 		return suspects
@@ -96,7 +96,7 @@ func (m *Manager) stallers(g *group, f *formation, l *looks, since time.Duration
 		m.log.Warn("who stalls a group cannot be found out from the switch", "group", g.id, "error", err)
 	}
 	none := len(suspects)+len(still) == 0
-	l.rest(none, qp.AckTimeout(g.timeout))
+	l.backOff(none, qp.AckTimeout(g.timeout))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if now := g.form(); now == nil || now.N != f.N {
@@ -113,9 +113,9 @@ func (m *Manager) stallers(g *group, f *formation, l *looks, since time.Duration
 	return suspects
 }
 
-// rest puts the next look off after one that found no receiver to blame: the group is slow,
+// backOff puts the next look off after one that found no receiver to blame: the group is slow,
 // not stalled, and so may be what the looks are made with.
-func (l *looks) rest(none bool, timeout time.Duration) {
+func (l *stallChecks) backOff(none bool, timeout time.Duration) {
 	now := time.Now()
 	if !none || now.Sub(l.again) > l.pause {
 		l.pause = 0
@@ -170,7 +170,7 @@ func (m *Manager) waitForSuspects(g *group, f *formation, d time.Duration) error
 // it was to be, whatever came between. A host of which the switch counts answers in another
 // group meanwhile is slow, and not frozen. After a grace without progress only
 // acknowledgements count: a receiver that is never ready is no better than a dead one.
-func (m *Manager) compare(g *group, f *formation, l *looks, since, pause time.Duration) (suspects, still []netip.Addr, alive bool, err error) {
+func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause time.Duration) (suspects, still []netip.Addr, alive bool, err error) {
 	count := answered
 	if since >= m.cfg.Beat.Grace {
 		count = (*mcrdmav1.MemberCounters).GetAcks
@@ -201,7 +201,7 @@ func (m *Manager) compare(g *group, f *formation, l *looks, since, pause time.Du
 		return nil, nil, stall.Alive(), nil
 	case !stall.Alive():
 		return m.blame(g, f, true), nil, false, nil
-	case !l.goesOn(begun):
+	case !l.stillStalled(begun):
 		return nil, nil, true, nil
 	}
 	still = stall.Still()

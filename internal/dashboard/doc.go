@@ -8,7 +8,4 @@
 //
 // Each part of the page says how old it is. An agent that is silent for longer than
 // Options.Stale makes its part gray, whatever it said last.
-//
-// It may import the contracts (api/mcrdma/v1), internal/grouptree, pkg/rocev2, protobuf, grpc
-// and the standard library.
 package dashboard

@@ -1,8 +1,6 @@
 // Package failure is how errors cross gRPC: as a status whose ErrorInfo has a Reason of
 // api/mcrdma/v1, and where it happened. Daemons and agents return an [*Error] from their
 // handlers, and clients [Read] it from the errors of their calls.
-//
-// It imports the standard library, grpc and the contract.
 package failure
 
 import (

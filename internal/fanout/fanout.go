@@ -1,6 +1,4 @@
 // Package fanout tells events to those who watch, none of whom can hold up the others.
-//
-// It may import the standard library.
 package fanout
 
 import "sync"

@@ -4,9 +4,6 @@
 // are pure: each event is a call of a method, which has the time as its argument, and the
 // actions that follow are fetched by Take. The caller carries them out and reports the outcome
 // of each as another event. [Host] checks what applications and other daemons ask for.
-//
-// The package imports the standard library, plain values of the contract and of package
-// failure, protobuf, and package schedule.
 package group
 
 import (

@@ -4,8 +4,6 @@
 // Agents are asked through a Source. What they say is not trusted: a tree may have
 // loops, or no end, and agents may be missing. Collecting always ends, and says what it
 // found wrong.
-//
-// It may import the contract of the agents (api/mcrdma/v1) and the standard library.
 package grouptree
 
 import (

@@ -5,8 +5,6 @@
 //	c, err := grpcclient.New(grpcclient.Config{Target: …, Creds: …, Own: …})
 //	unsent, err := c.Call(ctx, func(ctx context.Context) error { … }) // a request
 //	if err != nil { … c.Last() … }
-//
-// The package imports the standard library, grpc, golang.org/x/sys, and the packages failure, grpcwindow and identity.
 package grpcclient
 
 import (

@@ -1,8 +1,6 @@
 // Package grpcserver is what the gRPC servers of daemons and agents have in common: limits,
 // interceptors that bound the time of requests, count them and explain their errors,
 // health, reflection; and the HTTP server of the metrics.
-//
-// It imports the standard library, grpc, prometheus, and the packages failure, grpcwindow and identity.
 package grpcserver
 
 import (

@@ -2,8 +2,6 @@
 // round trip beside each message that it receives, by a ping and a window update that it sends on
 // their own: short calls then make three times as many packets, each of which wakes a process at
 // either end. Calls of agents and daemons are short.
-//
-// It imports grpc.
 package grpcwindow
 
 import "google.golang.org/grpc"

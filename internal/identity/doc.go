@@ -23,6 +23,4 @@
 // Without files everything is in plain text, and each client is believed to be
 // who it says it is (Claim), with the addresses that it says. That is for tests,
 // loopback, and networks of a lab.
-//
-// The package may import the standard library and grpc.
 package identity

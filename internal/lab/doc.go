@@ -16,6 +16,5 @@
 // tests/library, whose hosts' applications are part of the test. tests/e2e/lab is apart:
 // it starts the programs that users run, in namespaces.
 //
-// The package may import the embedded switch, the switch's agent and the daemon,
-// and certificates are issued by it. It is for demonstrations and benchmarks.
+// It is for demonstrations and benchmarks.
 package lab

@@ -2,8 +2,7 @@
 // certificates that package identity reads. A real fleet needs a better one, with
 // its key elsewhere and revocation.
 //
-// It holds everything in memory and writes no files. It imports the standard library and
-// internal/identity.
+// It holds everything in memory and writes no files.
 package labca
 
 import (

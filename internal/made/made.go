@@ -1,8 +1,6 @@
 // Package made is about artifacts that a compiler made and that are committed: the text beside
 // them has lines of a key and a value, which say what they were made from. A test beside each
 // fails as long as sources and artifacts differ.
-//
-// It imports the standard library only.
 package made
 
 import (

@@ -6,8 +6,7 @@
 //	n, err := sock.Recv(msgs) // waits for at least one datagram
 //	n, err = sock.Send(msgs)  // waits while the socket's buffer is full
 //
-// Deadlines, buffer sizes and Close stay with the *net.UDPConn. The package
-// imports the standard library and golang.org/x/sys/unix only.
+// Deadlines, buffer sizes and Close stay with the *net.UDPConn.
 package mmsg
 
 import (

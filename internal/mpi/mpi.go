@@ -1,7 +1,5 @@
 // Package mpi measures collective operations of MPI implementations that are installed, with TCP as the only way between
 // processes, for comparisons. It compiles coll.c with their compilers, and runs it by their launchers.
-//
-// It imports the standard library only.
 package mpi
 
 import (

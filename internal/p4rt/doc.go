@@ -20,7 +20,4 @@
 //
 // Writes use CONTINUE_ON_ERROR and rely on no order within a batch, so that
 // stages of changes are batches of their own.
-//
-// The package may import grpc, protobuf and the P4Runtime API, package bmv2 for
-// the program, grpcwindow and switchspec.
 package p4rt

@@ -1,6 +1,5 @@
 // Package pcapfile reads packet captures of Ethernet frames in the classic pcap
-// format, as tcpdump writes them. It imports the standard library and gopacket's
-// pcapgo only.
+// format, as tcpdump writes them.
 package pcapfile
 
 import (

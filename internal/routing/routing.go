@@ -4,8 +4,7 @@
 // A [Source] is one place to learn this from. The packages below implement it
 // for a topology file (static), the kernel's tables (kernel) and BGP (bgp), all
 // on top of [Table], which holds the current state and tells watchers what
-// changed. Consumers import this package only; it imports the standard library
-// only, and no type of a routing library appears in it.
+// changed. Consumers import this package only; no type of a routing library appears in it.
 //
 // Next hops are sets, because packet replication must know whether two
 // destinations share all their equal-cost paths or just some.

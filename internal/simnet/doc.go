@@ -11,13 +11,16 @@
 // gives the switch, and merges answers as they leave for the sender. Packets carry headers and
 // lengths; content is zeros, and is moved, since the machines do that.
 //
-// Nothing allocates per packet. A Sim is used by one goroutine; several run side by side.
+// It has no clock of its own and opens nothing. Nothing allocates per packet. A Sim is used by one goroutine; several run side by side.
+//
+// # Files
+//
+// switch.go has the buffer, PFC and forwarding; host.go queue pairs; fabric.go nodes and ports;
+// run.go, heap.go and clock.go events; group.go groups.
 //
 // # What it simplifies
 //
 // ACK, NAK and CNP have a class of their own that is sent first, and that PFC does not pause, as
 // in the P4 program. Pause frames take no bandwidth. Hosts take no time to process a packet, unless
-// the link's delay has it. Of a switch, only its buffer and its links hold packets up.
-//
-// It imports the pure cores and internal/topology, has no clock of its own and opens nothing.
+// the link's delay has it. Of a switch, only its buffer and its links delay packets.
 package simnet

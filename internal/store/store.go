@@ -12,8 +12,6 @@
 //
 // One process has the file at a time. What is read from it has been checked: a
 // file that is damaged is refused by [Open], with [ErrCorrupt].
-//
-// It imports the standard library, internal/durable, and bbolt, which keeps the file.
 package store
 
 import (

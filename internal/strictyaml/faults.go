@@ -11,8 +11,7 @@
 // strings, bools, numbers, [netip.Addr], [netip.Prefix], [time.Duration], the types that
 // [Format.Types] names, and structs, slices and pointers of these.
 //
-// The package imports the standard library and yaml. It opens no file but those that
-// [ReadFile] is given.
+// It opens no file but those that [ReadFile] is given.
 package strictyaml
 
 import (

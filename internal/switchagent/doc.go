@@ -62,7 +62,4 @@
 // takes no route from BGP before all neighbors have announced theirs: a part of them
 // may form a loop. Without Config.Restart, or with Options.Leave, the neighbors
 // learn that the switch is gone.
-//
-// The package may import the pure cores, the adapters (p4rt, routing), identity,
-// failure, grpcserver, grpcwindow, its own sub-packages, x/sync, gRPC, Prometheus; not the embedded switch, nor cmd.
 package switchagent

@@ -26,6 +26,5 @@
 //   - answers of one group's members are never merged as another group's: a
 //     member's entry does not meet a [MergeGroup] of an epoch that is not its own.
 //
-// The package is pure and imports the standard library and pkg/bifurcation, which says what
-// copies become.
+// The package is pure.
 package switchspec

@@ -1,7 +1,6 @@
 // Package testenv is what tests of several packages share: skipping that fails where a
 // test must run, bubbles of virtual time, loopback addresses that no other process uses,
-// and a buffer that several goroutines may write to. Only tests may import it; it imports
-// the standard library only.
+// and a buffer that several goroutines may write to. Only tests may import it.
 package testenv
 
 import (

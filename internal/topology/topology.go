@@ -12,8 +12,7 @@
 //	  - {a: {node: leaf1, port: 9, address: 10.0.0.0}, b: {node: spine1, port: 1, address: 10.0.0.1}}
 //
 // [Parse] reads it strictly. [Topology.Hops] are the shortest paths by number of links, all
-// of them where there are several; hosts pass nothing on. The package imports strictyaml
-// and routing, and opens no file but the one that [Load] is given.
+// of them where there are several; hosts pass nothing on.
 package topology
 
 import (

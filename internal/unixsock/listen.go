@@ -4,8 +4,6 @@
 //	l, err := unixsock.Listen("/run/mcrdma/daemon.sock", 0o660)
 //	s := grpc.NewServer(grpc.Creds(unixsock.Creds()))
 //	… user, err := unixsock.UserOf(ctx) … // in a handler
-//
-// The package imports the standard library, x/sys, grpc, and package failure.
 package unixsock
 
 import (

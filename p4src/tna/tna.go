@@ -2,8 +2,6 @@
 // bmv2 and the embedded switch.
 //
 // As in package bmv2, it is committed, and a test fails as long as it and the sources differ. "make p4-tna" makes it anew.
-//
-// It imports internal/made and the standard library.
 package tna
 
 import (

@@ -1,9 +1,9 @@
 // Package ackmerge states how a switch merges the answers of a multicast group's receivers
 // into those of one receiver, which is what the sender's queue pair believes it talks to.
-// It is the specification: p4src/ackmerge.p4 must answer packet by packet as [Merge] does,
-// and the exhaustive exploration of tests/model runs both.
+// It is the specification: p4src/ackmerge.p4 and bpf/src/ackmerge.h must answer packet by packet
+// as [Merge] does, and the exhaustive exploration of tests/model runs all three.
 //
-// It is pure, imports only rocev2, and allocates nothing. The switch (or a model
+// It is pure, and allocates nothing. The switch (or a model
 // of it) finds the group and the member that an answer comes from, calls Merge,
 // and sends what comes back, from the address that the sender's queue pair is
 // connected to, to the sender's queue pair.

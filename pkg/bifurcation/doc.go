@@ -3,10 +3,9 @@
 // equal-cost paths (§VI-A), with switches that cannot be programmed (§V-A), and
 // with the memory regions of one-sided operations (§IV-E).
 //
-// It is pure and imports the standard library only. A switch's agent calls [Step]
-// for its own switch, installs the [Rules] that come back, and hands each [Branch]
-// to the agents that it names. [Plan] does the same for a whole [Fabric] at once,
-// for planning and tests.
+// The package is pure. A switch's agent calls [Step] for its own switch, installs
+// the [Rules] that come back, and hands each [Branch] to the agents that it names.
+// [Plan] does the same for a whole [Fabric] at once, for planning and tests.
 //
 // # One switch's step
 //

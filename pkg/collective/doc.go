@@ -40,6 +40,4 @@
 // 17 ranks, as groups have 16 receivers; one rank for a host and service; ranks with the same byte order.
 //
 // # Imports
-//
-// The package imports mcrdma, its own core and model, and the standard library.
 package collective

@@ -86,10 +86,8 @@
 // back. If it stays away longer than it keeps sessions, memberships end with ErrDaemon,
 // because senders' daemons take out receivers whose daemon does not answer.
 //
-// # Imports
+// # Devices
 //
-// The package imports the daemon's protocol (api), qp, rocev2 and rdmcfallback with
-// its transports, gRPC and grpcwindow. It imports no device driver: the application imports
-// those that it wants, for their side effect. Without a device, groups are relayed
-// over TCP. The package knows nothing of switches.
+// The package imports no device driver: the application imports those that it wants, for their
+// side effect. Without a device, groups are relayed over TCP.
 package mcrdma

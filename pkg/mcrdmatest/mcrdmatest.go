@@ -9,7 +9,7 @@
 //
 // The groups are real ones, by the switch. For the other path, give them mcrdma.ModeOff.
 //
-// The package may import the laboratory of the demonstration (internal/lab) and softroce. It is for tests.
+// It is for tests.
 package mcrdmatest
 
 import (

@@ -12,6 +12,5 @@
 //
 //	dev, err := qp.Open("softroce:10.0.0.1")
 //
-// The package imports rocev2 and the standard library. It must not import
-// P4Runtime, the daemon, or any device package.
+// The package must not import P4Runtime, the daemon, or any device package.
 package qp

@@ -29,7 +29,7 @@
 // Buffers of writes, of entries that land, and of entries in messages are apart, so that none of these waits for another;
 // each becomes free when its entry is on disk at the latest.
 //
-// A write does not wait for disks. So the log waits 5 ms for more entries, which then are one sync, one report to the primary, and one
+// A write does not wait for disks. So the log waits 20 ms for more entries, which then are one sync, one report to the primary, and one
 // job of the store. A flush has all members sync at once, and entries that follow it too (core.Hurry).
 //
 // # Failures

@@ -21,6 +21,4 @@
 //
 // Clauses are those of the InfiniBand Architecture Specification (IBTA), volume 1,
 // release 1.2.1, and its annex A17, RoCEv2.
-//
-// The package imports the standard library only.
 package rocev2

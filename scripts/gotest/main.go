@@ -8,8 +8,6 @@
 // skip counts as a failure, unless its reason says that it need not run there:
 // "MCRDMA_LONG" for a test of the long mode, "optional:" for one that needs what
 // not every machine has (IPv6, RDMA hardware).
-//
-// It imports the standard library only.
 package main
 
 import (

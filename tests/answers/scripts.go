@@ -1,5 +1,5 @@
 // Package answers reads the scripts of pkg/ackmerge/testdata, which tell what a group's members
-// answer, for tests of whatever merges. It imports ackmerge, rocev2 and the standard library.
+// answer, for tests of whatever merges.
 package answers
 
 import (

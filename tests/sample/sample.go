@@ -4,9 +4,6 @@
 // sample.json and sample.p4info.txtpb are made from sample.p4 by
 //
 //	p4c-bm2-ss --std p4-16 --p4runtime-files sample.p4info.txtpb -o sample.json sample.p4
-//
-// The package imports the standard library and packages program, pipeline and
-// match of the switch.
 package sample
 
 import (

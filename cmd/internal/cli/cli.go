@@ -1,7 +1,5 @@
 // Package cli is what the commands have in common: how they are run and fail, how they
 // show results, and words for people.
-//
-// It may import the standard library, cobra, go-md2man, go-pretty, grpc, protobuf, internal/cmdline, pkg/mcrdma and x/sys.
 package cli
 
 import (

@@ -1,7 +1,5 @@
 // Package findings is what doctors of any kind say: what is wrong, how bad that is, why,
 // and what to do.
-//
-// It may import the standard library and cmd/internal/cli.
 package findings
 
 import (

@@ -1,6 +1,4 @@
 // Package plot draws diagrams of curves as SVG.
-//
-// It imports the standard library only.
 package plot
 
 import (

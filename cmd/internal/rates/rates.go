@@ -1,6 +1,4 @@
 // Package rates has the flags by which commands are told the rates of a fabric's links.
-//
-// It imports internal/topology, internal/softswitch/traffic and cmd/internal/cli.
 package rates
 
 import (

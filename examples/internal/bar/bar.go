@@ -1,4 +1,4 @@
-// Package bar shows the progress of the examples. It may import the standard library.
+// Package bar shows the progress of the examples.
 package bar
 
 import (

@@ -4,9 +4,6 @@
 //	c := agent.New(agent.Config{Name: "torA", Source: addr, Conn: conn, …})
 //	go c.Run(ctx, agent.Events{…}) // follows what becomes of the groups, and renews their leases
 //	err := c.Install(ctx, group)   // of a *Error's kind, if the agent has answered, or has not
-//
-// The package may import the standard library, x/sync, grpc, protobuf, api, and the packages failure, group and
-// grpcclient.
 package agent
 
 import (

@@ -31,12 +31,10 @@
 // # While data stalls
 //
 // When the data path reports that nothing is acknowledged, the caller need not wait so long:
-// Blame makes those peers Gone that have not answered for three Intervals, a quarter of
-// DeadAfter (of a busy peer, half of it), and twice the longest silence of late, if another one
-// answers. Suspects says what counts of those that refuse. A peer whose kernel acknowledges what
+// Blame makes those peers Gone that have not answered for the longest of three Intervals, a
+// quarter of DeadAfter (of a busy peer, half of it), and twice the longest recent silence, if
+// another one answers. Suspects says what counts of those that refuse. A peer whose kernel acknowledges what
 // it is sent (Acknowledged) is slow, and its host is there: it gets as long as without a stall.
-//
-// The package imports the standard library only.
 package health
 
 import (

@@ -1,5 +1,5 @@
 // Package identitytest issues certificates for tests, from a CA in memory. Only
-// tests may import it; it imports the standard library, identity and labca.
+// tests may import it.
 package identitytest
 
 import (

@@ -6,9 +6,8 @@
 // It is pure: a [Session] is told the time and what arrived, and says what to
 // send and when to be called again. The caller moves the hellos, one session
 // per link end, and must let only hellos of that link reach the session (they
-// do not travel through routers, so only the direct neighbor must be
-// able to inject them; RFC 5881 uses TTL 255 for that). It imports the
-// standard library only.
+// do not travel through routers, so only the direct neighbor must be able to
+// inject them; RFC 5881 uses TTL 255 for that).
 //
 // Left out of RFC 5880 are demand mode, the echo function, authentication and
 // point-to-multipoint.

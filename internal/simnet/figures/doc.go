@@ -3,6 +3,4 @@
 //
 // Parameters are the papers' where these name them. Where they do not, they are [simnet.Defaults] or are
 // named here with the reason, and were fixed before anything was compared.
-//
-// It imports internal/simnet, internal/simnet/replicate and workload below it, internal/topology and pkg/qp.
 package figures

@@ -1,7 +1,5 @@
 // Package replicate has the ways to copy a write to several hosts, as the simulator compares them: by the
 // switches, by the sender, along a chain of hosts, and by RDMC's engine.
-//
-// It imports internal/simnet, pkg/qp and pkg/rdmcfallback's pure packages.
 package replicate
 
 import (

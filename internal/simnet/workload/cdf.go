@@ -1,6 +1,4 @@
 // Package workload is storage on a simulated fabric: clients write to and read from hosts that replicate.
-//
-// It imports internal/simnet, internal/simnet/replicate and pkg/qp.
 package workload
 
 import (

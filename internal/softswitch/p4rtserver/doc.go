@@ -34,7 +34,4 @@
 //   - If the ports that all members of a group, or of an action set, watch are
 //     down, nothing happens to a packet, as with an empty group.
 //   - Values of translated types keep their number.
-//
-// The package may import grpc, protobuf and the P4Runtime API, and the packages
-// program, match, pipeline and pre of the switch, and grpcwindow.
 package p4rtserver

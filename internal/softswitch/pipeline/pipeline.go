@@ -18,12 +18,11 @@
 // that is not the packet's or loop forever, a pipeline goes on in a defined way
 // and counts it in Stats.
 //
-// The package is pure: it has no goroutines, clocks or I/O, and a run depends on
-// nothing but the program, its options, what the control plane did, which ports
-// are up, and the packets with their times. It is not safe for concurrent use; the owner
-// of a Pipeline locks it. A packet costs no allocation once the pool holds as many
-// packets as are ever in flight. It imports the standard library, program, match and pre
-// only.
+// The package is pure: it has no goroutines, clocks or I/O, and a run depends on nothing
+// but the program, its options, what the control plane did, which ports are up, and the
+// packets with their times. It is not safe for concurrent use; the owner of a Pipeline
+// locks it. A packet costs no allocation once the pool holds as many packets as are ever
+// in flight.
 package pipeline
 
 import (

@@ -8,8 +8,7 @@
 //
 // A frame is destination MAC, source MAC, EtherType and payload: no preamble, no
 // frame check sequence. Nothing is cut or dropped without being counted; see
-// Stats. The package imports the standard library, golang.org/x/sys/unix,
-// internal/mmsg and gopacket's pcapgo only.
+// Stats.
 package ports
 
 import (

@@ -10,7 +10,6 @@
 //
 // The package is pure: it only stores groups and sessions, and copies no
 // packets. It is not safe for concurrent use; the owner of an Engine locks it.
-// It imports the standard library only.
 package pre
 
 import (

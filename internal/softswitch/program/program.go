@@ -8,8 +8,6 @@
 // compiles it. Everything in it is in range (indices, widths, arity of
 // primitives, targets of jumps), so that its readers need no checks of their
 // own.
-//
-// The package imports the standard library only.
 package program
 
 import "math/big"

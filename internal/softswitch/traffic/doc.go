@@ -14,6 +14,5 @@
 //
 // The package is pure: no clocks, sockets or goroutines, so that it runs by real
 // time in a switch and by virtual time in a simulator, which may use Buffer and Port
-// without a pipeline. It imports the standard library and packages pipeline and pre
-// only.
+// without a pipeline.
 package traffic

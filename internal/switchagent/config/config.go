@@ -6,8 +6,7 @@
 // may make a Config itself; [Config.SetDefaults] and [Config.Validate] do for it
 // what Parse does for a file. [Reference] shows every field.
 //
-// The package imports the standard library, strictyaml, and the values of switchspec
-// and routing. It opens no file but the one that Load is given.
+// It opens no file but the one that Load is given.
 package config
 
 import (

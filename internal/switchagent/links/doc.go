@@ -48,6 +48,5 @@
 // A router that runs BIRD or FRR sends no hellos. It is asked by ARP for its address every
 // second; three requests without an answer take the link down.
 //
-// The package is pure, and a Manager is not for concurrent use. It imports
-// internal/routing/liveness, internal/switchspec and the standard library only.
+// The package is pure, and a Manager is not for concurrent use.
 package links

@@ -22,8 +22,6 @@
 // Trimming or Undoing leaves the step behind: it has to be made again.
 //
 // [Holdings] are the branches that another switch holds for this one.
-//
-// The package imports pkg/bifurcation and the standard library only.
 package planner
 
 import (

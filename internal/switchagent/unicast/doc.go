@@ -35,6 +35,5 @@
 // freed number does not soon get another meaning. ECMP groups likewise are
 // identified by the set of their next hops' numbers.
 //
-// The package is pure, and not for concurrent use. It imports pkg/bifurcation,
-// internal/routing, internal/switchspec and the standard library only.
+// The package is pure, and not for concurrent use.
 package unicast

@@ -1,7 +1,7 @@
 // Package packed states how a switch merges answers that has one stateful operation for each
 // stage and packet, on 32 bits: Tofino. It is the specification of p4src/tna/merge.p4, as
-// [ackmerge] is that of p4src/ackmerge.p4, and tells the sender the same, within bounds.
-// It is pure, and imports rocev2 and ackmerge.
+// [ackmerge] is that of p4src/ackmerge.p4, and tells the sender the same, within bounds. The
+// package is pure.
 //
 // # Records
 //

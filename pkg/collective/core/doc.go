@@ -22,6 +22,4 @@
 // What a rank knows of ranks that are lost, and of operations that were given up and by whom, only grows, and each change is
 // told to all others. Any change ends all operations. Ranks go on, without the lost ones, as soon as all that are left
 // have said the same. The sum of what is known numbers epochs; messages carry theirs, and those of a later epoch wait.
-//
-// The package imports the standard library only.
 package core

@@ -6,7 +6,7 @@
 // fewer steps for more messages in each. Which k is best depends on what a message costs against what a
 // combination costs, hence on the path and the size.
 //
-// It is pure, and imports the standard library only.
+// The package is pure.
 package model
 
 import (

@@ -15,6 +15,4 @@
 //
 // MaxRdAtomic and MaxDestRdAtomic of 0 become 1, which some devices want, and the
 // kernel's soft-RoCE raises them to powers of two.
-//
-// It may import qp, rocev2, x/sys and the standard library.
 package ibverbs

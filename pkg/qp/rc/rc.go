@@ -12,15 +12,13 @@
 //
 //	q.Handle(&in, now)          // a packet has arrived
 //	for q.Next(now, &out) {…}   // packets to send now
-//	for q.NextWC(&wc) {…}       // completions
+//	for q.NextSendWC(&wc) {…}   // completions, and NextRecvWC
 //	t := q.Deadline()           // call Tick(t) then, if nothing else happens
 //
 // Nothing allocates in steady state. None of the types is safe for concurrent
 // use: the caller holds one lock per queue pair.
 //
-// It may import rocev2, qp's value types and the standard library, and never
-// sockets or clocks. Production devices, the deterministic simulator and the
-// model checker run this same code.
+// Production devices, the deterministic simulator and the model checker run this same code.
 package rc
 
 import (

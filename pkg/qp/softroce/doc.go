@@ -32,6 +32,4 @@
 // Data written by a peer is visible to the goroutine that polls a later
 // completion. A program that watches memory without a completion must know what
 // the Go memory model says about that.
-//
-// The package imports qp, rc, link, udplink, framelink, rocev2 and the standard library.
 package softroce

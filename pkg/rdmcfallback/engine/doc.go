@@ -69,6 +69,5 @@
 // all members, once, which member is suspected and why, and from then on does nothing more.
 // The engine keeps no time; detecting a silent peer is its transport's duty.
 //
-// The package is pure: no input and output, no clock, no goroutines. It imports
-// schedule and the standard library.
+// The package is pure: no input and output, no clock, no goroutines.
 package engine

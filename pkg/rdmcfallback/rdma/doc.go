@@ -75,6 +75,5 @@
 // and its bytes. The WRITE's immediate value is the number as well. Numbers begin
 // at 0 and wrap; the slots take turns.
 //
-// The package imports the standard library, qp, rocev2, rdmcfallback and tcp. It imports no
-// device driver: the application opens a device.
+// The package imports no device driver: the application opens a device.
 package rdma

@@ -75,7 +75,6 @@
 // more, and, if n is a power of two or the algorithm is no pipeline, also for messages of
 // one. So a node can expect the first block of a message whose size it doesn't know yet.
 //
-// The package is pure: no input and output, no clock, no goroutines; it imports
-// the standard library alone. Values may be used from several goroutines at
-// once.
+// The package is pure: no input and output, no clock, no goroutines. Values may
+// be used from several goroutines at once.
 package schedule

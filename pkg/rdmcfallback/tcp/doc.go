@@ -55,6 +55,4 @@
 //
 // There is neither encryption nor authentication: as with RDMA, use groups only in networks
 // whose hosts trust each other.
-//
-// The package imports the standard library and package rdmcfallback only.
 package tcp

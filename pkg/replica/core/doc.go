@@ -11,7 +11,7 @@
 // [Version], an epoch and an index, and the caller keeps the content that belongs to it. Reads and writes
 // go to the primary, which makes one group of pkg/mcrdma to the other acting members: a write is one
 // operation of it (Post), and a completion (Completed) says that all members of the group's view have it in
-// memory. Everything else are messages, which may be lost, doubled, late and overtake each other.
+// memory. Everything else is messages, which may be lost, duplicated, delayed and reordered.
 //
 // # What is promised
 //
@@ -132,5 +132,5 @@
 // that the adversary finds each of some two dozen mistakes in this code. TestScripts has one node
 // go through the events of testdata, and shows what it does upon each.
 //
-// The package is pure, and imports the standard library.
+// The package is pure.
 package core

@@ -100,7 +100,7 @@ func (c *Config) Check() error {
 }
 
 // A Message goes from a node to another. The transport knows From.ID for certain. Messages may be
-// lost, doubled, and overtake each other.
+// lost, duplicated and reordered.
 type Message struct {
 	Volume   uint64
 	From, To Member   // a Notify is for any incarnation, 0

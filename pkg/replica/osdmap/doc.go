@@ -14,6 +14,4 @@
 //
 // Records are JSON with a format number, the oldest that can say it. A record that a newer program wrote is refused with
 // ErrFormat, one that makes no sense with ErrDamaged, each by itself: the others count.
-//
-// The package imports the standard library and pkg/replica/core.
 package osdmap

@@ -6,7 +6,7 @@
 //	err = s.Sync()                // now it is on disk
 //
 // Writes are not atomic and not ordered: a log before them has to be written again after a crash. Where nothing was
-// written, or was trimmed, the file has a hole, reads as zeros, and takes no space. It imports the standard library, x/sys, renameio and internal/durable.
+// written, or was trimmed, the file has a hole, reads as zeros, and takes no space.
 package store
 
 import (

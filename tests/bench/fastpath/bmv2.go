@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -107,22 +105,6 @@ func rackEntities() []switchspec.Entity {
 				First: dataplane.SenderVA, Last: dataplane.SenderVA + dataplane.RegionLen - 1, Neutral: uint32(dataplane.NeutralRegion(to))}}) //nolint:gosec // 32 bits
 	}
 	return append(list, group, switchspec.Match{Src: addr(g.Sender), MCID: uint32(g.MCID), Dst: addr(g.Receivers[0]), Group: 1, FirstPRE: 1, PREGroups: 1})
-}
-
-// threads is the processor time of all threads of a process.
-func threads(pid string) (sum time.Duration, err error) {
-	names, err := filepath.Glob(filepath.Join("/proc", pid, "task/*/schedstat"))
-	if err != nil || len(names) == 0 {
-		return 0, fmt.Errorf("processor time of process %s: %w", pid, errors.Join(err, os.ErrProcessDone))
-	}
-	for _, name := range names {
-		n, err := strconv.ParseInt(word(name), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("processor time of process %s: %w", pid, err)
-		}
-		sum += time.Duration(n)
-	}
-	return sum, nil
 }
 
 // findBMv2 is bmv2's launcher; empty: there is no bmv2.

@@ -6,9 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -288,29 +285,4 @@ func (f *field) look(s *process) (l look, err error) {
 	}
 	l.in, l.copies = s.ran("ingress"), s.ran("copy_out")
 	return l, err
-}
-
-// softirqd is the processor time of the threads that have the kernel's network part do what is left over.
-func softirqd() (sum time.Duration, err error) {
-	names, err := filepath.Glob("/proc/[0-9]*/comm")
-	if err != nil {
-		return 0, err
-	}
-	for _, name := range names {
-		if !strings.HasPrefix(word(name), "ksoftirqd/") {
-			continue
-		}
-		n, err := strconv.ParseInt(word(filepath.Join(filepath.Dir(name), "schedstat")), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("processor time of the kernel's threads: %w", err)
-		}
-		sum += time.Duration(n)
-	}
-	return sum, nil
-}
-
-// word is the first word of a file.
-func word(name string) string {
-	b, _ := os.ReadFile(name)
-	return strings.Fields(string(b) + " unknown")[0]
 }

@@ -1,6 +1,4 @@
 // Package report has what benchmarks print in the same way: the machine's load, medians, and whether a goal is reached.
-//
-// It imports the standard library only.
 package report
 
 import (

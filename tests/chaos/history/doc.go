@@ -14,6 +14,4 @@
 // operation, whose outcome is open, covers it with the value that is there. The messages
 // that a member took must be the first of those that were sent, each once and in
 // order, and all that were promised, unless the member was killed.
-//
-// The package imports the standard library only.
 package history

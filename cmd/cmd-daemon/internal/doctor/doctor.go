@@ -2,9 +2,6 @@
 //
 // The rules are pure: Diagnose makes findings of collected facts. Collect looks at this
 // host and its neighbors for them; the command collects what the daemon itself says.
-//
-// It may import the daemon's contract (api/mcrdma/v1), cmd/internal/findings,
-// internal/connmgr/config, internal/identity, pkg/qp, x/sys and the standard library.
 package doctor
 
 import (

@@ -11,9 +11,6 @@
 //
 // Nothing that is there is overwritten, but what Renew is asked for; a lab that could not
 // be made whole leaves nothing new behind.
-//
-// It may import internal/connmgr/config, internal/identity, internal/labca,
-// internal/topology, renameio and the standard library.
 package lab
 
 import (

@@ -3,8 +3,7 @@
 // field, a value of the wrong form and inconsistent values, each with file and line. [Reference]
 // shows every field.
 //
-// The package imports the standard library and strictyaml. It opens no file but the one that Load
-// is given.
+// It opens no file but the one that Load is given.
 package config
 
 import (

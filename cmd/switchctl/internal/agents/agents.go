@@ -3,9 +3,6 @@
 //
 // Nothing that an agent says is trusted: control characters are removed from its texts
 // before they are shown, and looking for further agents always ends.
-//
-// It may import the contract of the agents (api/mcrdma/v1), cmd/internal/cli, internal/identity and
-// grpc.
 package agents
 
 import (

@@ -4,9 +4,6 @@
 // The rules are pure: Diagnose makes findings of collected facts. The facts of
 // interfaces are collected here (Interfaces); those of agents are what their gRPC
 // services answer, which the command collects.
-//
-// It may import the contract of the agents (api/mcrdma/v1), cmd/internal/findings, internal/grouptree,
-// golang.org/x/sys and the standard library.
 package doctor
 
 import (

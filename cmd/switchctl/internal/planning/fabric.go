@@ -4,8 +4,6 @@
 //
 // It is the only place where a topology and the bifurcation meet, as only planning
 // sees a fabric at once; an agent knows its own switch, and asks the others.
-//
-// It may import internal/topology, internal/strictyaml and pkg/bifurcation.
 package planning
 
 import (

@@ -32,6 +32,4 @@
 //	 4  immediate (32 bits)
 //	 8  offset (64 bits); of done, how many operations are
 //	16  length (64 bits), of what follows, or of a READ
-//
-// The package imports the standard library, qp and rocev2.
 package unicast

@@ -30,6 +30,5 @@
 // The ARP machine (arp.go) is pure: it takes packets and the time, and returns
 // frames. The Host around it holds the lock, the timer and the counters.
 //
-// The package imports rocev2, link, internal/mmsg and the standard library. It
-// must not import the device above it.
+// The package must not import the device above it.
 package framelink

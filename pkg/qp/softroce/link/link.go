@@ -3,8 +3,6 @@
 // everything below the BTH, that is IPv4, UDP and the ICRC, which covers both,
 // while the device owns the transport. udplink attaches to the host's own
 // stack; framelink brings its own Ethernet, ARP and IPv4.
-//
-// It imports the standard library only.
 package link
 
 import (

@@ -31,7 +31,4 @@
 // the kernel (UDP_GRO), RXRaw finds the path MTU that makes the ICRC of the
 // first segment right, and the identifications of the others, which count up from the
 // first's, are all like it, or had the same bits turned round by a switch. Every offload can be switched off, see Options.
-//
-// The package imports link, rocev2, qp's errors, golang.org/x/sys/unix and the
-// standard library.
 package udplink

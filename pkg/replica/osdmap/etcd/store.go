@@ -4,8 +4,6 @@
 // Certificates are the files of package identity. As etcd wants it, a server's has the address or
 // name in its endpoint: address etcd by an IP address that is in the certificate. A
 // certificate and key that are replaced count from the next connection on, a CA after a restart.
-//
-// The package imports etcd's client.
 package etcd
 
 import (

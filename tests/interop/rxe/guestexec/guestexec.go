@@ -3,8 +3,6 @@
 // runs one program. The client sends a Request as a line of JSON and then the
 // program's standard input, closing its side at the end of it; the server
 // sends frames of output and at last the exit.
-//
-// It imports the standard library only.
 package guestexec
 
 import (

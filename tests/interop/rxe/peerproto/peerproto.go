@@ -2,8 +2,6 @@
 // endpoint programs (command peer): lines of JSON on the program's standard
 // input and output, one Response for each Request, in order. It also states
 // what data a Batch consists of, so that both ends can make it from a seed.
-//
-// It imports qp and the standard library.
 package peerproto
 
 import (

@@ -5,7 +5,5 @@
 // Nothing outlives the process: namespace and tap go with its file
 // descriptors, and QEMU is killed by the kernel when its parent dies.
 //
-// It imports the standard library, x/sys, netlink, rocev2 and
-// guestexec. Only tests
-// below tests/interop use it.
+// Only tests below tests/interop use it.
 package vm

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// threads is the processor time of all threads of a process.
+func threads(pid string) (sum time.Duration, err error) {
+	names, err := filepath.Glob(filepath.Join("/proc", pid, "task/*/schedstat"))
+	if err != nil || len(names) == 0 {
+		return 0, fmt.Errorf("processor time of process %s: %w", pid, errors.Join(err, os.ErrProcessDone))
+	}
+	for _, name := range names {
+		n, err := strconv.ParseInt(word(name), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("processor time of process %s: %w", pid, err)
+		}
+		sum += time.Duration(n)
+	}
+	return sum, nil
+}
+
+// softirqd is the processor time of the threads that have the kernel's network part do what is left over.
+func softirqd() (sum time.Duration, err error) {
+	names, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(word(name), "ksoftirqd/") {
+			continue
+		}
+		n, err := strconv.ParseInt(word(filepath.Join(filepath.Dir(name), "schedstat")), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("processor time of the kernel's threads: %w", err)
+		}
+		sum += time.Duration(n)
+	}
+	return sum, nil
+}
+
+// word is the first word of a file.
+func word(name string) string {
+	b, _ := os.ReadFile(name)
+	return strings.Fields(string(b) + " unknown")[0]
+}
