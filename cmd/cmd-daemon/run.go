@@ -283,6 +283,7 @@ func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, std
 		return <-ran
 	case <-m.Ready():
 	}
+	cli.CollectSeldom()
 	cli.NotifySystemd("READY=1")
 	log.Info("ready", "host", s.cfg.Name, "address", m.Addr().String(), "applications", m.Socket())
 	fmt.Fprintf(stdout, "ready: daemon of host %s at %v, applications at %s\n", s.cfg.Name, m.Addr(), m.Socket())

@@ -108,6 +108,7 @@ func runAgent(ctx context.Context, cfg *config.Config, o switchagent.Options, st
 		return err
 	case <-a.Ready():
 	}
+	cli.CollectSeldom()
 	cli.NotifySystemd("READY=1")
 	o.Logger.Info("ready", "switch", cfg.Name, "address", a.Addr().String())
 	fmt.Fprintf(stdout, "ready: agent of switch %s at %v\n", cfg.Name, a.Addr())

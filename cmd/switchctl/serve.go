@@ -260,6 +260,7 @@ func (o *softswitchOptions) ready(addr net.Addr, stdout io.Writer) (remove func(
 	if _, err := fmt.Fprintf(stdout, "ready: P4Runtime on %v, device %d, %d ports, %s\n", addr, o.deviceID, len(o.ports), what); err != nil {
 		return nil, errors.Join(fmt.Errorf("ready line: %w", err), remove())
 	}
+	cli.CollectSeldom()
 	cli.NotifySystemd("READY=1")
 	return remove, nil
 }

@@ -82,6 +82,13 @@ func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatReques
 	}
 }
 
+// sendNews sends a sender's daemon what has ended here, without a beat of its that this answers. If it is lost, its next beat learns it.
+func (m *Manager) sendNews(ctx context.Context, to netip.Addr, news []*mcrdmav1.Gone) {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Beat.DeadAfter)
+	defer cancel()
+	_, _ = askHost(ctx, m.peers, to, mcrdmav1.HostsClient.Beat, &mcrdmav1.BeatRequest{Boot: m.boot, Answer: &mcrdmav1.BeatResponse{Gone: news}})
+}
+
 // An undated context does not tell its deadline, which gRPC would send with each beat, in a form that is never the same.
 type undated struct{ context.Context }
 
@@ -105,32 +112,33 @@ type sharing struct {
 func (m *Manager) share(who identity.Identity, req *mcrdmav1.BeatRequest) (own, number uint64) {
 	now := time.Now()
 	busy := m.opts.Busy(now)
-	p, fresh := m.peers.answered(who, req, now, busy)
-	if fresh {
-		m.removeEnded(p, req.GetAnswer())
+	p := m.peers.answered(who, req, now, busy)
+	if p == nil {
+		return 0, 0
 	}
-	if p == nil || !p.addr.Less(m.cfg.Address) {
+	m.removeEnded(p, req.GetAnswer()) // also news that answer no beat
+	if !p.addr.Less(m.cfg.Address) {
 		return 0, 0
 	}
 	return p.shareOwn(now, 2*m.cfg.Beat.Interval)
 }
 
 // answered takes in an answer in another daemon's beat. Only one to a later beat of this daemon says that it hears it.
-func (t *peers) answered(who identity.Identity, req *mcrdmav1.BeatRequest, now time.Time, busy bool) (p *peer, fresh bool) {
+func (t *peers) answered(who identity.Identity, req *mcrdmav1.BeatRequest, now time.Time, busy bool) *peer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := slices.IndexFunc(who.Addrs, t.health.Follows)
 	if i < 0 || t.at[who.Addrs[i]] == nil {
-		return nil, false
+		return nil
 	}
-	p = t.at[who.Addrs[i]]
+	p := t.at[who.Addrs[i]]
 	s := &p.sharing
-	if fresh = req.GetAnswer() != nil && s.heard < req.GetHeard() && req.GetHeard() <= s.number; fresh {
+	if req.GetAnswer() != nil && s.heard < req.GetHeard() && req.GetHeard() <= s.number {
 		s.heard, s.heardAt = req.GetHeard(), now
 		p.tried, p.err = true, nil
 		p.heardOf(req.GetAnswer(), now, busy)
 	}
-	return p, fresh
+	return p
 }
 
 // owed adds to the lists those hosts whose daemons wait for an answer to their beat.

@@ -1,6 +1,7 @@
 package connmgr
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"testing"
@@ -161,19 +162,30 @@ func TestOneBeatsForBoth(t *testing.T) {
 	})
 }
 
-// TestEndsToldByBeats: what has become of an application is told within an interval, whichever of the daemons beats.
-func TestEndsToldByBeats(t *testing.T) {
-	for _, c := range []struct{ ends, learns int }{{1, 3}, {3, 1}} {
+// TestEndsToldAtOnce: what has become of an application is told at once, whichever of the daemons beats, and in a group that has
+// no beats from there; if that message is lost, within an interval.
+func TestEndsToldAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		ends, learns int
+		lost         bool
+	}{{1, 3, false}, {3, 1, false}, {1, 3, true}, {3, 1, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			r, apps, groups := mutual(t)
-			begun := time.Now()
-			apps[c.ends-1].end()
-			h := r.host(c.learns)
-			r.until("it is told", func() bool {
-				return len(h.members(groups[c.learns-1].GetGroup())) < len("2 3") || apps[c.learns-1].countChanges(broken) > 0
+			from, to := r.host(c.ends), r.host(c.learns)
+			begun := time.Now().Add(3 * time.Millisecond) // no beat is due
+			time.Sleep(time.Until(begun))
+			from.setHook(func(ctx context.Context, method string, host *host, call func(context.Context) error) error {
+				if c.lost && method == "Beat" && host == to && time.Since(begun) < time.Millisecond {
+					return errDead
+				}
+				return call(ctx)
 			})
-			if took := time.Since(begun); took > 60*time.Millisecond {
-				t.Errorf("an application of host %d has ended, and host %d learns it %v later", c.ends, c.learns, took)
+			apps[c.ends-1].end()
+			r.until("it is told", func() bool {
+				return len(to.members(groups[c.learns-1].GetGroup())) < len("2 3") || apps[c.learns-1].countChanges(broken) > 0
+			})
+			if took := time.Since(begun); took > 60*time.Millisecond || !c.lost && took > 10*time.Millisecond {
+				t.Errorf("an application of host %d has ended, and host %d learns it %v later; lost: %v", c.ends, c.learns, took, c.lost)
 			}
 		})
 	}

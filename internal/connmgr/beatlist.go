@@ -64,7 +64,7 @@ func (t *members) answerBeat(list *beatList) *mcrdmav1.BeatResponse {
 	res := &mcrdmav1.BeatResponse{}
 	for _, b := range list.groups {
 		if text, ok := t.beat(b.id, b.formation); !ok {
-			res.Gone = append(res.Gone, &mcrdmav1.Gone{Group: b.id.proto(), Formation: b.formation, Address: t.address.String(), Reason: text})
+			res.Gone = append(res.Gone, t.gone(b, text))
 		}
 	}
 	if len(res.GetGone()) == 0 && len(list.groups) > 0 {

@@ -44,7 +44,7 @@ const drainText = "the daemon of the host is being stopped"
 
 // CloseAll takes the host out of service while Run goes on: it accepts no new groups and
 // memberships, ends the groups of its applications for all their members, and gives up its
-// memberships, which their senders learn by the next beat. Applications are notified. It
+// memberships, which their senders learn at once. Applications are notified. It
 // returns when all that is done, as far as the other hosts can be reached within seconds,
 // or with ctx's error; what is left then ends with its leases. The caller then ends Run.
 func (m *Manager) CloseAll(ctx context.Context) error {

@@ -265,7 +265,7 @@ func TestMinSize(t *testing.T) {
 	}
 }
 
-// TestLeave: an application that leaves is taken out at the next beat.
+// TestLeave: an application that leaves is taken out at once.
 func TestLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 4, withSwitch)

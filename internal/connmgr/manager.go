@@ -169,6 +169,7 @@ func (m *Manager) open(ctx context.Context) error {
 	}
 	m.sessions = newSessions(m.log, func(s *session, why string) { m.background(func(context.Context) { m.sessionOver(s, why) }) })
 	m.members = newMembers(m)
+	m.members.sendNews = m.sendNews
 	if err := m.load(); err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ type members struct {
 	write      func(context.Context, ...store.Edit) error
 	forget     func(context.Context, ...store.Edit)
 	background func(func(context.Context))
+	sendNews   func(ctx context.Context, to netip.Addr, news []*mcrdmav1.Gone)
 	lists      beatLists
 
 	mu       sync.Mutex
@@ -47,13 +48,14 @@ type members struct {
 	groups   map[groupID]*machine.Memberships
 	attached map[uint64]groupID                // by attachment
 	calls    map[uint64]chan<- machine.Respond // that wait, of other daemons
+	news     map[netip.Addr][]*mcrdmav1.Gone   // by sender, that are about to be told
 	deleting map[groupID]chan struct{}         // the last deletion of a record; closed when it is durable
 	closed   error                             // why this host takes part in nothing new
 }
 
 func newMembers(m *Manager) *members {
 	return &members{host: m.cfg.Name, address: m.cfg.Address, rack: m.cfg.Rack, limits: m.cfg.Limits, sessions: m.sessions, happened: m.watched.happened, write: m.commitState, forget: m.forget, background: m.background,
-		numbers: m.boot, groups: map[groupID]*machine.Memberships{}, attached: map[uint64]groupID{}, calls: map[uint64]chan<- machine.Respond{}, deleting: map[groupID]chan struct{}{}}
+		news: map[netip.Addr][]*mcrdmav1.Gone{}, numbers: m.boot, groups: map[groupID]*machine.Memberships{}, attached: map[uint64]groupID{}, calls: map[uint64]chan<- machine.Respond{}, deleting: map[groupID]chan struct{}{}}
 }
 
 // leftBecause is why a membership has ended, for people.
@@ -130,12 +132,29 @@ func (t *members) do(id groupID, action machine.ReceiverAction) {
 				delete(t.deleting, id)
 			}
 		})
+	case machine.TellGone:
+		if t.news[id.source] = append(t.news[id.source], t.gone(beatOf{id, a.Formation}, a.Text)); len(t.news[id.source]) == 1 {
+			t.background(func(ctx context.Context) { t.tellNews(ctx, id.source) })
+		}
 	case machine.Respond:
 		if c := t.calls[a.Call]; c != nil {
 			c <- a
 			delete(t.calls, a.Call)
 		}
 	}
+}
+
+func (t *members) gone(b beatOf, why string) *mcrdmav1.Gone {
+	return &mcrdmav1.Gone{Group: b.id.proto(), Formation: b.formation, Address: t.address.String(), Reason: why}
+}
+
+// tellNews tells a sender's daemon what has ended here.
+func (t *members) tellNews(ctx context.Context, sender netip.Addr) {
+	t.mu.Lock()
+	news := t.news[sender]
+	delete(t.news, sender)
+	t.mu.Unlock()
+	t.sendNews(ctx, sender, news)
 }
 
 func (t *members) tell(u machine.Owner, e *mcrdmav1.OpenResponse) {

@@ -136,6 +136,11 @@ type (
 	}
 	// DeleteMembership deletes a membership from the durable ones.
 	DeleteMembership struct{ Attach uint64 }
+	// TellGone tells the sender's daemon that a membership has ended here. If that is lost, its next beat learns it.
+	TellGone struct {
+		Formation uint32
+		Text      string
+	}
 	// Respond ends a call of Prepare (with an answer), Commit or RecordView.
 	Respond struct {
 		Call   uint64
@@ -149,6 +154,7 @@ func (TellFormed) receiverAction()       {}
 func (TellEnded) receiverAction()        {}
 func (PutMembership) receiverAction()    {}
 func (DeleteMembership) receiverAction() {}
+func (TellGone) receiverAction()         {}
 func (Respond) receiverAction()          {}
 
 // MaxFormations is how many formations of a group may exist at a time: the one that is
@@ -194,7 +200,7 @@ type Memberships struct {
 }
 
 // gone is why the latest membership of those has ended whose end the sender's daemon did not
-// ask for. It learns that by its next beat.
+// ask for. It is told at once (TellGone), and learns it by its next beat as well.
 type gone struct {
 	formation uint32 // 0: none
 	why       string
@@ -290,12 +296,14 @@ func (r *Memberships) remove(x *membership) {
 	}
 }
 
-// endHere ends a membership for a reason of this host, which is kept for the sender's daemon.
+// endHere ends a membership for a reason of this host, which is told to the sender's daemon, and kept for it.
 func (r *Memberships) endHere(x *membership, reason mcrdmav1.Detached_Reason, text string, now time.Time) {
-	if x.state != membershipAsked && x.Formation >= r.gone.formation {
-		r.gone = gone{x.Formation, text, now.Add(min(x.Lease, goneTime))}
-	}
+	news := x.state != membershipAsked && x.Formation >= r.gone.formation
 	r.end(x, reason, text)
+	if news {
+		r.gone = gone{x.Formation, text, now.Add(min(x.Lease, goneTime))}
+		r.do(TellGone{x.Formation, text})
+	}
 }
 
 // supersede ends the formations before one that is formed.

@@ -306,6 +306,35 @@ func TestCallsOfOneThatEnds(t *testing.T) {
 	}
 }
 
+// TestEndsAreNews: each end that the sender's daemon has not asked for is told it, once.
+func TestEndsAreNews(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for name, c := range map[string]struct {
+		end  func(r *Memberships)
+		want []TellGone
+	}{
+		"the application leaves": {func(r *Memberships) { _ = r.Leave("token", 3, "it has left", now) }, []TellGone{{3, "it has left"}}},
+		"the application ends":   {func(r *Memberships) { r.SessionEnded("token", "it has ended", now) }, []TellGone{{3, "it has ended"}}},
+		"the daemon stops":       {func(r *Memberships) { r.Stop("it stops", now) }, []TellGone{{3, "it stops"}}},
+		"the lease ends": {func(r *Memberships) { r.Tick(now.Add(time.Hour), false) },
+			[]TellGone{{3, "nothing was heard of the sender's daemon for 1m0s; the members of its last view, 3, are h1 (10.0.0.1), h2 (10.0.0.2)"}}},
+		"the sender drops it": {func(r *Memberships) { r.Drop(0, mcrdmav1.Detached_REASON_CLOSED, "closed") }, nil},
+		"the next is formed":  {func(r *Memberships) { r.Load(invited(4).Membership, nil, now); r.Beat(4, now) }, nil},
+	} {
+		r := joined(now, 3)
+		c.end(r)
+		if got := acts[TellGone](r); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+	var r Memberships
+	r.Prepare(1, invited(1), now)
+	r.SessionEnded("token", "it has ended", now) // the call says so
+	if got := acts[TellGone](&r); len(got) > 0 {
+		t.Errorf("it was asked only: %+v", got)
+	}
+}
+
 // TestCommittedAgain: a daemon that was restarted hears again that a formation is complete, and
 // so does its application, which may have missed it.
 func TestCommittedAgain(t *testing.T) {

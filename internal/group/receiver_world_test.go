@@ -31,6 +31,7 @@ type hostWorld struct {
 	views    map[uint32]int    // how many members each view has that was told
 	may      func(*worldApp, mcrdmav1.Detached_Reason) bool
 	formed   *worldApp // that was told so in this event
+	gone     *worldApp // that has ended last, until the sender's daemon is told
 	told     tally
 	err      error
 }
@@ -186,6 +187,12 @@ func (w *hostWorld) act(action ReceiverAction) {
 			w.fail("formation %d is deleted: ended %v, being written %v", x.formation, x.ended, w.writing(a.Attach))
 		}
 		w.deletes = append(w.deletes, a.Attach)
+	case TellGone:
+		w.told["gone"]++
+		if x := w.gone; x == nil || !x.ended || x.formation != a.Formation {
+			w.fail("formation %d is told to be gone, and %+v has ended", a.Formation, x)
+		}
+		w.gone = nil
 	case Respond:
 		w.responded(a)
 	default:
@@ -234,7 +241,9 @@ func (w *hostWorld) ended(a TellEnded) {
 	if v := w.disk[a.Attach].Membership; a.Reason == mcrdmav1.Detached_REASON_SENDER_LOST && x.formed && v.View > 0 && !w.broken && a.Text != "dropped" && !strings.Contains(a.Text, "view") {
 		w.fail("formation %d ends, and its view %d is not said: %s", x.formation, v.View, a.Text)
 	}
-	x.ended = true
+	if x.ended, w.gone = true, nil; !a.Asked {
+		w.gone = x
+	}
 }
 
 func (w *hostWorld) put(a PutMembership) {

@@ -1,7 +1,7 @@
 // Package grpcwindow gives gRPC connections windows of a fixed size. By default gRPC measures the
 // round trip beside each message that it receives, by a ping and a window update that it sends on
 // their own: short calls then make three times as many packets, each of which wakes a process at
-// either end. Calls of agents and daemons are short.
+// either end. Calls of agents and daemons are short, and servers keep goroutines for them, whose stacks have grown.
 package grpcwindow
 
 import "google.golang.org/grpc"
@@ -16,7 +16,10 @@ func Dial() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithStaticStreamWindowSize(size), grpc.WithStaticConnWindowSize(size)}
 }
 
+// workers is how many calls a server answers at once with goroutines that it keeps; further ones get their own.
+const workers = 16
+
 // Serve are options of a server.
 func Serve() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.StaticStreamWindowSize(size), grpc.StaticConnWindowSize(size)}
+	return []grpc.ServerOption{grpc.StaticStreamWindowSize(size), grpc.StaticConnWindowSize(size), grpc.NumStreamWorkers(workers)}
 }

@@ -200,12 +200,19 @@ func (a *Agent) update(ctx context.Context, k groupKey, receivers []bifurcation.
 			return err
 		}
 	}
-	shrunk := g.Receivers
-	if !planner.Equal(shrunk, receivers) {
+	shrunk, grows := !planner.Equal(g.Receivers, was), !planner.Equal(g.Receivers, receivers)
+	if grows {
 		err = a.grow(ctx, g, s, receivers, psn)
 	}
-	if err == nil || !planner.Equal(shrunk, was) {
+	switch {
+	case grows && err == nil:
 		a.tell(mcrdmav1.WatchResponse_TYPE_UPDATED, g.Source, a.describe(g))
+	case shrunk:
+		a.background(func(ctx context.Context) {
+			if a.remakeOne(ctx, s) != nil {
+				a.rerun.wake()
+			}
+		})
 	}
 	return err
 }
@@ -227,8 +234,8 @@ func compare(was, next []bifurcation.Receiver) (stay, leave, join []bifurcation.
 	return stay, leave, join
 }
 
-// shrink removes receivers. It takes effect with its first write, whatever becomes of
-// the tree, which may be larger than necessary.
+// shrink removes receivers: the switch no longer waits for them, and that is durable. The tree follows later: it is larger
+// than necessary until then, and waits for packets on their way.
 func (a *Agent) shrink(ctx context.Context, g *group, s *step, stay, leave []bifurcation.Receiver) error {
 	var gone []netip.Addr
 	for _, r := range leave {
@@ -239,32 +246,22 @@ func (a *Agent) shrink(ctx context.Context, g *group, s *step, stay, leave []bif
 	g.merging.without(gone)
 	a.mu.Unlock()
 	merge := a.mergePut(g.merging)
-	if err := a.driver.write(ctx, merge); err != nil {
-		a.mu.Lock()
-		g.merging.current = was
+	err := a.driver.write(ctx, merge)
+	a.mu.Lock()
+	g.Receivers, g.generation = stay, a.sequence.Add(1)
+	a.mu.Unlock()
+	if err == nil {
+		err = a.persist(context.WithoutCancel(ctx), s, a.groupRecord(g)())
+	}
+	a.mu.Lock()
+	if err != nil {
+		g.merging.current, g.Receivers, g.generation = was, wasReceivers, wasGeneration
 		a.mu.Unlock()
 		a.driver.post(merge)
 		return err
 	}
-	a.mu.Lock()
-	g.Receivers, g.generation = stay, a.sequence.Add(1)
-	a.mu.Unlock()
-	err := a.apply(ctx, s, change{spec: g.spec(), record: a.groupRecord(g)})
-	if err == nil {
-		return nil
-	}
-	if stored := a.persist(context.WithoutCancel(ctx), s, a.groupRecord(g)()); stored != nil {
-		a.mu.Lock()
-		g.merging.current, g.Receivers, g.generation = was, wasReceivers, wasGeneration
-		a.mu.Unlock()
-		a.driver.post(merge)
-		return stored
-	}
-	a.mu.Lock()
 	s.spec, s.behind = g.spec(), true
 	a.mu.Unlock()
-	a.log.Warn("receivers have left a group, and its tree still reaches them", "group", g.key(), "error", err)
-	a.rerun.wake()
 	return nil
 }
 

@@ -230,6 +230,9 @@ func killGroup(l *line, which []int) *mcrdmav1.Group {
 	return g
 }
 
+// treeTime is how long a tree may take to follow a group whose receivers have left, with packets on their way.
+const treeTime = 2 * drainTime
+
 func killOperations(l *line) []operation {
 	psn := uint32(77)
 	update := func(which []int) func(context.Context, mcrdmav1.SwitchGroupsClient) error {
@@ -281,6 +284,7 @@ func TestKilledAnywhere(t *testing.T) {
 			if err := op.run(t.Context(), l.groups(1)); err != nil {
 				t.Fatalf("%s: %v", op.name, err)
 			}
+			time.Sleep(treeTime)
 			var calls [3]int
 			for i := range killers {
 				calls[i] = killers[i].calls()
@@ -294,6 +298,7 @@ func TestKilledAnywhere(t *testing.T) {
 				if _, err := l.groups(1).Update(t.Context(), &mcrdmav1.UpdateRequest{Key: killGroup(l, nil).Key, Receivers: killReceivers(l, stay)}); err != nil {
 					t.Fatal(err)
 				}
+				time.Sleep(treeTime)
 				want[len(want)-1] = l.canonical()
 				l.tidy(op.name)
 			}
@@ -347,6 +352,7 @@ func (l *line) killAt(name string, op operation, k *killer, victim, point int, a
 	case <-k.struck:
 	case err = <-done: // with fewer writes this time, as those that wait go together
 		done <- err
+		time.Sleep(treeTime)
 	}
 	if !k.fired() {
 		if err != nil {

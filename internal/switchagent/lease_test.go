@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -403,5 +404,33 @@ func TestNumbers(t *testing.T) {
 		l.remove(1, g)
 		l.remove(1, older)
 		l.noLeftovers()
+	})
+}
+
+// TestUpdateAnswersFirst: a receiver that leaves is out of merging when Update answers, which waits neither for other switches nor for
+// packets on their way there; the tree follows.
+func TestUpdateAnswersFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 2)
+		l.startAll()
+		g := aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(2, 1), hostAddr(2, 2)) // sw2 is reached by the one that leaves
+		l.install(1, g)
+		begun := time.Now()
+		if _, err := l.groups(1).Update(t.Context(), &mcrdmav1.UpdateRequest{Key: g.Key, Receivers: []*mcrdmav1.Receiver{g.Receivers[0], g.Receivers[2]}}); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); took >= drainTime {
+			t.Errorf("Update took %v", took)
+		}
+		if merges := strings.Join(l.canonical(), "\n"); !strings.Contains(merges, "[10.1.0.12→10.1.0.11 0x1 10.2.0.12→10.1.0.11 0x1]") {
+			t.Errorf("merging goes on with those that left:\n%s", merges)
+		}
+		time.Sleep(treeTime)
+		if why := l.consistent(); why != "" {
+			t.Error(why)
+		}
+		if tree := strings.Join(l.canonical(), "\n"); strings.Contains(tree, "10.2.0.11") {
+			t.Errorf("the tree still has the receiver that left:\n%s", tree)
+		}
 	})
 }

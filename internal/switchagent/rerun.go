@@ -120,21 +120,3 @@ func (a *Agent) remakeOne(ctx context.Context, s *step) error {
 	}
 	return err
 }
-
-// tick expires leases, and retries what is not yet as good as it can be.
-func (a *Agent) tick(ctx context.Context) {
-	expiry := time.NewTicker(min(a.cfg.Leases.Group/4, a.cfg.Leases.Branch/4, time.Second))
-	defer expiry.Stop()
-	again := time.NewTicker(time.Minute)
-	defer again.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-expiry.C:
-			a.expire(ctx)
-		case <-again.C:
-			a.rerun.wake()
-		}
-	}
-}

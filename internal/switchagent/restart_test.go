@@ -44,6 +44,7 @@ func TestAgentRestartChangesNothing(t *testing.T) {
 			Receivers: []*mcrdmav1.Receiver{aReceiver(hostAddr(2, 1), 0x101), aReceiver(hostAddr(3, 2), 0x103)}}); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(treeTime)
 		before := l.raw()
 		for i, n := range l.nodes {
 			n.kill()

@@ -606,6 +606,7 @@ type BeatRequest struct {
 	// groups: those of the latest beat that had this number and groups. 0: it has no number.
 	List uint64 `protobuf:"varint,3,opt,name=list,proto3" json:"list,omitempty"`
 	// If the latest answer of the called daemon was a beat: the answer to that, without boot, and its number.
+	// Without the number, it is news: what is gone as of now.
 	Answer        *BeatResponse `protobuf:"bytes,4,opt,name=answer,proto3" json:"answer,omitempty"`
 	Heard         uint64        `protobuf:"varint,5,opt,name=heard,proto3" json:"heard,omitempty"`
 	unknownFields protoimpl.UnknownFields

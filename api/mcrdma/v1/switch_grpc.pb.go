@@ -42,7 +42,7 @@ type SwitchGroupsClient interface {
 	// lease; with another content it fails with ALREADY_EXISTS.
 	Install(ctx context.Context, in *InstallRequest, opts ...grpc.CallOption) (*InstallResponse, error)
 	// Update changes a group's receivers. Those that leave are taken out of merging
-	// first. Receivers that are new need a PSN, see UpdateRequest.
+	// first, and copies to them may end later. Receivers that are new need a PSN, see UpdateRequest.
 	Update(ctx context.Context, in *UpdateRequest, opts ...grpc.CallOption) (*UpdateResponse, error)
 	// Remove takes a group away. It succeeds if there is none.
 	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveResponse, error)
@@ -158,7 +158,7 @@ type SwitchGroupsServer interface {
 	// lease; with another content it fails with ALREADY_EXISTS.
 	Install(context.Context, *InstallRequest) (*InstallResponse, error)
 	// Update changes a group's receivers. Those that leave are taken out of merging
-	// first. Receivers that are new need a PSN, see UpdateRequest.
+	// first, and copies to them may end later. Receivers that are new need a PSN, see UpdateRequest.
 	Update(context.Context, *UpdateRequest) (*UpdateResponse, error)
 	// Remove takes a group away. It succeeds if there is none.
 	Remove(context.Context, *RemoveRequest) (*RemoveResponse, error)

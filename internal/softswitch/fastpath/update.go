@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/mcrdma/mcrdma/bpf"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
@@ -61,6 +63,12 @@ func (f *Fast) Changed() {
 // that takes longer, because its processor was taken away, is dropped.
 const leave = 50 * time.Microsecond
 
+// pause waits in the kernel: time.Sleep, in a process that has nothing else to do, takes a millisecond at least.
+func pause(d time.Duration) {
+	for left := unix.NsecToTimespec(d.Nanoseconds()); errors.Is(unix.Nanosleep(&left, &left), unix.EINTR); {
+	}
+}
+
 // apply changes the maps so that no packet meets half of it.
 func (f *Fast) apply(change func() error) {
 	set := func(by uint64) error {
@@ -71,7 +79,7 @@ func (f *Fast) apply(change func() error) {
 		if err := set(bpf.Ending); err != nil {
 			f.fail(err)
 		}
-		time.Sleep(leave)
+		pause(leave)
 	}
 	f.generation |= bpf.Ending
 	err := set(1) // odd
