@@ -12,6 +12,58 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
+// leave is how long copies that are under way get to leave: the kernel takes them to their ports in the call that makes them. One
+// that takes longer, because its processor was taken away, is dropped.
+const leave = 50 * time.Microsecond
+
+// Ends says how long copies that are under way need to leave before Changed may change what they meet; no more are made until then.
+func (f *Fast) Ends() time.Duration {
+	if f.plan == nil || !f.active || f.adds(f.plan.changes()) {
+		return 0
+	}
+	f.end()
+	return leave
+}
+
+// end has no more copies made.
+func (f *Fast) end() {
+	if f.generation&bpf.Ending == 0 {
+		f.turnGeneration(bpf.Ending)
+	}
+}
+
+func (f *Fast) turnGeneration(by uint64) {
+	f.generation += by
+	if err := f.k.put("generation", uint32(0), f.generation); err != nil {
+		f.fail(err)
+	}
+}
+
+// leads is the order in which what is new is written: nothing leads to what is not there yet.
+var leads = []string{"regions", "group_regions", "copies", "pre_groups", "merge_groups", "merge_members", "groups"}
+
+// order is the order in which a change is written. What belongs together lies together in memory then.
+func (c *change) order() []place {
+	return slices.SortedFunc(maps.Keys(c.put), func(a, b place) int {
+		return cmp.Or(cmp.Compare(c.put[a].of.n, c.put[b].of.n), cmp.Compare(slices.Index(leads, a.table), slices.Index(leads, b.table)))
+	})
+}
+
+// adds says whether a change only adds groups, to which no packet has come: it meets all of one or nothing then.
+func (f *Fast) adds(c *change) bool {
+	for at := range c.put {
+		if !slices.Contains(leads, at.table) {
+			return false
+		}
+	}
+	for n := range f.slots.sets {
+		if _, added := c.put[place{"merge_groups", n}]; !added && f.slots.entries[n].entry != nil {
+			return false // there are answers that are merged in it
+		}
+	}
+	return !c.alters
+}
+
 // Changed brings the maps to what the tables say. It is called after each access of the control plane.
 func (f *Fast) Changed() {
 	if f.plan == nil {
@@ -39,58 +91,49 @@ func (f *Fast) Changed() {
 		defer func() { f.log.Info("fast path", "is", f.Status()) }()
 	}
 	turns := f.active != (why == "")
-	if !turns && len(c.put) == 0 && len(c.remove) == 0 && len(f.slots.sets) == 0 && len(f.slots.fresh) == 0 && next == f.settings {
-		f.sweep()
-		return
-	}
-	f.apply(func() error {
-		errs := []error{f.write(c), f.writeRegisters()}
-		if turns {
-			errs = append(errs, f.turn(why == ""))
+	switch none := c.none() && len(f.slots.sets) == 0 && len(f.slots.fresh) == 0; {
+	case turns, next != f.settings, !none && !f.adds(c):
+		f.apply(func() error {
+			errs := []error{f.writeRegisters(), f.write(c)}
+			if turns {
+				errs = append(errs, f.turn(why == ""))
+			}
+			return errors.Join(append(errs, f.k.put("settings", uint32(0), next))...)
+		})
+		f.settings = next
+	case !none:
+		if err := errors.Join(f.writeRegisters(), f.write(c)); err != nil {
+			f.fail(err)
 		}
-		return errors.Join(append(errs, f.k.put("settings", uint32(0), next))...)
-	})
-	f.settings = next
+	}
+	c.reset()
 	f.sweep()
 	if f.broken != nil && f.active {
 		f.Changed() // what could not be written: back to the pipeline
 	}
 }
 
-// leave is how long copies that are under way get to leave: the kernel takes them to their ports in the call that makes them. One
-// that takes longer, because its processor was taken away, is dropped.
-const leave = 50 * time.Microsecond
-
 // apply changes the maps so that no packet meets half of it.
 func (f *Fast) apply(change func() error) {
-	set := func(by uint64) error {
-		f.generation += by
-		return f.k.put("generation", uint32(0), f.generation)
-	}
-	if f.active {
-		if err := set(bpf.Ending); err != nil {
-			f.fail(err)
-		}
+	if f.active && f.generation&bpf.Ending == 0 {
+		f.end()
 		time.Sleep(leave)
 	}
 	f.generation |= bpf.Ending
-	err := set(1) // odd
-	if err == nil {
-		err = change()
-	}
-	if err = errors.Join(err, set(1)); err != nil {
+	f.turnGeneration(1) // odd
+	if err := change(); err != nil {
 		f.fail(err)
 	}
+	f.turnGeneration(1)
 }
 
 // write writes a change.
-func (f *Fast) write(c change) error {
+func (f *Fast) write(c *change) error {
 	var errs []error
 	for at := range c.remove {
 		errs = append(errs, f.k.remove(at.table, at.key))
 	}
-	order := slices.SortedFunc(maps.Keys(c.put), func(a, b place) int { return cmp.Compare(c.put[a].of.n, c.put[b].of.n) })
-	for _, at := range order { // what belongs together lies together in memory then
+	for _, at := range c.order() {
 		is := c.put[at].is
 		if p, ok := is.(preGroup); ok {
 			is = bpf.PREGroup{Set: uint16(f.sets.numbers[p.set]), N: uint16(len(p.set.interfaces())), First: p.first} //nolint:gosec // 4096 and 512 at most
@@ -158,7 +201,7 @@ func (f *Fast) Mine(frame []byte) bool {
 }
 
 // makeSets makes the sets that a change needs, before it begins.
-func (f *Fast) makeSets(c change) error {
+func (f *Fast) makeSets(c *change) error {
 	for _, v := range c.put {
 		p, ok := v.is.(preGroup)
 		if !ok {
