@@ -107,11 +107,11 @@ func selectPorts(p *pipeline.Pipeline, to ...int) error {
 // A slowPath is a fast path from which copies take a while to leave.
 type slowPath struct {
 	NoFastPath
-	changed int
+	changed atomic.Int32
 }
 
 func (*slowPath) Ends() time.Duration { return time.Second }
-func (p *slowPath) Changed()          { p.changed++ }
+func (p *slowPath) Changed()          { p.changed.Add(1) }
 
 // TestCopiesLeave: while copies leave the fast path, the switch goes on, and the control plane waits.
 func TestCopiesLeave(t *testing.T) {
@@ -120,17 +120,17 @@ func TestCopiesLeave(t *testing.T) {
 		p := &slowPath{NoFastPath: "it is slow"}
 		s.Accelerate(p)
 		start := time.Now()
-		done := 0
+		var accesses atomic.Int32
 		for range 2 {
-			go s.Do(func(*pipeline.Pipeline, *pre.Engine) { done++ })
+			go s.Do(func(*pipeline.Pipeline, *pre.Engine) { accesses.Add(1) })
 		}
 		synctest.Wait()
-		if s.FastPath() == "" || done != 1 || p.changed != 0 || time.Since(start) > 0 {
-			t.Errorf("after %v: %d accesses, %d changes", time.Since(start), done, p.changed)
+		if s.FastPath() == "" || accesses.Load() != 1 || p.changed.Load() != 0 || time.Since(start) > 0 {
+			t.Errorf("after %v: %d accesses, %d changes", time.Since(start), accesses.Load(), p.changed.Load())
 		}
 		time.Sleep(3 * time.Second)
-		if done != 2 || p.changed != 2 {
-			t.Errorf("%d accesses, %d changes", done, p.changed)
+		if accesses.Load() != 2 || p.changed.Load() != 2 {
+			t.Errorf("%d accesses, %d changes", accesses.Load(), p.changed.Load())
 		}
 	})
 }
