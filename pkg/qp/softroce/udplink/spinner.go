@@ -3,8 +3,8 @@ package udplink
 import "time"
 
 // A spinner says how long a receiver polls before it blocks. Being woken costs both ends more than the time between two bursts,
-// so that polling pays as long as waits are short, and nobody else needs the processor: a poll that took long was held up
-// by somebody who does.
+// so that polling pays as long as waits are short, and no other process needs the processor: a poll that took long was held up
+// by one.
 type spinner struct {
 	limit time.Duration // of one wait
 	eager bool          // the last wait was shorter
