@@ -182,14 +182,24 @@ func (f *Fast) sweep() {
 }
 
 // Mine says whether a frame that came in is an answer to be merged, whose state is the kernel's. It came
-// here in the middle of an update, or before the kernel owned the state.
+// here in the middle of an update, or before the kernel owned the state. The pipeline merges none that is damaged.
 func (f *Fast) Mine(frame []byte) bool {
-	const answer = rocev2.EthernetLen + rocev2.IPv4Len + rocev2.UDPLen + rocev2.BTHLen
-	if !f.active || len(frame) < answer || frame[12] != 8 || frame[13] != 0 || frame[14] != 0x45 || frame[23] != rocev2.ProtocolUDP ||
+	const (
+		headers = rocev2.EthernetLen + rocev2.IPv4Len
+		least   = rocev2.UDPLen + rocev2.BTHLen + rocev2.ICRCLen
+	)
+	if !f.active || len(frame) < headers+least || frame[12] != 8 || frame[13] != 0 || frame[14] != 0x45 || frame[23] != rocev2.ProtocolUDP ||
 		binary.BigEndian.Uint16(frame[36:]) != rocev2.UDPPort {
 		return false
 	}
-	if op := rocev2.Opcode(frame[42]); op != rocev2.Acknowledge && op != rocev2.CNP {
+	n := int(binary.BigEndian.Uint16(frame[38:]))
+	switch op := rocev2.Opcode(frame[42]); {
+	case op != rocev2.Acknowledge && op != rocev2.CNP,
+		binary.BigEndian.Uint16(frame[20:])&0x3fff != 0, // a fragment
+		n < least || op == rocev2.Acknowledge && n < least+rocev2.AETHLen,
+		int(binary.BigEndian.Uint16(frame[16:])) != n+rocev2.IPv4Len,
+		len(frame) < headers+n,
+		rocev2.Checksum(frame[14:headers]) != 0:
 		return false
 	}
 	e := f.plan.members.Exactly(uint64(binary.BigEndian.Uint32(frame[26:])), uint64(binary.BigEndian.Uint32(frame[30:])), uint64(binary.BigEndian.Uint32(frame[46:])&0xffffff))
