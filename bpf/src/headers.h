@@ -79,6 +79,22 @@ struct PACKED roce {
 #define OP_ACK 0x11
 #define OP_CNP 0x81
 
+INLINE bool is_write(u8 opcode) {
+    return opcode == OP_WRITE_FIRST || opcode == OP_WRITE_ONLY || opcode == OP_WRITE_ONLY_IMM;
+}
+
+// fits says that the lengths of a RoCE packet, of so many bytes with Ethernet, have room for its headers and the
+// ICRC, and that all of it came. Any other is malformed: p4src/parser.p4.
+INLINE bool fits(const struct roce *p, u64 bytes) {
+    u32 n = swap16(p->udp.length), headers = sizeof(struct udp) + sizeof(struct bth) + 4;
+    if (is_write(p->bth.opcode)) {
+        headers += sizeof(struct reth);
+    } else if (p->bth.opcode == OP_ACK) {
+        headers += sizeof(struct aeth);
+    }
+    return n >= headers && swap16(p->ip.total_len) == n + sizeof(struct ipv4) && bytes >= n + sizeof(struct ethernet) + sizeof(struct ipv4);
+}
+
 // low24 is the number in the low 24 bits of a word of the wire, with24 the word with another.
 INLINE u32 low24(u32 word) { return swap32(word) & 0xffffff; }
 

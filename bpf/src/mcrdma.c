@@ -25,7 +25,8 @@ SECTION("xdp.frags") int ingress(struct xdp_md *ctx) {
         ip->checksum != checksum(ip)) {
         return XDP_PASS;
     }
-    if (length(ctx) != (u64)(end - (void *)eth)) {
+    u64 bytes = length(ctx);
+    if (bytes != (u64)(end - (void *)eth)) {
         return XDP_PASS;
     }
     struct roce *p = (struct roce *)eth;
@@ -35,7 +36,7 @@ SECTION("xdp.frags") int ingress(struct xdp_md *ctx) {
             return XDP_PASS;
         }
         roce = p->udp.dst == UDP_ROCE;
-        if (roce && ((void *)(p + 1) > end || swap16(ip->total_len) != swap16(p->udp.length) + sizeof(struct ipv4))) {
+        if (roce && ((void *)(p + 1) > end || !fits(p, bytes))) {
             return XDP_PASS;
         }
     }

@@ -132,10 +132,6 @@ INLINE void ask(u32 first, u32 n) {
     }
 }
 
-INLINE bool is_write(u8 opcode) {
-    return opcode == OP_WRITE_FIRST || opcode == OP_WRITE_ONLY || opcode == OP_WRITE_ONLY_IMM;
-}
-
 // replicate copies a request to a group. XDP_PASS: it climbs. r has been begun, and g read since.
 INLINE int replicate(struct xdp_md *ctx, struct roce *p, void *end, const struct settings *set, const struct multicast *g,
                      const struct reading *r) {

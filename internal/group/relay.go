@@ -18,7 +18,7 @@ const minBlock = 4096
 type RelayChoice struct {
 	Algorithm string // "": any
 	Transport string // "": any
-	Block     uint32 // most
+	Block     uint32 // most; 0: what suits the transport
 	Typical   uint64 // size of a message; 0: not known
 	Host      string // the sender's
 	Rack      uint32 // the same; 0: not known
@@ -42,12 +42,15 @@ func (c RelayChoice) For(f *Formation) (*Relay, error) {
 	if out.Transport, err = c.transport(f); err != nil {
 		return nil, err
 	}
+	if out.Block == 0 {
+		out.Block = map[string]uint32{"tcp": schedule.BlockTCP, "rdma": schedule.BlockRDMA}[out.Transport]
+	}
 	racks := c.racks(f)
 	name := c.Algorithm
 	if name == "" {
 		name = schedule.BinomialPipeline.String()
 		if c.Typical > 0 {
-			h := schedule.Hints{MaxBlock: int64(c.Block)}
+			h := schedule.Hints{MaxBlock: int64(out.Block)}
 			if racks != nil {
 				if h.Racks, err = schedule.RacksOf(racks); err != nil {
 					return nil, failure.New(mcrdmav1.Reason_INVALID, "racks: %v", err)

@@ -115,7 +115,7 @@ func TestRelayTransports(t *testing.T) {
 		{"", receiver, "tcp"}, {"rdma", receiver, ""}, {"tcp", receiver, "tcp"},
 		{"", sender, "tcp"}, {"rdma", sender, ""}, {"tcp", sender, "tcp"},
 	} {
-		r, err := group.RelayChoice{Host: "h1", Block: 4096, Transport: c.asked}.For(c.f)
+		r, err := group.RelayChoice{Host: "h1", Transport: c.asked}.For(c.f)
 		if c.want == "" {
 			expect(t, c.asked, err, mcrdmav1.Reason_INVALID)
 			host := "h2" // whose device is missing
@@ -125,7 +125,7 @@ func TestRelayTransports(t *testing.T) {
 			if f, ok := errors.AsType[*failure.Error](err); !ok || f.Host != host {
 				t.Errorf("%v is not about %s", err, host)
 			}
-		} else if err != nil || r.Transport != c.want {
+		} else if suits := map[string]uint32{"tcp": 256 << 10, "rdma": 1 << 20}[c.want]; err != nil || r.Transport != c.want || r.Block != suits {
 			t.Errorf("%q: %+v, %v; want %s", c.asked, r, err, c.want)
 		}
 	}

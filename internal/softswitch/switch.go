@@ -98,6 +98,7 @@ type Switch struct {
 	cfg Config
 	log *slog.Logger
 
+	control  turns // of the control plane, whose accesses are one after the other
 	lock     turns // guards what follows
 	manager  *traffic.Manager
 	pre      *pre.Engine
@@ -161,7 +162,7 @@ func New(cfg Config) (s *Switch, err error) {
 		cfg.Clock = func() time.Duration { return time.Since(start) }
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	s = &Switch{cfg: cfg, log: cfg.Log, lock: make(turns, 1), in: make(chan *batch),
+	s = &Switch{cfg: cfg, log: cfg.Log, control: make(turns, 1), lock: make(turns, 1), in: make(chan *batch),
 		injected: make(chan []byte, injectQueue),
 		packetIn: func([]byte) {}, digests: func([]pipeline.Digest) {}, idle: func([]pipeline.Expired) {}}
 	s.stop, s.halt = context.WithCancel(context.Background())

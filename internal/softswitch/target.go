@@ -14,12 +14,20 @@ import (
 // Do calls f with exclusive access to the pipeline and the packet replication
 // engine, which are nil before the first Load. f must not call the Switch.
 func (s *Switch) Do(f func(*pipeline.Pipeline, *pre.Engine)) {
+	s.control.take()
+	defer s.control.give()
 	s.lock.take()
 	defer s.lock.give()
 	f(s.manager.Pipeline(), s.pre)
-	if s.fast != nil {
-		s.fast.Changed()
+	if s.fast == nil {
+		return
 	}
+	if wait := s.fast.Ends(); wait > 0 { // packets go on meanwhile, by the new tables here and the old ones there
+		s.lock.give()
+		time.Sleep(wait)
+		s.lock.take()
+	}
+	s.fast.Changed()
 }
 
 // A FastPath processes packets of the switch's ports before they come to the switch, by the same
@@ -27,7 +35,9 @@ func (s *Switch) Do(f func(*pipeline.Pipeline, *pre.Engine)) {
 type FastPath interface {
 	// Loaded is called with a pipeline that packets meet from now on.
 	Loaded(p *pipeline.Pipeline, e *pre.Engine)
-	// Changed is called when the control plane has had access to the pipeline.
+	// Ends is called when the control plane has had access to the pipeline. It returns how long to wait
+	// before Changed is called.
+	Ends() time.Duration
 	Changed()
 	// Mine says that a frame must not be processed here, and counts it.
 	Mine(frame []byte) bool
@@ -42,6 +52,9 @@ type NoFastPath string
 
 // Loaded implements FastPath.
 func (NoFastPath) Loaded(*pipeline.Pipeline, *pre.Engine) {}
+
+// Ends implements FastPath.
+func (NoFastPath) Ends() time.Duration { return 0 }
 
 // Changed implements FastPath.
 func (NoFastPath) Changed() {}
@@ -80,6 +93,8 @@ func (s *Switch) FastPath() string {
 // pipeline. Load tells the pipeline which ports are down, and the switch reports
 // each later change within 100 ms; ports that are not attached count as up.
 func (s *Switch) Load(p *pipeline.Pipeline, e *pre.Engine) {
+	s.control.take()
+	defer s.control.give()
 	s.lock.take()
 	defer s.lock.give()
 	for port, down := range s.down {

@@ -12,6 +12,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/match"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 	"github.com/mcrdma/mcrdma/tests/memnet"
 )
@@ -101,4 +102,35 @@ func selectPorts(p *pipeline.Pipeline, to ...int) error {
 		set = append(set, pipeline.Weighted{Call: pipeline.Call{Action: t.Info().Actions[at], Args: args}, Weight: 1, WatchPort: port})
 	}
 	return t.Insert(&pipeline.Entry{Key: match.Key{{Value: match.Value{3}}}, Ref: pipeline.RefSet, Set: set})
+}
+
+// A slowPath is a fast path from which copies take a while to leave.
+type slowPath struct {
+	NoFastPath
+	changed atomic.Int32
+}
+
+func (*slowPath) Ends() time.Duration { return time.Second }
+func (p *slowPath) Changed()          { p.changed.Add(1) }
+
+// TestCopiesLeave: while copies leave the fast path, the switch goes on, and the control plane waits.
+func TestCopiesLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSwitch(t, Config{})
+		p := &slowPath{NoFastPath: "it is slow"}
+		s.Accelerate(p)
+		start := time.Now()
+		var accesses atomic.Int32
+		for range 2 {
+			go s.Do(func(*pipeline.Pipeline, *pre.Engine) { accesses.Add(1) })
+		}
+		synctest.Wait()
+		if s.FastPath() == "" || accesses.Load() != 1 || p.changed.Load() != 0 || time.Since(start) > 0 {
+			t.Errorf("after %v: %d accesses, %d changes", time.Since(start), accesses.Load(), p.changed.Load())
+		}
+		time.Sleep(3 * time.Second)
+		if accesses.Load() != 2 || p.changed.Load() != 2 {
+			t.Errorf("%d accesses, %d changes", accesses.Load(), p.changed.Load())
+		}
+	})
 }

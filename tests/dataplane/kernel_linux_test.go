@@ -126,7 +126,7 @@ func TestVethKernel(t *testing.T) {
 		test func(*testing.T)
 	}{
 		{"TestCopies", TestCopies}, {"TestMergedAnswer", TestMergedAnswer}, {"TestCapturesPass", TestCapturesPass}, {"TestBadICRC", TestBadICRC},
-		{"TestGuardReads", TestGuardReads}, {"TestBypass", TestBypass}, {"TestRequestsOfMembers", TestRequestsOfMembers}, {"TestLiar", TestLiar},
+		{"TestGuardReads", TestGuardReads}, {"TestCutShort", TestCutShort}, {"TestBypass", TestBypass}, {"TestRequestsOfMembers", TestRequestsOfMembers}, {"TestLiar", TestLiar},
 		{"TestNeutral", TestNeutral}, {"TestNeutralFlow", TestNeutralFlow}, {"TestNeutralBranch", TestNeutralBranch},
 		{"TestNeutralDamaged", TestNeutralDamaged}, {"TestNeutralComputesAnew", TestNeutralComputesAnew}, {"TestNeutralAnswers", TestNeutralAnswers},
 	} {

@@ -104,7 +104,7 @@ type Limits struct {
 type Relay struct {
 	Algorithm string `yaml:"algorithm"` // as package schedule names it, or "auto"
 	Transport string `yaml:"transport"` // "auto", "rdma" or "tcp"
-	Block     uint32 `yaml:"block"`     // bytes
+	Block     uint32 `yaml:"block"`     // bytes; 0: what suits the transport
 }
 
 // SetDefaults fills in what is not set.
@@ -130,7 +130,6 @@ func (c *Config) SetDefaults() {
 	strictyaml.Default(&c.Limits.Regions, 16)
 	strictyaml.Default(&c.Relay.Algorithm, "auto")
 	strictyaml.Default(&c.Relay.Transport, "auto")
-	strictyaml.Default(&c.Relay.Block, 1<<20)
 	for i, h := range c.Hosts {
 		if h.Address.IsValid() {
 			strictyaml.Default(&c.Hosts[i].Daemon, netip.AddrPortFrom(h.Address, DefaultPort).String())

@@ -38,7 +38,7 @@ func full() *Config {
 		Beat:      Beat{50 * time.Millisecond, time.Second, 10 * time.Second},
 		Leases:    Leases{30 * time.Second, 30 * time.Second},
 		Limits:    Limits{Groups: 256, GroupsPerUser: 256, Memberships: 1024, PerSender: 256, Receivers: 16, Regions: 16},
-		Relay:     Relay{"auto", "auto", 1 << 20},
+		Relay:     Relay{"auto", "auto", 0},
 	}
 }
 
@@ -193,8 +193,7 @@ config: limits.memberships_per_sender: 0: want 1 to 1048576
 config: limits.receivers: 0: want 1 to 16
 config: limits.regions: 0: want 1 to 16
 config: relay.algorithm: "": want auto or one of binomial-pipeline, sequential, chain, binomial-tree, hybrid
-config: relay.transport: "": want auto, rdma or tcp
-config: relay.block: 0: want 1024 to 1073741824`
+config: relay.transport: "": want auto, rdma or tcp`
 	if d := cmp.Diff(want, fmt.Sprint(new(Config).Validate())); d != "" {
 		t.Error(d)
 	}

@@ -210,7 +210,9 @@ func (k *checker) relay() {
 	if !slices.Contains([]string{"auto", "rdma", "tcp"}, r.Transport) {
 		k.Add("relay.transport", "%q: want auto, rdma or tcp", r.Transport)
 	}
-	k.Number("relay.block", int(r.Block), 1<<10, 1<<30)
+	if r.Block != 0 {
+		k.Number("relay.block", int(r.Block), 1<<10, 1<<30)
+	}
 }
 
 // algorithms are the names of those there are.

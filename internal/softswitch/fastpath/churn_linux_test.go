@@ -169,6 +169,11 @@ func (c *churn) step(rng *rand.Rand) error {
 	if err := c.write(g, was); err != nil {
 		return err
 	}
+	if wait := c.Ends(); wait > 0 {
+		c.mu.Unlock()
+		time.Sleep(wait)
+		c.mu.Lock()
+	}
 	c.Changed()
 	c.known.Lock()
 	g.confirmed = len(g.states) - 1

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/match"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 	"github.com/mcrdma/mcrdma/tests/dataplane"
@@ -390,4 +391,61 @@ func TestVethReload(t *testing.T) {
 	if psn := w.told(); psn != 5 {
 		t.Errorf("the sender is told %d", psn)
 	}
+}
+
+// TestVethAdds: no packet meets an update by which groups are made, also in a slot where others have merged, and nothing waits. One by which a
+// member moves, or leaves, has copies under way leave first.
+func TestVethAdds(t *testing.T) {
+	w := newWired(t)
+	meets := func(what string, update bool) {
+		t.Helper()
+		before := w.generation
+		wait := w.Ends()
+		if w.Changed(); (wait > 0) != update || (w.generation != before) != update {
+			t.Errorf("%s: it takes %v, generation %d, before %d", what, wait, w.generation, before)
+		}
+		if w.Stats().Updates > 0 || w.Status()[:3] != "xdp" {
+			t.Errorf("%s: %+v, %s", what, w.Stats(), w.Status())
+		}
+	}
+	copies := func(g dataplane.Group) {
+		t.Helper()
+		before := w.Stats().Copies
+		w.wires.Send(t, 1, g.Data(rocev2.SendOnly, 1, make([]byte, 64)).Frame())
+		w.until("copies", func(s Stats) uint64 { return s.Copies }, before+3)
+	}
+	remove := func(e *pipeline.Entry) {
+		t.Helper()
+		if err := w.Table("egress.ack_merge.merge_groups").Delete(e.Key, e.Priority); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := still(8)
+	w.Install(other)
+	meets("another group", false)
+	copies(other)
+	copies(w.group)
+	old := first(w.Table("egress.ack_merge.merge_groups"))
+	n, call := old.Key[0].Value.Uint(), old.Call
+	remove(old)
+	meets("a group that merges no more", true)
+	var args []uint64
+	for _, a := range call.Args {
+		args = append(args, a.Uint())
+	}
+	set := func() {
+		t.Helper()
+		if err := w.Register("egress.ack_merge.passed").Set(int(n), match.Value{0}); err != nil { //nolint:gosec // few
+			t.Fatal(err)
+		}
+	}
+	set()
+	w.Add("egress.ack_merge.merge_groups", []any{int(n)}, "egress.ack_merge.merge", args...) //nolint:gosec // few
+	meets("one that merges where another has", false)
+	set()
+	meets("the state of one that merges", true)
+	if err := w.PRE.ModifyGroup(uint32(other.Index), []pre.Replica{{Port: 2, Instance: 1}}); err != nil { //nolint:gosec // few
+		t.Fatal(err)
+	}
+	meets("members that leave", true)
 }

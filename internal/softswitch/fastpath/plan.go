@@ -19,6 +19,7 @@ type plan struct {
 	room   room
 
 	dirty  map[unit]struct{}
+	due    change
 	have   map[unit]items
 	cannot map[unit]string // what no map can hold, and why
 
@@ -92,6 +93,7 @@ func newPlan(p *pipeline.Pipeline, e *pre.Engine, ports map[uint16]uint32, read 
 	l := &plan{tables: tablesOf(p), engine: e, ports: ports, cells: newCells(read), groups: newIndex(), room: newRoom(bpf.CopyCells),
 		dirty: map[unit]struct{}{}, have: map[unit]items{}, cannot: map[unit]string{},
 		copied: map[uint16]struct{}{}, climbing: map[uint16]struct{}{}}
+	l.due.reset()
 	for n := range ports {
 		l.touch(unit{kind: port, n: uint32(n)})
 	}
@@ -153,6 +155,7 @@ func (l *plan) touchAll(groups map[uint16]struct{}) {
 type change struct {
 	put    map[place]value
 	remove map[place]struct{}
+	alters bool // something that was there
 }
 
 type value struct {
@@ -160,8 +163,8 @@ type value struct {
 	is any
 }
 
-// changes computes what is dirty anew.
-func (l *plan) changes() change {
+// changes computes what is dirty anew, and returns all that is to change since reset.
+func (l *plan) changes() *change {
 	now := map[unit]items{}
 	for len(l.dirty) > 0 { // computing a group may make another one dirty
 		for u := range l.dirty {
@@ -173,21 +176,26 @@ func (l *plan) changes() change {
 			}
 		}
 	}
-	c := change{map[place]value{}, map[place]struct{}{}}
 	for u, next := range now {
-		c.step(u, l.have[u], next)
+		l.due.step(u, l.have[u], next)
 		if l.have[u] = next; len(next) == 0 {
 			delete(l.have, u)
 		}
 	}
-	return c
+	return &l.due
 }
+
+// reset forgets what was to change: the maps have it.
+func (c *change) reset() { *c = change{put: map[place]value{}, remove: map[place]struct{}{}} }
+
+func (c *change) none() bool { return len(c.put) == 0 && len(c.remove) == 0 }
 
 // step adds what changes for a unit.
 func (c *change) step(u unit, old, next items) {
 	for at, v := range next {
 		if was, there := old[at]; !there || was != v {
 			c.put[at] = value{u, v}
+			c.alters = c.alters || len(old) > 0
 			delete(c.remove, at)
 		}
 	}
@@ -195,6 +203,7 @@ func (c *change) step(u unit, old, next items) {
 		if _, stays := next[at]; stays {
 			continue
 		}
+		c.alters = true
 		if p, taken := c.put[at]; taken && p.of != u {
 			continue // another unit has it now
 		}

@@ -68,12 +68,23 @@ func (r *rig) follow(t *testing.T) {
 		}
 		delete(r.maps, at)
 	}
-	for at, v := range c.put {
-		if r.maps[at] == v.is {
+	for _, at := range c.order() {
+		v := c.put[at]
+		if is, there := r.maps[at]; is == v.is {
 			t.Errorf("%v is put again", at)
+		} else if there && !c.alters {
+			t.Errorf("%v is there, and is changed by what only adds", at)
 		}
 		r.maps[at] = v.is
+		if p, ok := v.is.(preGroup); ok {
+			for i := range uint32(len(p.set.interfaces())) { //nolint:gosec // few
+				if _, there := r.maps[place{"copies", p.first + i}]; !there {
+					t.Errorf("%v leads to a copy that is not there yet", at)
+				}
+			}
+		}
 	}
+	c.reset()
 	r.plan.cells.sweep()
 }
 

@@ -8,11 +8,61 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/mcrdma/mcrdma/bpf"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
+
+// leave is how long copies that are under way get to leave: the kernel takes them to their ports in the call that makes them. One
+// that takes longer, because its processor was taken away, is dropped.
+const leave = 50 * time.Microsecond
+
+// Ends says how long copies that are under way need to leave before Changed may change what they meet; no more are made until then.
+func (f *Fast) Ends() time.Duration {
+	if f.plan == nil || !f.active || f.adds(f.plan.changes()) {
+		return 0
+	}
+	f.end()
+	return leave
+}
+
+// end has no more copies made.
+func (f *Fast) end() {
+	if f.generation&bpf.Ending == 0 {
+		f.turnGeneration(bpf.Ending)
+	}
+}
+
+func (f *Fast) turnGeneration(by uint64) {
+	f.generation += by
+	if err := f.k.put("generation", uint32(0), f.generation); err != nil {
+		f.fail(err)
+	}
+}
+
+// leads is the order in which what is new is written: nothing leads to what is not there yet.
+var leads = []string{"regions", "group_regions", "copies", "pre_groups", "merge_groups", "merge_members", "groups"}
+
+// order is the order in which a change is written. What belongs together lies together in memory then.
+func (c *change) order() []place {
+	return slices.SortedFunc(maps.Keys(c.put), func(a, b place) int {
+		return cmp.Or(cmp.Compare(c.put[a].of.n, c.put[b].of.n), cmp.Compare(slices.Index(leads, a.table), slices.Index(leads, b.table)))
+	})
+}
+
+// adds says whether a change only adds groups, to which no packet has come: it meets all of one or nothing then.
+func (f *Fast) adds(c *change) bool {
+	for at := range c.put {
+		if !slices.Contains(leads, at.table) {
+			return false
+		}
+	}
+	for n := range f.slots.sets {
+		if _, added := c.put[place{"merge_groups", n}]; !added && f.slots.entries[n].entry != nil {
+			return false // there are answers that are merged in it
+		}
+	}
+	return !c.alters
+}
 
 // Changed brings the maps to what the tables say. It is called after each access of the control plane.
 func (f *Fast) Changed() {
@@ -41,64 +91,49 @@ func (f *Fast) Changed() {
 		defer func() { f.log.Info("fast path", "is", f.Status()) }()
 	}
 	turns := f.active != (why == "")
-	if !turns && len(c.put) == 0 && len(c.remove) == 0 && len(f.slots.sets) == 0 && len(f.slots.fresh) == 0 && next == f.settings {
-		f.sweep()
-		return
-	}
-	f.apply(func() error {
-		errs := []error{f.write(c), f.writeRegisters()}
-		if turns {
-			errs = append(errs, f.turn(why == ""))
+	switch none := c.none() && len(f.slots.sets) == 0 && len(f.slots.fresh) == 0; {
+	case turns, next != f.settings, !none && !f.adds(c):
+		f.apply(func() error {
+			errs := []error{f.writeRegisters(), f.write(c)}
+			if turns {
+				errs = append(errs, f.turn(why == ""))
+			}
+			return errors.Join(append(errs, f.k.put("settings", uint32(0), next))...)
+		})
+		f.settings = next
+	case !none:
+		if err := errors.Join(f.writeRegisters(), f.write(c)); err != nil {
+			f.fail(err)
 		}
-		return errors.Join(append(errs, f.k.put("settings", uint32(0), next))...)
-	})
-	f.settings = next
+	}
+	c.reset()
 	f.sweep()
 	if f.broken != nil && f.active {
 		f.Changed() // what could not be written: back to the pipeline
 	}
 }
 
-// leave is how long copies that are under way get to leave: the kernel takes them to their ports in the call that makes them. One
-// that takes longer, because its processor was taken away, is dropped.
-const leave = 50 * time.Microsecond
-
-// pause waits in the kernel: time.Sleep, in a process that has nothing else to do, takes a millisecond at least.
-func pause(d time.Duration) {
-	for left := unix.NsecToTimespec(d.Nanoseconds()); errors.Is(unix.Nanosleep(&left, &left), unix.EINTR); {
-	}
-}
-
 // apply changes the maps so that no packet meets half of it.
 func (f *Fast) apply(change func() error) {
-	set := func(by uint64) error {
-		f.generation += by
-		return f.k.put("generation", uint32(0), f.generation)
-	}
-	if f.active {
-		if err := set(bpf.Ending); err != nil {
-			f.fail(err)
-		}
-		pause(leave)
+	if f.active && f.generation&bpf.Ending == 0 {
+		f.end()
+		time.Sleep(leave)
 	}
 	f.generation |= bpf.Ending
-	err := set(1) // odd
-	if err == nil {
-		err = change()
-	}
-	if err = errors.Join(err, set(1)); err != nil {
+	f.turnGeneration(1) // odd
+	if err := change(); err != nil {
 		f.fail(err)
 	}
+	f.turnGeneration(1)
 }
 
 // write writes a change.
-func (f *Fast) write(c change) error {
+func (f *Fast) write(c *change) error {
 	var errs []error
 	for at := range c.remove {
 		errs = append(errs, f.k.remove(at.table, at.key))
 	}
-	order := slices.SortedFunc(maps.Keys(c.put), func(a, b place) int { return cmp.Compare(c.put[a].of.n, c.put[b].of.n) })
-	for _, at := range order { // what belongs together lies together in memory then
+	for _, at := range c.order() {
 		is := c.put[at].is
 		if p, ok := is.(preGroup); ok {
 			is = bpf.PREGroup{Set: uint16(f.sets.numbers[p.set]), N: uint16(len(p.set.interfaces())), First: p.first} //nolint:gosec // 4096 and 512 at most
@@ -147,14 +182,24 @@ func (f *Fast) sweep() {
 }
 
 // Mine says whether a frame that came in is an answer to be merged, whose state is the kernel's. It came
-// here in the middle of an update, or before the kernel owned the state.
+// here in the middle of an update, or before the kernel owned the state. The pipeline merges none that is damaged.
 func (f *Fast) Mine(frame []byte) bool {
-	const answer = rocev2.EthernetLen + rocev2.IPv4Len + rocev2.UDPLen + rocev2.BTHLen
-	if !f.active || len(frame) < answer || frame[12] != 8 || frame[13] != 0 || frame[14] != 0x45 || frame[23] != rocev2.ProtocolUDP ||
+	const (
+		headers = rocev2.EthernetLen + rocev2.IPv4Len
+		least   = rocev2.UDPLen + rocev2.BTHLen + rocev2.ICRCLen
+	)
+	if !f.active || len(frame) < headers+least || frame[12] != 8 || frame[13] != 0 || frame[14] != 0x45 || frame[23] != rocev2.ProtocolUDP ||
 		binary.BigEndian.Uint16(frame[36:]) != rocev2.UDPPort {
 		return false
 	}
-	if op := rocev2.Opcode(frame[42]); op != rocev2.Acknowledge && op != rocev2.CNP {
+	n := int(binary.BigEndian.Uint16(frame[38:]))
+	switch op := rocev2.Opcode(frame[42]); {
+	case op != rocev2.Acknowledge && op != rocev2.CNP,
+		binary.BigEndian.Uint16(frame[20:])&0x3fff != 0, // a fragment
+		n < least || op == rocev2.Acknowledge && n < least+rocev2.AETHLen,
+		int(binary.BigEndian.Uint16(frame[16:])) != n+rocev2.IPv4Len,
+		len(frame) < headers+n,
+		rocev2.Checksum(frame[14:headers]) != 0:
 		return false
 	}
 	e := f.plan.members.Exactly(uint64(binary.BigEndian.Uint32(frame[26:])), uint64(binary.BigEndian.Uint32(frame[30:])), uint64(binary.BigEndian.Uint32(frame[46:])&0xffffff))
@@ -166,7 +211,7 @@ func (f *Fast) Mine(frame []byte) bool {
 }
 
 // makeSets makes the sets that a change needs, before it begins.
-func (f *Fast) makeSets(c change) error {
+func (f *Fast) makeSets(c *change) error {
 	for _, v := range c.put {
 		p, ok := v.is.(preGroup)
 		if !ok {

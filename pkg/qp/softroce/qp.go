@@ -205,14 +205,15 @@ func (q *QP) connect() error {
 
 // window returns how many packets may be unacknowledged, and how often to ask
 // for an acknowledgement. The window is what a peer with a link like this one
-// can hold, space bytes, if its process is not scheduled for a while. As many
+// can hold, space bytes, if its process is not scheduled for a while, and no more than a
+// veth holds, or what does not fit is lost. As many
 // packets as one GSO message holds leave with each acknowledgement, so that in
 // the steady state every message is a full one.
 func window(want, mtu, space int) (window, ackEvery int) {
 	const (
 		gsoBytes  = 65507
-		enough    = 2 << 20 // half a millisecond at 40 Gb/s
-		mostCount = 512
+		enough    = 1 << 20 // a quarter of a millisecond at 40 Gb/s
+		mostCount = 256
 		overhead  = 512 // of a packet in a socket's buffer
 	)
 	if want <= 0 {

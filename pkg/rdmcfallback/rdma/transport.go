@@ -9,6 +9,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/tcp"
 )
 
@@ -106,7 +107,7 @@ func (t *Transport) open(o *Options) (err error) {
 }
 
 // Defaults implements rdmcfallback.Defaults.
-func (*Transport) Defaults() (blockSize, ahead int) { return 1 << 20, 0 }
+func (*Transport) Defaults() (blockSize, ahead int) { return schedule.BlockRDMA, 0 }
 
 // Hello returns what the peer gave as its Options.Hello; nil for this member itself. The
 // caller must not change it.

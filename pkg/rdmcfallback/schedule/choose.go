@@ -27,6 +27,15 @@ const (
 	DefaultMaxBlock  = 1 << 20
 )
 
+// The sizes of blocks, in bytes, that suit a transport where nothing is known of messages: over TCP large
+// enough for the cost of a block not to matter, and small enough for the relays
+// to keep a block in the processor's cache, and for a message of some tens of
+// megabytes to fill the pipeline.
+const (
+	BlockTCP  = 256 << 10
+	BlockRDMA = 1 << 20
+)
+
 // minBlock is the smallest block into which Choose cuts a message.
 const minBlock = 4 << 10
 

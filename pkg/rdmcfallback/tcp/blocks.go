@@ -8,13 +8,11 @@ import (
 	"net"
 
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
 
-// BlockSize is the rdmcfallback.Config.BlockSize, in bytes, that suits TCP: large
-// enough for the cost of a block not to matter, and small enough for the relays
-// to keep a block in the processor's cache, and for a message of some tens of
-// megabytes to fill the pipeline.
-const BlockSize = 256 << 10
+// BlockSize is the rdmcfallback.Config.BlockSize, in bytes, that suits TCP.
+const BlockSize = schedule.BlockTCP
 
 // aheadHere is the rdmcfallback.Config.Ahead of members that are all on one machine.
 const aheadHere = 2

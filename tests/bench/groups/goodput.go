@@ -37,19 +37,7 @@ func goodput(ctx context.Context, l *lab.Lab, o options) error {
 	if err := h1.Space.Limit("eth0", o.rate*1e6); err != nil {
 		return fmt.Errorf("limiting the uplink: %w", err)
 	}
-	group := func(name, mode, transport string) *contestant {
-		return &contestant{name: name, begin: func(ctx context.Context) error {
-			return h1.Member.Do(ctx, orders.Create, orders.CreateArgs{Name: name, Service: service, Receivers: receivers(l), Mode: mode,
-				Algorithm: map[string]string{"off": "sequential"}[mode], Transport: transport, Regions: []uint64{2 * writeSize}, TypicalSize: writeSize}, nil)
-		}, run: func(ctx context.Context) (float64, error) {
-			r, err := lab.Ask[orders.WorkResult](ctx, h1.Member, orders.Work, orders.WorkArgs{Name: name, Kinds: []string{"write"}, Sizes: []int{writeSize},
-				Depth: depth, Millis: int(o.span.Milliseconds()), Seed: 1})
-			return float64(r.Bytes) * 8 / r.Took.Seconds(), err
-		}, end: func(ctx context.Context) error {
-			return h1.Member.Do(ctx, orders.Close, orders.Name{Name: name}, nil)
-		}}
-	}
-	contestants := []*contestant{group(multicast, "require", ""), group(fanOut, "off", "rdma"), group(fanOutTCP, "off", "tcp"), stream(h1, l.Host("h3"), o)}
+	contestants := []*contestant{group(l, multicast, "require", "", o), group(l, fanOut, "off", "rdma", o), group(l, fanOutTCP, "off", "tcp", o), stream(h1, l.Host("h3"), o, 4096)}
 	for range o.rounds {
 		for _, c := range contestants {
 			if err := c.round(ctx); err != nil {
@@ -89,8 +77,23 @@ func (c *contestant) round(ctx context.Context) error {
 	return c.end(ctx)
 }
 
+// group is one of h1's with all other hosts.
+func group(l *lab.Lab, name, mode, transport string, o options) *contestant {
+	h1 := l.Host("h1")
+	return &contestant{name: name, begin: func(ctx context.Context) error {
+		return h1.Member.Do(ctx, orders.Create, orders.CreateArgs{Name: name, Service: service, Receivers: receivers(l), Mode: mode,
+			Algorithm: map[string]string{"off": "sequential"}[mode], Transport: transport, Regions: []uint64{2 * writeSize}, TypicalSize: writeSize}, nil)
+	}, run: func(ctx context.Context) (float64, error) {
+		r, err := lab.Ask[orders.WorkResult](ctx, h1.Member, orders.Work, orders.WorkArgs{Name: name, Kinds: []string{"write"}, Sizes: []int{writeSize},
+			Depth: depth, Millis: int(o.span.Milliseconds()), Seed: 1})
+		return float64(r.Bytes) * 8 / r.Took.Seconds(), err
+	}, end: func(ctx context.Context) error {
+		return h1.Member.Do(ctx, orders.Close, orders.Name{Name: name}, nil)
+	}}
+}
+
 // stream is an ordinary connection.
-func stream(from, to *lab.HostNode, o options) *contestant {
+func stream(from, to *lab.HostNode, o options, mtu int) *contestant {
 	return &contestant{name: unicast, begin: func(ctx context.Context) error {
 		var ends [2]orders.FlowAddr
 		both := []*lab.HostNode{from, to}
@@ -100,7 +103,7 @@ func stream(from, to *lab.HostNode, o options) *contestant {
 			}
 		}
 		for i, h := range both {
-			if err := h.Member.Do(ctx, orders.FlowJoin, orders.FlowJoinArgs{Name: unicast, Peer: ends[1-i], PSN: 1, MTU: 4096}, nil); err != nil {
+			if err := h.Member.Do(ctx, orders.FlowJoin, orders.FlowJoinArgs{Name: unicast, Peer: ends[1-i], PSN: 1, MTU: mtu}, nil); err != nil {
 				return err
 			}
 		}

@@ -6,11 +6,13 @@
 //     application's call to its being ready, by phase;
 //   - what a sender gets through an uplink of limited rate with WRITEs of 1 MB: one
 //     group by switch multicast, the same by copies that the sender makes (fan-out),
-//     and one ordinary connection. The contestants take turns; medians are shown.
+//     and one ordinary connection. The contestants take turns; medians are shown;
+//   - what the whole lab does without a limit, with its switches in the kernel and out of it (ends): a group, and one
+//     ordinary connection, how busy the processors are, and who takes how much of them for each GiB that a receiver gets.
 //
 // Run it on a machine that does nothing else:
 //
-//	go run ./tests/bench/groups [-groups 300] [-rounds 5] [-time 2s] [-rate 200] [-only create|goodput]
+//	go run ./tests/bench/groups [-groups 300] [-rounds 5] [-time 2s] [-rate 200] [-only create|goodput|ends]
 package main
 
 import (
@@ -22,6 +24,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -35,7 +38,7 @@ type options struct {
 	groups, rounds int
 	span           time.Duration
 	rate           uint64
-	only           string
+	only, device   string
 }
 
 func main() {
@@ -44,7 +47,8 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each contestant runs; medians are shown")
 	flag.DurationVar(&o.span, "time", 2*time.Second, "how long each run takes")
 	flag.Uint64Var(&o.rate, "rate", 200, "of the sender's uplink, Mb/s")
-	flag.StringVar(&o.only, "only", "", "create or goodput; both if empty")
+	flag.StringVar(&o.only, "only", "", "create, goodput, ends, ends-programs or ends-kernel: by its beginning")
+	flag.StringVar(&o.device, "options", "", "of all hosts' devices, such as poll=off")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -74,20 +78,21 @@ func run(ctx context.Context, o options) (err error) {
 	fmt.Printf("%d processors, load %s at the start (other load distorts all figures)\n", runtime.NumCPU(), report.Load())
 	for _, b := range []struct {
 		name string
+		spec lab.Spec
 		run  func(context.Context, *lab.Lab, options) error
-	}{{"create", create}, {"goodput", goodput}} {
-		if o.only != "" && o.only != b.name {
+	}{{"create", lab.Spec{}, create}, {"goodput", lab.Spec{}, goodput}, {"ends-programs", lab.Spec{}, ends}, {"ends-kernel", inKernel(), ends}} {
+		if !strings.HasPrefix(b.name, o.only) {
 			continue
 		}
-		at := filepath.Join(dir, b.name)
-		if err := os.Mkdir(at, 0o700); err != nil {
-			return err
-		}
-		l, err := lab.Start(ctx, p, at, lab.Spec{})
+		at, err := os.MkdirTemp(dir, b.name)
 		if err != nil {
 			return err
 		}
-		if err = dial(ctx, l); err == nil {
+		l, err := lab.Start(ctx, p, at, b.spec)
+		if err != nil {
+			return err
+		}
+		if err = dial(ctx, l, o.device); err == nil {
 			err = b.run(ctx, l, o)
 		}
 		if err != nil && ctx.Err() == nil {
@@ -101,9 +106,9 @@ func run(ctx context.Context, o options) (err error) {
 }
 
 // dial has all applications connect to their daemons, and receive.
-func dial(ctx context.Context, l *lab.Lab) error {
+func dial(ctx context.Context, l *lab.Lab, device string) error {
 	for _, h := range l.Hosts {
-		if err := h.Member.Do(ctx, orders.OpenDevice, orders.DeviceArgs{Device: "softroce:" + h.Addr.String()}, nil); err != nil {
+		if err := h.Member.Do(ctx, orders.OpenDevice, orders.DeviceArgs{Device: strings.TrimSuffix("softroce:"+h.Addr.String()+"?"+device, "?")}, nil); err != nil {
 			return err
 		}
 		if err := h.Member.Do(ctx, orders.Dial, orders.DialArgs{Socket: h.Socket, Program: "bench"}, nil); err != nil {

@@ -54,8 +54,8 @@ type Options struct {
 	// net.core.rmem_max and wmem_max.
 	RcvBuf, SndBuf int
 	// Poll is for how long the receiver polls before it blocks, after a wait
-	// that was no longer than that; an idle link does not poll. 0 means
-	// DefaultPoll, a negative value never.
+	// that was no longer than that; an idle link does not poll, nor one whose
+	// processor others need. 0 means DefaultPoll, a negative value never.
 	Poll time.Duration
 }
 

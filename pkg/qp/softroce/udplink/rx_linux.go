@@ -46,7 +46,7 @@ type receiver struct {
 	next  int // first of them that is not begun
 	errno unix.Errno
 	read  func(fd uintptr) bool // r.try, bound once
-	eager bool                  // polling before blocking is likely to pay
+	spin  spinner
 
 	cut     cutter
 	mtuHint int    // path MTU of the message split last
@@ -58,7 +58,7 @@ func (r *receiver) init(l *Link, s *socket) {
 	*r = receiver{
 		link: l, sock: s,
 		msgs: make([]mmsghdr, n), iovs: make([]unix.Iovec, n), names: make([]unix.RawSockaddrInet4, n),
-		control: make([]rxControl, n), bufs: make([][]byte, n), mtuHint: 4096,
+		control: make([]rxControl, n), bufs: make([][]byte, n), mtuHint: 4096, spin: spinner{limit: l.opt.Poll},
 	}
 	r.read = r.try
 	for i := range r.msgs {
@@ -87,32 +87,29 @@ func (l *Link) Recv(batch []link.Rx) (int, error) {
 // wait reads the next messages. All packets of the last ones must have been
 // consumed: their buffers are used again.
 //
-// It polls for a short while before it blocks, as long as that pays: if the
-// last wait was shorter than that. Being woken costs both ends more than the
-// time between two bursts. Blocking occupies a thread, but a socket that the
+// It polls for a short while before it blocks, as long as that pays: see spinner.
+// Blocking occupies a thread, but a socket that the
 // runtime's poller knows costs a wake-up of some thread for every packet, also
 // while the receiver is busy.
 func (r *receiver) wait() error {
 	r.prepare()
 	err := r.receive(unix.MSG_DONTWAIT)
 	if err == nil && r.errno == unix.EAGAIN {
-		begin := time.Now()
-		limit := r.link.opt.Poll
-		tries := 0
-		if r.eager {
-			for err == nil && r.errno == unix.EAGAIN && time.Since(begin) < limit {
-				// Now and then, let the goroutines run that the last packets woke.
-				if tries++; tries%yieldEvery == 0 {
-					runtime.Gosched()
-				}
-				err = r.receive(unix.MSG_DONTWAIT)
+		r.spin.start(time.Now())
+		for tries := 1; err == nil && r.errno == unix.EAGAIN && r.spin.again(); tries++ {
+			// Now and then, let the goroutines run that the last packets woke.
+			if tries%yieldEvery == 0 {
+				runtime.Gosched()
+				r.spin.yielded(time.Now())
 			}
+			err = r.receive(unix.MSG_DONTWAIT)
+			r.spin.polled(time.Now())
 		}
 		if err == nil && r.errno == unix.EAGAIN {
 			r.link.counters.rxBlocks.Add(1)
 			err = r.receive(unix.MSG_WAITFORONE)
 		}
-		r.eager = time.Since(begin) < limit
+		r.spin.end(time.Now())
 	}
 	switch {
 	case err != nil:

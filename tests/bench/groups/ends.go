@@ -1,0 +1,168 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/tests/bench/report"
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
+)
+
+// inKernel is a lab whose switches have the kernel process what is hot.
+func inKernel() lab.Spec {
+	neutral := lab.Switch{Agent: "icrc: neutral\n"}
+	return lab.Spec{FastPath: true, MTU: 2200, Switches: map[string]lab.Switch{"torA": neutral, "spine": neutral, "torB": neutral}}
+}
+
+// Who takes processor time.
+const (
+	theSender = iota
+	theReceivers
+	theSwitches
+	others // daemons and agents, and what the machine does beside
+	parts
+)
+
+// cost is processor time, of the whole machine and of each part.
+type cost [parts]time.Duration
+
+// used is what has been used until now.
+func used(l *lab.Lab) (c cost, err error) {
+	if c[others], err = busyTime(); err != nil {
+		return c, err
+	}
+	add := func(part int, p *lab.Process) {
+		t, terr := processTime(p.PID())
+		c[part], c[others], err = c[part]+t, c[others]-t, errors.Join(err, terr)
+	}
+	for i, h := range l.Hosts {
+		add(min(i, theReceivers), h.Member.Process)
+	}
+	for _, n := range l.Switches {
+		add(theSwitches, n.Switch)
+	}
+	return c, err
+}
+
+const tick = time.Second / 100 // USER_HZ on all architectures that Go knows
+
+// busyTime is what all processors did until now, but for idling.
+func busyTime() (time.Duration, error) {
+	v, err := numbers("/proc/stat", "cpu ", 7)
+	if err != nil {
+		return 0, err
+	}
+	return (v[0] + v[1] + v[2] + v[5] + v[6]) * tick, nil
+}
+
+// processTime is what a process has used.
+func processTime(pid int) (time.Duration, error) {
+	v, err := numbers(fmt.Sprintf("/proc/%d/stat", pid), ") ", 14)
+	if err != nil {
+		return 0, err
+	}
+	return (v[12] + v[13]) * tick, nil
+}
+
+// numbers are those of a file that follow a text; what is no number is 0.
+func numbers(file, behind string, n int) ([]time.Duration, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	_, text, _ := strings.Cut(string(b), behind)
+	words := strings.Fields(text)
+	if len(words) < n {
+		return nil, fmt.Errorf("%s has no %d numbers behind %q", file, n, behind)
+	}
+	v := make([]time.Duration, n)
+	for i := range v {
+		k, _ := strconv.Atoi(words[i])
+		v[i] = time.Duration(k)
+	}
+	return v, nil
+}
+
+// A turn is one of a contestant.
+type turn struct {
+	bits, busy float64 // a second of payload, and processors that were busy
+	takes      cost    // for each GiB that a receiver got
+}
+
+// ends has a group and an ordinary connection take turns, without a limit.
+func ends(ctx context.Context, l *lab.Lab, o options) error {
+	where := "in programs"
+	if l.Spec.FastPath {
+		where = "in the kernel"
+	}
+	all := []struct {
+		*contestant
+		receivers int
+		runs      []turn
+	}{{contestant: group(l, multicast, "require", "", o), receivers: len(l.Hosts) - 1},
+		{contestant: stream(l.Host("h1"), l.Host("h3"), o, qp.MTUFor(l.Spec.MTU)), receivers: 1}}
+	for i := range all {
+		if err := all[i].begin(ctx); err != nil {
+			return fmt.Errorf("%s: %w", all[i].name, err)
+		}
+	}
+	for i := range o.rounds + 1 {
+		for n := range all {
+			c := &all[n]
+			before, err := used(l)
+			if err != nil {
+				return err
+			}
+			start := time.Now()
+			bits, err := c.run(ctx)
+			took := time.Since(start)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			after, err := used(l)
+			if err != nil {
+				return err
+			}
+			if i == 0 { // it warms up
+				continue
+			}
+			r := turn{bits: bits}
+			for part := range after {
+				spent := after[part] - before[part]
+				r.busy += spent.Seconds() / took.Seconds()
+				r.takes[part] = time.Duration(float64(spent) / (bits / 8 * took.Seconds() * float64(c.receivers) / (1 << 30)))
+			}
+			c.runs = append(c.runs, r)
+		}
+	}
+	fmt.Printf("\nWRITEs of 1 MB, %d at a time, without a limit, switches %s, MTU %d; medians of %d rounds of %v, load %s:\n", depth, where, l.Spec.MTU, o.rounds, o.span, report.Load())
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "contestant\tMb/s of payload\tleast\tmost\tprocessors busy\ts/GiB and receiver\tsender\treceivers\tswitches\tothers\t")
+	for _, c := range all {
+		mid := func(f func(turn) float64) float64 {
+			var v []float64
+			for _, r := range c.runs {
+				v = append(v, f(r))
+			}
+			return report.Median(v)
+		}
+		bits := func(r turn) float64 { return r.bits / 1e6 }
+		part := func(p int) float64 { return mid(func(r turn) float64 { return r.takes[p].Seconds() }) }
+		slices.SortFunc(c.runs, func(a, b turn) int { return cmp.Compare(a.bits, b.bits) })
+		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.0f\t%.2f of %d\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t\n", c.name, mid(bits), bits(c.runs[0]), bits(c.runs[len(c.runs)-1]),
+			mid(func(r turn) float64 { return r.busy }), runtime.NumCPU(),
+			mid(func(r turn) float64 { return (r.takes[0] + r.takes[1] + r.takes[2] + r.takes[3]).Seconds() }),
+			part(theSender), part(theReceivers), part(theSwitches), part(others))
+	}
+	return w.Flush()
+}
