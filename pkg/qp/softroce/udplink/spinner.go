@@ -15,7 +15,7 @@ type spinner struct {
 
 const (
 	heldUp = 20 * time.Microsecond // a poll that takes longer was: it takes less than one
-	shyFor = 10 * time.Millisecond
+	shyFor = 16 // times as long as that
 )
 
 // start begins a wait.
@@ -31,8 +31,8 @@ func (s *spinner) yielded(now time.Time) { s.last = now }
 
 // polled takes in that a poll has ended.
 func (s *spinner) polled(now time.Time) {
-	if now.Sub(s.last) > heldUp {
-		s.shy = now.Add(shyFor)
+	if took := now.Sub(s.last); took > heldUp {
+		s.shy = now.Add(shyFor * took)
 	}
 	s.last = now
 }

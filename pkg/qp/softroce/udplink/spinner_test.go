@@ -42,7 +42,7 @@ func TestSpinner(t *testing.T) {
 		{"turns of goroutines here are no sign of others", 0, us, 30 * us, 90 * us, 3},
 		{"a poll that was held up is the last", 0, 21 * us, 0, 90 * us, 1},
 		{"and there are none for a while", 0, us, 0, 20 * us, 0},
-		{"nor later, as long as that lasts", shyFor - 100*us, us, 0, 20 * us, 0},
+		{"nor later, as long as that lasts", 200 * us, us, 0, 20 * us, 0},
 		{"until it has passed", 200 * us, us, 0, 20 * us, 20},
 		{"as long as a poll may take", 0, 20 * us, 0, 40 * us, 2},
 	} {
