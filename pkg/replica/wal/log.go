@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -351,6 +352,12 @@ func (l *Log) commit(batch []item) error {
 		bufs = append(bufs, it.header, it.data, zeros[:pad])
 		end += it.size
 	}
+	if end > g.reached {
+		g.reached = end
+		if small := end-g.end <= ahead/4; small && end+ahead <= l.options.SegmentSize {
+			bufs, g.reached = append(bufs, zeros[:]), end+ahead
+		}
+	}
 	if err := g.f.writev(bufs, g.end); err != nil {
 		return err
 	}
@@ -381,7 +388,11 @@ func (l *Log) commit(batch []item) error {
 	return nil
 }
 
-var zeros [align]byte
+// ahead is how many zeros are written behind a small batch. The sync of blocks that were allocated, but never written, waits for
+// the file system's journal too; so only each so many small ones do.
+const ahead = 256 << 10
+
+var zeros [ahead]byte
 
 func (l *Log) current() *segment {
 	l.mu.Lock()
@@ -399,7 +410,9 @@ func (l *Log) roll(volume uint64) error {
 	if err := l.begin(g); err != nil {
 		return err
 	}
-	g.f.allocate(l.options.SegmentSize)
+	if !g.f.allocate(l.options.SegmentSize) {
+		g.reached = math.MaxInt64 // zeros might take space that entries need
+	}
 	l.mu.Lock()
 	l.segments, l.unmarked = append(l.segments, g), false // its beginning says so
 	l.mu.Unlock()
@@ -432,7 +445,8 @@ func (l *Log) begin(g *segment) (err error) {
 		err = g.f.sync()
 	}
 	if err == nil && file != g.name {
-		err = l.dir.rename(file, g.name)
+		g.reached, err = g.f.size()
+		err = errors.Join(err, l.dir.rename(file, g.name))
 	}
 	if err == nil {
 		err = l.dir.sync()
