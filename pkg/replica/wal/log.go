@@ -107,7 +107,9 @@ func open(dir directory, volume uint64, o Options) (*Log, error) {
 	}
 	l := &Log{options: o, dir: dir, state: r.state, segments: r.segments, written: r.state.point(), spare: hasSpare, done: make(chan struct{})}
 	l.work.L, l.stats.Torn = &l.mu, r.torn
-	l.delay = time.AfterFunc(o.Delay, func() { l.Hurry(0) })
+	if o.Delay > 0 {
+		l.delay = time.AfterFunc(o.Delay, func() { l.Hurry(0) })
+	}
 	if err == nil {
 		err = l.roll(volume)
 	}
@@ -166,7 +168,7 @@ func (l *Log) Persist(p core.Persist, e *Entry) {
 		l.err = err // the writer reports it
 	}
 	if l.err == nil {
-		if len(l.queue) == 0 {
+		if len(l.queue) == 0 && l.delay != nil {
 			l.delay.Reset(l.options.Delay)
 		}
 		l.queue = append(l.queue, item{p.Seq, header, r.Data, size(r), sl, l.state.point()})
