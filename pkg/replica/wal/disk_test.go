@@ -23,12 +23,15 @@ type memDisk struct {
 	dead    bool
 	fails   int    // this one fails; 0: none does
 	lies    bool   // it syncs nothing
+	large   bool   // it can allocate 1 MiB and more
+	grown   int    // writes beyond what was written of a file
 	renamed int    // spares that became segments
 	reading func() // if not nil, called before each read
 }
 
 type memFile struct {
 	data, safe []byte
+	reached    int64      // up to here it was written
 	writes     []memWrite // since safe, but for those that a failed sync has dropped
 }
 
@@ -144,6 +147,10 @@ func (h *handle) writev(bufs [][]byte, at int64) error {
 		return err
 	}
 	data := slices.Concat(bufs...)
+	if end := at + int64(len(data)); end > h.f.reached {
+		h.f.reached = end
+		h.disk.grown++
+	}
 	if half && len(data) > 0 && !h.disk.dead {
 		data = data[:h.disk.rnd.IntN(len(data))] // a disk that is full has room for the first part
 	}
@@ -152,10 +159,13 @@ func (h *handle) writev(bufs [][]byte, at int64) error {
 	return err
 }
 
-func (h *handle) allocate(size int64) {
-	if _, err := h.disk.op(); err == nil && size > int64(len(h.f.data)) && size < 1<<20 { // more it cannot
+func (h *handle) allocate(size int64) bool {
+	_, err := h.disk.op()
+	can := err == nil && (size < 1<<20 || h.disk.large)
+	if can && size > int64(len(h.f.data)) {
 		h.f.data = put(h.f.data, size, nil)
 	}
+	return can
 }
 
 func (h *handle) truncate(size int64) error {

@@ -27,7 +27,7 @@ type file interface {
 	io.ReaderAt
 	io.Closer
 	writev(bufs [][]byte, at int64) error // one after the other
-	allocate(size int64)                  // with zeros, if possible: then a sync need not write the size each time
+	allocate(size int64) bool             // with zeros, if possible: then a sync need not write the size each time
 	truncate(size int64) error            // durable when it returns
 	size() (int64, error)
 	sync() error // data and size are durable
@@ -87,8 +87,8 @@ func (f osFile) writev(bufs [][]byte, at int64) error {
 	return nil
 }
 
-func (f osFile) allocate(size int64) {
-	_ = unix.Fallocate(int(f.Fd()), 0, 0, size) // writing tells what is wrong
+func (f osFile) allocate(size int64) bool {
+	return unix.Fallocate(int(f.Fd()), 0, 0, size) == nil // else writing tells what is wrong
 }
 
 func (f osFile) truncate(size int64) error {

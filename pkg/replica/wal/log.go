@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -106,7 +107,9 @@ func open(dir directory, volume uint64, o Options) (*Log, error) {
 	}
 	l := &Log{options: o, dir: dir, state: r.state, segments: r.segments, written: r.state.point(), spare: hasSpare, done: make(chan struct{})}
 	l.work.L, l.stats.Torn = &l.mu, r.torn
-	l.delay = time.AfterFunc(o.Delay, func() { l.Hurry(0) })
+	if o.Delay > 0 {
+		l.delay = time.AfterFunc(o.Delay, func() { l.Hurry(0) })
+	}
 	if err == nil {
 		err = l.roll(volume)
 	}
@@ -165,7 +168,7 @@ func (l *Log) Persist(p core.Persist, e *Entry) {
 		l.err = err // the writer reports it
 	}
 	if l.err == nil {
-		if len(l.queue) == 0 {
+		if len(l.queue) == 0 && l.delay != nil {
 			l.delay.Reset(l.options.Delay)
 		}
 		l.queue = append(l.queue, item{p.Seq, header, r.Data, size(r), sl, l.state.point()})
@@ -351,6 +354,12 @@ func (l *Log) commit(batch []item) error {
 		bufs = append(bufs, it.header, it.data, zeros[:pad])
 		end += it.size
 	}
+	if end > g.reached {
+		g.reached = end
+		if small := end-g.end <= ahead/4; small && end+ahead <= l.options.SegmentSize {
+			bufs, g.reached = append(bufs, zeros[:]), end+ahead
+		}
+	}
 	if err := g.f.writev(bufs, g.end); err != nil {
 		return err
 	}
@@ -381,7 +390,11 @@ func (l *Log) commit(batch []item) error {
 	return nil
 }
 
-var zeros [align]byte
+// ahead is how many zeros are written behind a small batch. The sync of blocks that were allocated, but never written, waits for
+// the file system's journal too; so only each so many small ones do.
+const ahead = 256 << 10
+
+var zeros [ahead]byte
 
 func (l *Log) current() *segment {
 	l.mu.Lock()
@@ -399,7 +412,9 @@ func (l *Log) roll(volume uint64) error {
 	if err := l.begin(g); err != nil {
 		return err
 	}
-	g.f.allocate(l.options.SegmentSize)
+	if !g.f.allocate(l.options.SegmentSize) {
+		g.reached = math.MaxInt64 // zeros might take space that entries need
+	}
 	l.mu.Lock()
 	l.segments, l.unmarked = append(l.segments, g), false // its beginning says so
 	l.mu.Unlock()
@@ -432,7 +447,8 @@ func (l *Log) begin(g *segment) (err error) {
 		err = g.f.sync()
 	}
 	if err == nil && file != g.name {
-		err = l.dir.rename(file, g.name)
+		g.reached, err = g.f.size()
+		err = errors.Join(err, l.dir.rename(file, g.name))
 	}
 	if err == nil {
 		err = l.dir.sync()

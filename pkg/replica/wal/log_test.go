@@ -508,3 +508,35 @@ func TestFormer(t *testing.T) {
 		t.Errorf("%v, %+v", err, l.Stats())
 	}
 }
+
+// TestAhead: most small batches lie where zeros were written before, and a power loss finds nothing wrong with those. A disk
+// without room gets none.
+func TestAhead(t *testing.T) {
+	for _, large := range []bool{false, true} {
+		disk := newMemDisk(rand.New(rand.NewPCG(11, 11)))
+		disk.large = large
+		l, err := open(disk, 7, Options{SegmentSize: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const entries = 60
+		before := disk.grown
+		for i := uint64(1); i <= entries; i++ {
+			v := core.Version{Epoch: 1, Index: i}
+			l.Persist(core.Persist{Seq: i, Change: core.Append{Version: v}}, &Entry{Version: v, Kind: Data, Length: 4096, Data: make([]byte, 4096)})
+			if _, err := l.step(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if grown := disk.grown - before; large && grown > 2 || !large && grown != entries {
+			t.Errorf("large %v: %d of %d batches went beyond what was written", large, grown, entries)
+		}
+		l, err = open(disk.restart(), 7, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if head := l.state.head(); head != entries {
+			t.Errorf("large %v: %d entries of %d after a power loss", large, head, entries)
+		}
+	}
+}

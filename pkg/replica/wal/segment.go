@@ -12,12 +12,13 @@ import (
 
 // A segment is one file of the log.
 type segment struct {
-	begin begin
-	bound bool // records but for the first have the nonce in their CRC
-	name  string
-	f     file
-	end   int64 // of its records
-	live  int   // durable entries in it that are in the log
+	begin   begin
+	bound   bool // records but for the first have the nonce in their CRC
+	name    string
+	f       file
+	end     int64 // of its records
+	reached int64 // the writer's: up to here the file was written
+	live    int   // durable entries in it that are in the log
 }
 
 const (
