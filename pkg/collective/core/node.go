@@ -12,6 +12,7 @@ type Node struct {
 	members members
 	epoch   uint8
 	lanes   []lane
+	quiet   bool // no message has come since Ask was called
 	actions []Action
 }
 
@@ -162,6 +163,19 @@ func (n *Node) changed() {
 		l.all.queue = nil
 	}
 	n.actions = append(n.actions, Action{Type: Announce, To: All, Imm: s.imm()}, Action{Type: Changed})
+}
+
+// Ask is called now and then. If something is awaited, and no message has come since the last time, all others are told what is known here, new or not: one that does
+// not acknowledge that is lost, even if nobody has anything else to send to it.
+func (n *Node) Ask() {
+	waits := !n.members.agreed()
+	for i := range n.lanes {
+		waits = waits || n.lanes[i].call != nil
+	}
+	if waits && n.quiet {
+		n.actions = append(n.actions, Action{Type: Announce, To: All, Imm: n.members.own().imm()})
+	}
+	n.quiet = true
 }
 
 func (n *Node) wake(lane int) { n.actions = append(n.actions, Action{Type: Wake, Lane: lane}) }
@@ -407,6 +421,7 @@ func (n *Node) Arrived(id int, p Path, memory []byte, written int, imm uint32) e
 	if err != nil {
 		return err
 	}
+	n.quiet = false
 	q.arrived++
 	q.waiting = append(q.waiting, m)
 	n.purge(lane, at)
