@@ -288,13 +288,13 @@ func (n *Node) Take(c *Call) (list []Arrival, err error) {
 // Progress takes what the operation has done with arrivals. Of one that has failed nothing is sent any more.
 func (n *Node) Progress(c *Call) {
 	sends, frees := c.op.Take()
+	l := &n.lanes[c.lane]
 	if n.Failed(c.Group) != nil {
 		sends = nil
 	}
 	for _, s := range sends {
 		m := Message{Data: s.Data, Hash: c.hash, Kind: c.op.Kind, Epoch: n.epoch, call: c}
 		c.unsent++
-		l := &n.lanes[c.lane]
 		if s.To == All {
 			l.all.queue = append(l.all.queue, m)
 		} else {
@@ -304,11 +304,12 @@ func (n *Node) Progress(c *Call) {
 	}
 	for _, f := range frees {
 		c.held[f.From*int(paths)+int(f.Path)] -= f.N
+		at := c.IDs[f.From]*int(paths) + int(f.Path)
 		window := c.window
-		if c.op.Want(f.From, f.Path) == 0 {
+		if q := &l.from[at]; uint64(c.op.Plan(f.From, f.Path)) <= max(q.told, q.begun)-q.begun+window { //nolint:gosec // not negative
 			window = 0
 		}
-		n.free(c.lane, c.IDs[f.From]*int(paths)+int(f.Path), f.N, window)
+		n.free(c.lane, at, f.N, window)
 	}
 	if len(sends) > 0 {
 		n.pump(c.lane, All)
