@@ -166,7 +166,7 @@ func (n *Node) changed() {
 }
 
 // Ask is called now and then. If something is awaited, and no message has come since the last time, all others are told what is known here, new or not: one that does
-// not acknowledge that is lost, even if nobody has anything else to send to it.
+// not acknowledge that is lost, even if no rank has anything else to send to it.
 func (n *Node) Ask() {
 	waits := !n.members.agreed()
 	for i := range n.lanes {
