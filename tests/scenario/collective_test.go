@@ -240,13 +240,14 @@ type end struct {
 func (r *ranks) ends(victim int, packets int32, frozen bool) *end {
 	e := &end{r: r, victim: victim, lost: r.apps[victim], begun: make(chan struct{})}
 	var sent atomic.Int32
-	e.lost.h.cable.Tap = func(side int, _ []byte) {
-		if side == e.lost.h.side && sent.Add(1) == packets+1 {
+	count := func() {
+		if sent.Add(1) == packets+1 {
 			e.at = time.Now()
 			e.over.Store(true)
 			close(e.begun)
 		}
 	}
+	e.lost.h.sends.Store(&count)
 	e.wg.Go(func() {
 		if <-e.begun; frozen {
 			e.lost.h.cable.Cut(true)
@@ -266,7 +267,7 @@ func (e *end) since() time.Duration {
 // clear takes away what is left of the rank.
 func (e *end) clear() {
 	e.wg.Wait()
-	e.lost.h.cable.Tap = nil
+	e.lost.h.sends.Store(nil)
 	e.lost.h.cable.Cut(false)
 	_ = e.r.comms[e.victim].Close(e.r.l.t.Context())
 	e.r.apps[e.victim] = nil
