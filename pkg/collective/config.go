@@ -13,7 +13,7 @@ import (
 const (
 	DefaultLanes = 2
 	DefaultSlots = 8
-	DefaultBlock = 9*4096 - 16 // with its trailer it fills nine packets of the usual path MTU
+	DefaultBlock = 11*4096 - 16 // with its trailer it fills eleven packets of the usual path MTU
 	DefaultSmall = 4 << 10
 	DefaultWait  = 30 * time.Second
 )

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/collective/core"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
@@ -193,6 +194,22 @@ func (e *engine) watch() {
 			e.broken(core.All, err)
 		}
 	})
+}
+
+// askEvery is how long nothing comes before those who wait ask whether all ranks are there; it may be twice as long.
+const askEvery = 200 * time.Millisecond
+
+// ask has the node ask for ranks of which nothing comes.
+func (e *engine) ask() {
+	for tick := time.NewTicker(askEvery); ; {
+		select {
+		case <-tick.C:
+			e.locked(e.node.Ask)
+		case <-e.ctx.Done():
+			tick.Stop()
+			return
+		}
+	}
 }
 
 // follow follows what a rank has taken.

@@ -120,6 +120,7 @@ func (e *engine) connect(ctx context.Context, client *mcrdma.Client) error {
 		changed := e.changed
 		e.mu.Unlock()
 		e.wg.Go(e.watch)
+		e.wg.Go(e.ask)
 		e.wg.Go(func() { // a rank of this group that is lost makes none to this one
 			select {
 			case <-changed:

@@ -93,58 +93,184 @@ func (r *ranks) close() {
 	r.each(func(ctx context.Context, _ int, c *collective.Comm) error { return c.Close(ctx) })
 }
 
-// TestCollectiveDeath: a rank dies at each step of an allreduce. All others are told its name, go on without it, and leave nothing.
+// aCall is what all ranks do, again and again.
+type aCall struct {
+	name string
+	do   func(ctx context.Context, c *collective.Comm, n int, combining func()) error
+}
+
+// theCalls are all operations, of so many elements at each rank.
+func theCalls() []aCall {
+	sum := func(combining func()) collective.Op[float64] {
+		return func(dst, src []float64) {
+			combining()
+			collective.Sum(dst, src)
+		}
+	}
+	return []aCall{
+		{"allreduce", sums},
+		{"broadcast", func(ctx context.Context, c *collective.Comm, n int, _ func()) error {
+			return collective.Broadcast(ctx, c, 1, make([]float64, n))
+		}},
+		{"broadcast of the one that dies", func(ctx context.Context, c *collective.Comm, n int, _ func()) error {
+			return collective.Broadcast(ctx, c, min(2, c.Size()-1), make([]float64, n))
+		}},
+		{"reduce", func(ctx context.Context, c *collective.Comm, n int, combining func()) error {
+			return collective.Reduce(ctx, c, 0, make([]float64, n), sum(combining))
+		}},
+		{"reduce to the one that dies", func(ctx context.Context, c *collective.Comm, n int, combining func()) error {
+			return collective.Reduce(ctx, c, min(2, c.Size()-1), make([]float64, n), sum(combining))
+		}},
+		{"reduce-scatter", func(ctx context.Context, c *collective.Comm, n int, combining func()) error {
+			return collective.ReduceScatter(ctx, c, make([]float64, n), make([]float64, n*c.Size()), sum(combining))
+		}},
+		{"allgather", func(ctx context.Context, c *collective.Comm, n int, _ func()) error {
+			return collective.Allgather(ctx, c, make([]float64, n*c.Size()), make([]float64, n))
+		}},
+		{"barrier", func(ctx context.Context, c *collective.Comm, _ int, _ func()) error { return c.Barrier(ctx) }},
+	}
+}
+
+// TestCollectiveDeath: a rank dies, or is frozen, when it has sent so many packets since operations began. All others are told its name, go on without it, and leave
+// nothing.
 func TestCollectiveDeath(t *testing.T) {
 	var stories []story
-	for _, c := range []struct{ elements, step int }{{8, 1}, {2000, 1}, {2000, 2}, {2000, 4}} {
-		stories = append(stories, story{fmt.Sprintf("a rank dies in step %d with %d elements", c.step, c.elements), func(l *lab, cfg mcrdma.GroupConfig) {
-			l.rankDies(cfg, c.elements, c.step)
-		}})
+	for _, call := range theCalls() {
+		for _, c := range []struct {
+			elements int
+			packets  int32
+			frozen   bool
+		}{{8, 1, false}, {1000, 3, false}, {1000, 20, false}, {8, 0, true}} {
+			stories = append(stories, story{fmt.Sprintf("%s of %d elements, packet %d, frozen: %v", call.name, c.elements, c.packets, c.frozen), func(l *lab, cfg mcrdma.GroupConfig) {
+				l.rankEnds(cfg, call, c.elements, c.packets, c.frozen)
+			}})
+		}
+	}
+	for _, packets := range []int32{0, 1, 2} {
+		for _, frozen := range []bool{false, true} {
+			stories = append(stories, story{fmt.Sprintf("shrink, packet %d, frozen: %v", packets, frozen), func(l *lab, cfg mcrdma.GroupConfig) { l.rankEndsShrinking(cfg, packets, frozen) }})
+		}
 	}
 	everywhere(t, stories)
 }
 
-func (l *lab) rankDies(cfg mcrdma.GroupConfig, elements, step int) {
-	r := l.join(4, func(c *collective.Config) { c.Mode, c.Block, c.Degree = cfg.Mode, 1024, 1 })
+// rankEnds: a rank is killed, or acknowledges nothing any more, when it sends its next packet after so many.
+func (l *lab) rankEnds(cfg mcrdma.GroupConfig, call aCall, elements int, packets int32, frozen bool) {
+	r := l.join(4, func(c *collective.Config) { c.Mode, c.Block, c.Small, c.Degree = cfg.Mode, 1024, 64, 1 })
 	const victim = 2
-	var died time.Time
-	lost, dead := r.apps[victim], make(chan struct{})
-	r.each(func(ctx context.Context, i int, c *collective.Comm) error {
-		count := 0
-		for n := 0; ; n++ {
-			err := sums(ctx, c, elements, func() {
-				if count++; i == victim && count == step {
-					died = time.Now()
-					lost.kill()
-					close(dead)
-				}
-			})
-			switch e, ok := errors.AsType[*collective.Error](err); {
-			case err == nil && n < 100:
-				continue
-			case i == victim && err != nil:
-				return nil
-			case !ok || !errors.Is(err, collective.ErrLost) || len(e.Lost) != 1 || e.Lost[0].Rank != victim || e.Lost[0].Host != lost.h.name:
-				return fmt.Errorf("after %d operations: %w", n, err)
-			}
-			if <-dead; time.Since(died) > time.Second { // as docs/failures.md has it
-				return fmt.Errorf("told after %v", time.Since(died))
-			}
-			next, err := c.Shrink(ctx)
-			if err != nil {
+	end := r.ends(victim, packets, frozen)
+	within := time.Second // as docs/failures.md has it
+	if frozen {
+		within = 2 * time.Second
+		if l.path() == mcrdma.PathRelay {
+			within = 4 * time.Second
+		}
+	}
+	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
+		for n := 0; err == nil && n < 100 && !(i == victim && end.over.Load()); n++ {
+			err = call.do(ctx, c, elements, nothing)
+		}
+		if i == victim {
+			return nil
+		}
+		if err := lostRank(err, victim); err != nil {
+			return err
+		}
+		if took := end.since(); took > within {
+			return fmt.Errorf("told after %v", took)
+		}
+		next, err := c.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		if r.comms[i] = next; !slices.Equal(next.Hosts(), []string{"h1", "h2", "h4"}) {
+			return fmt.Errorf("these go on: %v", next.Hosts())
+		}
+		return errors.Join(call.do(ctx, next, elements, nothing), sums(ctx, next, elements, nothing))
+	})
+	end.clear()
+	r.close()
+}
+
+// rankEndsShrinking: the same while all ranks shrink, as one has given up.
+func (l *lab) rankEndsShrinking(cfg mcrdma.GroupConfig, packets int32, frozen bool) {
+	r := l.join(4, usually(cfg))
+	const victim = 2
+	end := r.ends(victim, packets, frozen)
+	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
+		if i == 0 {
+			gone, cancel := context.WithCancel(ctx)
+			cancel()
+			err = c.Barrier(gone)
+		} else {
+			err = c.Barrier(ctx)
+		}
+		for i != victim && (c.Size() > 3 || err != nil) {
+			if c, err = c.Shrink(ctx); err != nil {
 				return err
 			}
-			r.comms[i] = next
-			if !slices.Equal(next.Hosts(), []string{"h1", "h2", "h4"}) {
-				return fmt.Errorf("these go on: %v", next.Hosts())
+			if err = c.Barrier(ctx); err != nil {
+				if err := lostRank(err, victim); err != nil {
+					return err
+				}
 			}
-			return sums(ctx, next, elements, nothing)
+		}
+		if i != victim && !slices.Equal(c.Hosts(), []string{"h1", "h2", "h4"}) {
+			return fmt.Errorf("these go on: %v", c.Hosts())
+		}
+		r.comms[i] = c
+		return nil
+	})
+	end.clear()
+	r.close()
+}
+
+// An end is that of a rank.
+type end struct {
+	r      *ranks
+	victim int
+	lost   *app
+	over   atomic.Bool
+	begun  chan struct{}
+	wg     sync.WaitGroup
+	at     time.Time
+}
+
+// ends has a rank killed, or acknowledge nothing any more, when it sends its next packet after so many.
+func (r *ranks) ends(victim int, packets int32, frozen bool) *end {
+	e := &end{r: r, victim: victim, lost: r.apps[victim], begun: make(chan struct{})}
+	var sent atomic.Int32
+	count := func() {
+		if sent.Add(1) == packets+1 {
+			e.at = time.Now()
+			e.over.Store(true)
+			close(e.begun)
+		}
+	}
+	e.lost.h.sends.Store(&count)
+	e.wg.Go(func() {
+		if <-e.begun; frozen {
+			e.lost.h.cable.Cut(true)
+		} else {
+			e.lost.kill()
 		}
 	})
-	<-dead
-	_ = r.comms[victim].Close(l.t.Context())
-	r.apps[victim] = nil
-	r.close()
+	return e
+}
+
+// since returns how long ago that was.
+func (e *end) since() time.Duration {
+	<-e.begun
+	return time.Since(e.at)
+}
+
+// clear takes away what is left of the rank.
+func (e *end) clear() {
+	e.wg.Wait()
+	e.lost.h.sends.Store(nil)
+	e.lost.h.cable.Cut(false)
+	_ = e.r.comms[e.victim].Close(e.r.l.t.Context())
+	e.r.apps[e.victim] = nil
 }
 
 // TestCollectiveFails: what else ends operations.

@@ -76,7 +76,8 @@ type host struct {
 	addr  netip.Addr
 	rack  int // from 0
 	cable *memnet.Cable
-	side  int // of the cable
+	sends atomic.Pointer[func()] // nil, or called for each frame that it sends
+	side  int                    // of the cable
 	disk  *disk
 	cfg   func(*config.Config) // nil: as usual
 	conn  *grpc.ClientConn     // an application's with the daemon, for its status
@@ -136,6 +137,11 @@ func newLabOf(t *testing.T, perRack int, switches bool, change ...func(*lab)) *l
 	}
 	for i := range 2 * perRack {
 		h := &host{l: l, name: fmt.Sprintf("h%d", i+1), rack: i / perRack, cable: memnet.NewCable(), side: 1, disk: newDisk()}
+		h.cable.Tap = func(side int, _ []byte) {
+			if f := h.sends.Load(); f != nil && side == h.side {
+				(*f)()
+			}
+		}
 		h.addr = netip.AddrFrom4([4]byte{10, 0, 1, byte(11 + i)})
 		if switches {
 			h.addr = netip.AddrFrom4([4]byte{10, 0, byte(1 + h.rack), byte(11 + i%perRack)})

@@ -12,6 +12,7 @@ type Node struct {
 	members members
 	epoch   uint8
 	lanes   []lane
+	quiet   bool // no message has come since Ask was called
 	actions []Action
 }
 
@@ -164,6 +165,19 @@ func (n *Node) changed() {
 	n.actions = append(n.actions, Action{Type: Announce, To: All, Imm: s.imm()}, Action{Type: Changed})
 }
 
+// Ask is called now and then. If something is awaited, and no message has come since the last time, all others are told what is known here, new or not: one that does
+// not acknowledge that is lost, even if no rank has anything else to send to it.
+func (n *Node) Ask() {
+	waits := !n.members.agreed()
+	for i := range n.lanes {
+		waits = waits || n.lanes[i].call != nil
+	}
+	if waits && n.quiet {
+		n.actions = append(n.actions, Action{Type: Announce, To: All, Imm: n.members.own().imm()})
+	}
+	n.quiet = true
+}
+
 func (n *Node) wake(lane int) { n.actions = append(n.actions, Action{Type: Wake, Lane: lane}) }
 
 // Shrink returns the group of those that are left, once all of them are known to know the same; ok is false until then.
@@ -274,13 +288,13 @@ func (n *Node) Take(c *Call) (list []Arrival, err error) {
 // Progress takes what the operation has done with arrivals. Of one that has failed nothing is sent any more.
 func (n *Node) Progress(c *Call) {
 	sends, frees := c.op.Take()
+	l := &n.lanes[c.lane]
 	if n.Failed(c.Group) != nil {
 		sends = nil
 	}
 	for _, s := range sends {
 		m := Message{Data: s.Data, Hash: c.hash, Kind: c.op.Kind, Epoch: n.epoch, call: c}
 		c.unsent++
-		l := &n.lanes[c.lane]
 		if s.To == All {
 			l.all.queue = append(l.all.queue, m)
 		} else {
@@ -290,11 +304,12 @@ func (n *Node) Progress(c *Call) {
 	}
 	for _, f := range frees {
 		c.held[f.From*int(paths)+int(f.Path)] -= f.N
+		at := c.IDs[f.From]*int(paths) + int(f.Path)
 		window := c.window
-		if c.op.Want(f.From, f.Path) == 0 {
+		if q := &l.from[at]; uint64(c.op.Plan(f.From, f.Path)) <= max(q.told, q.begun)-q.begun+window { //nolint:gosec // not negative
 			window = 0
 		}
-		n.free(c.lane, c.IDs[f.From]*int(paths)+int(f.Path), f.N, window)
+		n.free(c.lane, at, f.N, window)
 	}
 	if len(sends) > 0 {
 		n.pump(c.lane, All)
@@ -407,6 +422,7 @@ func (n *Node) Arrived(id int, p Path, memory []byte, written int, imm uint32) e
 	if err != nil {
 		return err
 	}
+	n.quiet = false
 	q.arrived++
 	q.waiting = append(q.waiting, m)
 	n.purge(lane, at)

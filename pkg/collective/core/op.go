@@ -72,7 +72,7 @@ const inbound = 3
 // window is how many messages a rank may have on their way to another one, or to all, on a path, where rings have so many slots.
 func (t Task) window(slots int) uint64 {
 	if t.Kind != Broadcast {
-		slots = min(slots, max(1, inbound*slots/max(1, t.Size-1)))
+		slots = min(slots, (inbound*slots+t.Size-2)/max(1, t.Size-1))
 	}
 	return uint64(slots) //nolint:gosec // not negative
 }
@@ -296,6 +296,9 @@ func (o *Op) reduceTree(root int, in, dst []byte, done func([]byte)) {
 	last.dst, last.done = dst, up
 	o.offer(first, in)
 }
+
+// Plan returns how many messages of a rank it takes in all.
+func (o *Op) Plan(from int, p Path) int { return len(o.streams[from*int(paths)+int(p)].plan) }
 
 // Want returns how many more messages of a rank it takes.
 func (o *Op) Want(from int, p Path) int {

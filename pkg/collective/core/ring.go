@@ -161,7 +161,7 @@ type rx struct {
 }
 
 // free: so many further messages are not needed any more. tell says that the rank has to learn of it now: it needs to often
-// enough never to wait for slots that are free, nor for its window (0: the operation has no more messages of it), and no more.
+// enough never to wait for slots that are free, nor for its window (0: the rest of the operation's messages fit into it), and no more.
 func (r *rx) free(n int, window uint64) (tell bool) {
 	r.freed += uint64(n) //nolint:gosec // not negative
 	if 2*(r.freed-r.told) < uint64(r.layout.Slots) && (window == 0 || 2*(r.freed-max(r.told, r.begun)) < window) {

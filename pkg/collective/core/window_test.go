@@ -51,8 +51,8 @@ func TestWindow(t *testing.T) {
 		}
 	}
 	for to := 1; to < ranks; to++ {
-		if got := n.lanes[0].one[to].sent; got != inbound*slots/(ranks-1) {
-			t.Errorf("%d messages to rank %d, and the window has %d", got, to, inbound*slots/(ranks-1))
+		if got := n.lanes[0].one[to].sent; got != task.window(slots) {
+			t.Errorf("%d messages to rank %d, and the window has %d", got, to, task.window(slots))
 		}
 	}
 	if err := n.Acked(3, 0, Unicast, 2); err != nil {
@@ -61,7 +61,7 @@ func TestWindow(t *testing.T) {
 	if got := writes(n); len(got) != 1 || got[3] != 2 {
 		t.Errorf("after two were taken by rank 3: %v", got)
 	}
-	for size, want := range map[int]uint64{2: 8, 3: 8, 4: 8, 5: 6, 8: 3, 17: 1} {
+	for size, want := range map[int]uint64{2: 8, 3: 8, 4: 8, 5: 6, 8: 4, 17: 2} {
 		if got := (Task{Kind: Allreduce, Size: size}).window(slots); got != want {
 			t.Errorf("window of %d ranks: %d, want %d", size, got, want)
 		}
@@ -90,6 +90,42 @@ func TestTells(t *testing.T) {
 	r.begun = r.freed
 	if r.free(1, 3) {
 		t.Error("what is unconfirmed of the operation before counts for the window")
+	}
+}
+
+// TestTellsWhatIsNeeded: if the rest of the operation fits into the sender's window, it need not be told.
+func TestTellsWhatIsNeeded(t *testing.T) {
+	for messages, want := range map[int]int{3: 0, 5: 1} { // of a window of 4
+		l := Layout{Lanes: 1, Slots: 8, Block: 16}
+		n := NewNode(0, 8, l)
+		task := Task{Kind: Allgather, Size: 8, Elem: 1, Count: 8 * messages * l.Block, Block: l.Block}
+		op := NewOp(task, make([]byte, messages*l.Block), make([]byte, task.Count), nil)
+		call := n.Begin(n.Group(), 0, op)
+		memory := make([]byte, Paths*l.Half())
+		for i := range uint64(messages) {
+			at := l.At(Multicast, 0, i)
+			l.Fill(memory[at:at+l.Slot()], Message{Data: make([]byte, l.Block), Hash: call.hash, Kind: Allgather}, i)
+			if err := n.Arrived(1, Multicast, memory, l.Slot(), messageImm(0, i)); err != nil {
+				t.Fatal(err)
+			}
+			list, err := n.Take(call)
+			if err != nil || len(list) != 1 {
+				t.Fatal(list, err)
+			}
+			if err := op.Arrive(1, Multicast, list[0].Data); err != nil {
+				t.Fatal(err)
+			}
+			n.Progress(call)
+		}
+		got := 0
+		for _, a := range n.Actions() {
+			if a.Type == Tell {
+				got++
+			}
+		}
+		if got != want {
+			t.Errorf("of %d messages it tells %d times, want %d", messages, got, want)
+		}
 	}
 }
 

@@ -127,6 +127,7 @@ func (c *Core) Tell() (Board, bool) {
 	if c.telling || c.mine == c.told {
 		return Board{}, false
 	}
+	c.mine.Limit = c.taken + Slots // as a board goes anyway
 	c.telling, c.told = true, c.mine
 	return c.mine, true
 }

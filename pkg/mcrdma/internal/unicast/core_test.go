@@ -243,6 +243,14 @@ func TestSlots(t *testing.T) {
 		}
 		c.Told()
 	}
+	if err := c.Came(); err != nil {
+		t.Fatal(err)
+	}
+	c.Took()
+	c.Set(0, 1)
+	if b, _ := c.Tell(); b.Limit != 2*Slots+1 {
+		t.Errorf("a board that goes for a counter has the limit %d, want the latest, %d", b.Limit, 2*Slots+1)
+	}
 	// As many in the next connection, of those that failed with this one.
 	failed := c.End()
 	c.Begin()
