@@ -19,10 +19,14 @@ import (
 )
 
 // inKernel is a lab whose switches have the kernel process what is hot.
-func inKernel() lab.Spec {
-	neutral := lab.Switch{Agent: "icrc: neutral\n"}
-	return lab.Spec{FastPath: true, MTU: 2200, Switches: map[string]lab.Switch{"torA": neutral, "spine": neutral, "torB": neutral}}
-}
+func inKernel() lab.Spec { return lab.Spec{FastPath: true, MTU: 2200, Switches: neutral} }
+
+// onBMv2 is a lab whose switches are bmv2.
+func onBMv2() lab.Spec { return lab.Spec{BMv2: true, FullRate: true, Switches: neutral} }
+
+var neutral = map[string]lab.Switch{"torA": {Agent: agent}, "spine": {Agent: agent}, "torB": {Agent: agent}}
+
+const agent = "icrc: neutral\n"
 
 // Who takes processor time.
 const (
@@ -102,8 +106,11 @@ type turn struct {
 // ends has a group and an ordinary connection take turns, without a limit.
 func ends(ctx context.Context, l *lab.Lab, o options) error {
 	where := "in programs"
-	if l.Spec.FastPath {
+	switch {
+	case l.Spec.FastPath:
 		where = "in the kernel"
+	case l.Spec.BMv2:
+		where = "of bmv2"
 	}
 	all := []struct {
 		*contestant

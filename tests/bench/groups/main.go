@@ -7,7 +7,7 @@
 //   - what a sender gets through an uplink of limited rate with WRITEs of 1 MB: one
 //     group by switch multicast, the same by copies that the sender makes (fan-out),
 //     and one ordinary connection. The contestants take turns; medians are shown;
-//   - what the whole lab does without a limit, with its switches in the kernel and out of it (ends): a group, and one
+//   - what the whole lab does without a limit, with its switches in the kernel, out of it, and bmv2 if that is installed (ends): a group, and one
 //     ordinary connection, how busy the processors are, and who takes how much of them for each GiB that a receiver gets.
 //
 // Run it on a machine that does nothing else:
@@ -16,6 +16,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -47,7 +48,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each contestant runs; medians are shown")
 	flag.DurationVar(&o.span, "time", 2*time.Second, "how long each run takes")
 	flag.Uint64Var(&o.rate, "rate", 200, "of the sender's uplink, Mb/s")
-	flag.StringVar(&o.only, "only", "", "create, goodput, ends, ends-programs or ends-kernel: by its beginning")
+	flag.StringVar(&o.only, "only", "", "create, goodput, ends, ends-bmv2, ends-programs or ends-kernel: by its beginning")
 	flag.StringVar(&o.device, "options", "", "of all hosts' devices, such as poll=off")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -76,12 +77,18 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	fmt.Printf("%d processors, load %s at the start (other load distorts all figures)\n", runtime.NumCPU(), report.Load())
+	var noBMv2 error
+	p.BMv2, noBMv2 = lab.FindBMv2()
 	for _, b := range []struct {
 		name string
 		spec lab.Spec
 		run  func(context.Context, *lab.Lab, options) error
-	}{{"create", lab.Spec{}, create}, {"goodput", lab.Spec{}, goodput}, {"ends-programs", lab.Spec{}, ends}, {"ends-kernel", inKernel(), ends}} {
+	}{{"create", lab.Spec{}, create}, {"goodput", lab.Spec{}, goodput}, {"ends-bmv2", onBMv2(), ends}, {"ends-programs", lab.Spec{}, ends}, {"ends-kernel", inKernel(), ends}} {
 		if !strings.HasPrefix(b.name, o.only) {
+			continue
+		}
+		if b.spec.BMv2 && noBMv2 != nil {
+			fmt.Printf("SKIP %s: %v\n", b.name, noBMv2)
 			continue
 		}
 		at, err := os.MkdirTemp(dir, b.name)
@@ -92,7 +99,11 @@ func run(ctx context.Context, o options) (err error) {
 		if err != nil {
 			return err
 		}
-		if err = dial(ctx, l, o.device); err == nil {
+		device := o.device
+		if b.spec.BMv2 { // its queues hold 64 packets
+			device = cmp.Or(device, "window=32")
+		}
+		if err = dial(ctx, l, device); err == nil {
 			err = b.run(ctx, l, o)
 		}
 		if err != nil && ctx.Err() == nil {

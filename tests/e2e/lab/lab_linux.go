@@ -155,7 +155,7 @@ func (l *Lab) makeLinks() error {
 				return err
 			}
 		}
-		if l.Spec.BMv2 {
+		if l.Spec.BMv2 && !l.Spec.FullRate {
 			if err := h.Space.limit("eth0", bmv2Rate, bmv2Burst); err != nil {
 				return fmt.Errorf("%s: rate of eth0: %w", h.Name, err)
 			}

@@ -25,7 +25,8 @@ type Spec struct {
 	FastPath bool
 	// BMv2: the switches are bmv2's, and hosts send as slowly as they take it. What is
 	// the embedded switch's only, Rate, is refused.
-	BMv2 bool
+	BMv2     bool
+	FullRate bool // they send as fast as they can
 	// Configuration for all daemons: lines of YAML.
 	Daemon string
 	// Prepare, if it isn't nil, is called with each process before its first start, and
