@@ -45,6 +45,13 @@ func newWired(t *testing.T) *wired {
 func newWiredTo(t *testing.T, hosts int) *wired {
 	t.Helper()
 	w := &wired{TB: t, wires: dataplane.NewWires(t, hosts, xdpPass), group: still(7)}
+	w.start(t)
+	return w
+}
+
+// start puts the kernel at the ports of a switch that has its wires.
+func (w *wired) start(t *testing.T) {
+	t.Helper()
 	start := time.Now()
 	c := Config{Now: func() time.Duration { return time.Since(start) }, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	for n, index := range w.wires.Ports {
@@ -63,7 +70,6 @@ func newWiredTo(t *testing.T, hosts int) *wired {
 		t.Fatal(err)
 	}
 	w.SetICRC(dataplane.Neutral)
-	return w
 }
 
 // whole is the status when nothing is left to the switch itself.

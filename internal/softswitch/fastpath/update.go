@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -86,10 +87,8 @@ func (f *Fast) Changed() {
 	if why != "" {
 		next.Climbs = 1
 	}
-	if f.why != why {
-		f.why = why
-		defer func() { f.log.Info("fast path", "is", f.Status()) }()
-	}
+	f.why = why
+	defer f.tell()
 	turns := f.active != (why == "")
 	switch none := c.none() && len(f.slots.sets) == 0 && len(f.slots.fresh) == 0; {
 	case turns, next != f.settings, !none && !f.adds(c):
@@ -110,6 +109,15 @@ func (f *Fast) Changed() {
 	f.sweep()
 	if f.broken != nil && f.active {
 		f.Changed() // what could not be written: back to the pipeline
+	}
+}
+
+// tell logs where packets are processed when that has changed, but for how many groups there are.
+func (f *Fast) tell() {
+	is := fmt.Sprint(f.why, f.absent, f.active, f.settings.ICRCMode)
+	if f.told != is {
+		f.told = is
+		f.log.Info("fast path", "is", f.Status())
 	}
 }
 
