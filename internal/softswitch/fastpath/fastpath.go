@@ -113,7 +113,7 @@ func (f *Fast) Look() {
 	if err := f.prove(); err != nil {
 		f.fail(err)
 	}
-	f.floods.look(f.read("drops", unknownMAC).Packets)
+	f.lookAtFloods()
 	f.Changed()
 }
 
@@ -220,7 +220,7 @@ func (f *Fast) empty() {
 func (f *Fast) EntryChanged(t *pipeline.Table, e *pipeline.Entry, gone bool) {
 	f.plan.changed(t, e, gone)
 	if t == f.plan.bridge && !gone {
-		f.floods.left = 0
+		f.floods.learnt = true
 	}
 	if t == f.plan.mergeGroups && !gone {
 		f.merges(e)

@@ -193,7 +193,8 @@ func (f *Fast) sweep() {
 // here in the middle of an update, or before the kernel owned the state.
 func (f *Fast) Mine(frame []byte) bool {
 	const answer = rocev2.EthernetLen + rocev2.IPv4Len + rocev2.UDPLen + rocev2.BTHLen
-	if !f.active || len(frame) < answer || frame[12] != 8 || frame[13] != 0 || frame[14] != 0x45 || frame[23] != rocev2.ProtocolUDP ||
+	climbs := f.floods.climbs > 0
+	if !f.active && (!climbs || f.plan == nil) || len(frame) < answer || frame[12] != 8 || frame[13] != 0 || frame[14] != 0x45 || frame[23] != rocev2.ProtocolUDP ||
 		binary.BigEndian.Uint16(frame[36:]) != rocev2.UDPPort {
 		return false
 	}
@@ -204,8 +205,13 @@ func (f *Fast) Mine(frame []byte) bool {
 	if e == nil || f.plan.member(e).Bypass == 1 {
 		return false
 	}
-	f.strays++
-	return true
+	if climbs {
+		f.meets(frame)
+	}
+	if f.active {
+		f.strays++
+	}
+	return f.active
 }
 
 // makeSets makes the sets that a change needs, before it begins.
