@@ -51,14 +51,17 @@ func load() (*kernel, error) {
 	return &kernel{Collection: c, prober: p, inner: spec.Maps["port_sets"].InnerMap}, nil
 }
 
+// capabilities are what it takes without root. CAP_PERFMON is for subtracting pointers.
+const capabilities = "CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and CAP_NET_RAW"
+
 // advised says what to do when the kernel takes no program.
 func advised(err error) error {
 	var refused *ebpf.VerifierError
 	switch {
-	case errors.Is(err, fs.ErrPermission): // also of what takes CAP_PERFMON: subtracting pointers
-		return fmt.Errorf("%w (run as root or with CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and CAP_NET_RAW)", err)
 	case errors.As(err, &refused):
-		return fmt.Errorf("the kernel's verifier refuses the program, which is tested with Linux 6.1 and 6.18: %w", err)
+		return fmt.Errorf("the kernel's verifier refuses the program, which is tested with Linux 6.1 and 6.18, as root and with %s: %w", capabilities, err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w (run as root or with %s)", err, capabilities)
 	}
 	return fmt.Errorf("%w (it takes Linux 6.1)", err)
 }
