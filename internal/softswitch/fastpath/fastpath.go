@@ -157,10 +157,25 @@ func (f *Fast) try(p Port, name string) error {
 	return err
 }
 
+// Taken returns the ports at which there is some XDP program. Whose interfaces have one of another switch see only what that one
+// lets climb.
+func Taken(ports []Port) (list []Port, err error) {
+	states, err := lookAt()
+	for _, p := range ports {
+		if states[p.Index].xdp {
+			list = append(list, p)
+		}
+	}
+	return list, err
+}
+
 func (p Port) named() string { return fmt.Sprintf("port %d, interface %s", p.Number, p.Name) }
 
 // Close takes the programs off the ports. What the kernel has counted and merged last is lost.
 func (f *Fast) Close() error {
+	if f.all == nil {
+		return nil
+	}
 	if f.pipe != nil {
 		f.pipe.SetOffload(nil)
 		f.plan.engine.Changed = nil

@@ -85,7 +85,7 @@ func TestVethBusyRefuses(t *testing.T) {
 	}
 }
 
-// TestVethAbsent: a port whose interface is down, or was removed, is named.
+// TestVethAbsent: a port whose interface is down, or was removed, is named. Nothing is looked at after the end.
 func TestVethAbsent(t *testing.T) {
 	w := newWired(t)
 	is := func(absent string) string { return strings.Replace(whole, "4 ports", "3 of 4 ports ("+absent+")", 1) }
@@ -114,4 +114,27 @@ func TestVethAbsent(t *testing.T) {
 	}
 	w.looks(is("port 3, interface s3, was removed"))
 	w.merges(0, 5) // the others' packets are the kernel's still
+
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if w.Look(); w.broken != nil {
+		t.Errorf("a look after the end: %v", w.broken)
+	}
+}
+
+// TestVethTaken: ports with an XDP program are found.
+func TestVethTaken(t *testing.T) {
+	w := newWired(t)
+	one, far := w.all[0], Port{Number: 9, Name: "h1", Index: w.wires.Peers[1]}
+	w.wires.Refuse(t, 1) // it has none
+	if list, err := Taken([]Port{one, far}); err != nil || len(list) != 1 || list[0] != one {
+		t.Errorf("%v, %v", list, err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := Taken([]Port{one, far}); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v", list, err)
+	}
 }
