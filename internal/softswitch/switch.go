@@ -136,7 +136,7 @@ type attachment struct {
 	number uint16
 	port   ports.Port
 	free   chan *batch
-	tx     [][]byte // frames to send, in room that is used again
+	tx     [][]byte              // frames to send, in room that is used again
 	failed atomic.Pointer[error] // it receives no more
 }
 

@@ -94,7 +94,9 @@ func TestAgentRules(t *testing.T) {
 		{"unsettled", func(a *Agent) { a.Status.Settled = false }, "error: a|routes are not settled|(bgp)|BGP sessions"},
 		{"unsettled kernel", func(a *Agent) { a.Status.Settled, a.Status.Routing = false, "kernel" }, "error: a|not settled|(kernel)|routing daemon"},
 		{"just started", func(a *Agent) { a.Status.Settled, a.Status.Started = false, before(59*time.Second) }, "note: a|not settled|a moment ago|"},
-		{"a switch's port", func(a *Agent) { a.Status.Problems = []string{"the switch: port 3, s3, receives no more: gone; restart it"} },
+		{"a switch's port", func(a *Agent) {
+			a.Status.Problems = []string{"the switch: port 3, s3, receives no more: gone; restart it"}
+		},
 			"error: a|port 3, s3, receives no more: gone||restart it"},
 		{"reports", func(a *Agent) { a.Status.Problems = []string{"odd"} }, "warning: a|the agent reports: odd|"},
 		{"group", func(a *Agent) {
