@@ -251,7 +251,8 @@ func (s *Switch) receive(a *attachment) {
 		}
 		n, err := a.port.Recv(b.frames)
 		if err != nil {
-			a.failed.Store(&err)
+			why := err // which alone goes to the heap
+			a.failed.Store(&why)
 			if s.stop.Err() == nil && !errors.Is(err, net.ErrClosed) {
 				s.log.Error("a port receives no more; restart the switch when it is back",
 					"port", a.number, "name", a.port.Name(), "error", err)

@@ -13,7 +13,7 @@ import (
 // floods are answers to MACs that the bridge does not know, as after an agent has cleared the switch: the kernel cannot flood, and
 // drops them, nameless. So the switch itself processes all packets then, and sees whose they are, as long as such answers come, until it learns
 // their MAC, or for a minute altogether: such a host may be gone. From then on it looks for them shortly, and each time later, so that
-// a member which answers to nobody does not end the kernel's processing.
+// a member which answers to no host does not end the kernel's processing.
 type floods struct {
 	dropped uint64 // until the last look
 	learnt  bool   // a MAC, since the last look

@@ -194,7 +194,7 @@ func TestVethFloods(t *testing.T) {
 		w.Look()
 	}
 	if away > 10*(floodQuiet+1) || away == 0 {
-		t.Errorf("a member that answers to nobody has all packets climb for %d s in 10 min", away)
+		t.Errorf("a member that answers to no host has all packets climb for %d s in 10 min", away)
 	}
 	learn(4)
 	says(whole)
