@@ -1,6 +1,7 @@
 package p4rt
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,7 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch"
-	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/tests/memnet"
 )
@@ -106,15 +106,9 @@ func TestSaid(t *testing.T) {
 	says("off: it is a test")
 	for n := range uint16(2) {
 		near, far := memnet.Pair(fmt.Sprint("sw", n), fmt.Sprint("host", n))
-		defer far.Close()
-		if err := r.sw.Attach(100+n, pulled{near}); err != nil {
+		if err := errors.Join(r.sw.Attach(100+n, near), far.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	says("off: it is a test", "port 100, sw0, is down or has no link; set it and its other end up", "port 101, sw1, is down or has no link; set it and its other end up")
 }
-
-// pulled is a port without a link.
-type pulled struct{ ports.Port }
-
-func (pulled) Up() bool { return false }

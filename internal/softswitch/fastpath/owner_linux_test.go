@@ -76,9 +76,11 @@ func (w *wired) start(t *testing.T) {
 // whole is the status when nothing is left to the switch itself.
 const whole = "xdp at 4 ports: unicast, answers, requests to all groups (1)"
 
-// TestVethStatus: the status says what the kernel does not process, and why.
+// TestVethStatus: the status says what the kernel does not process, and why; the log says it when the ICRC's mode changes, too.
 func TestVethStatus(t *testing.T) {
 	w := newWired(t)
+	var log bytes.Buffer
+	w.log = slog.New(slog.NewTextHandler(&log, nil))
 	says := func(want string) {
 		t.Helper()
 		w.Changed()
@@ -97,6 +99,16 @@ func TestVethStatus(t *testing.T) {
 	says("xdp at 4 ports: unicast, answers, requests to 1 of 2 groups; the switch itself: requests to the others, of which some copy needs its ICRC computed anew or shares its port with another")
 	w.rules(true)
 	says("off: 1 rules of fault injection")
+	w.rules(false)
+	w.SetICRC(dataplane.CheckOff)
+	w.Changed()
+	log.Reset()
+	w.SetICRC(dataplane.Neutral)
+	w.Changed()
+	w.Changed()
+	if n := strings.Count(log.String(), "fast path"); n != 1 || !strings.Contains(log.String(), "1 of 2 groups") {
+		t.Errorf("%d lines: %s", n, log.String())
+	}
 }
 
 // TestVethLong: a frame of more than a page climbs whole.
