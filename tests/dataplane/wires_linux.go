@@ -192,6 +192,9 @@ func (w *Wires) Next(host, flags int) []byte {
 	}
 }
 
+// Any is the next frame of any kind that a host receives, or nil if none comes for 10 s.
+func (w *Wires) Any(host int) []byte { return receive(w.hosts[host], 0) }
+
 // Climbs is Next of the frames that no program at the switch's port has taken.
 func (w *Wires) Climbs(port, flags int) []byte { return receive(w.climb[port], flags) }
 

@@ -36,6 +36,10 @@ func TestVethRefuses(t *testing.T) {
 	defer pass.Close()
 	w.looks(whole)
 	w.looks(whole)
+	// What a port is tried by is no packet for a switch at the other end.
+	if f := w.wires.Any(3); !w.Mine(f) || w.Mine(append([]byte{2}, f[1:]...)) {
+		t.Errorf("% x", f)
+	}
 	w.wires.Refuse(t, 3)
 	w.looks(refusing("3"))
 	w.looks(refusing("3"))

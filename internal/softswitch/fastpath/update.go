@@ -1,6 +1,7 @@
 package fastpath
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -189,10 +190,13 @@ func (f *Fast) sweep() {
 	f.plan.cells.sweep()
 }
 
-// Mine says whether a frame that came in is an answer to be merged, whose state is the kernel's. It came
-// here in the middle of an update, or before the kernel owned the state.
+// Mine says whether a frame that came in is an answer to be merged, whose state is the kernel's, or one by which a port is tried.
+// Answers came here in the middle of an update, or before the kernel owned the state.
 func (f *Fast) Mine(frame []byte) bool {
 	const answer = rocev2.EthernetLen + rocev2.IPv4Len + rocev2.UDPLen + rocev2.BTHLen
+	if bytes.HasPrefix(frame, probeHeader) { // of a switch at the other end
+		return true
+	}
 	climbs := f.floods.climbs > 0
 	if !f.active && (!climbs || f.plan == nil) || len(frame) < answer || frame[12] != 8 || frame[13] != 0 || frame[14] != 0x45 || frame[23] != rocev2.ProtocolUDP ||
 		binary.BigEndian.Uint16(frame[36:]) != rocev2.UDPPort {
