@@ -17,7 +17,9 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 	"github.com/spf13/cobra"
 
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/journey"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
 	"github.com/mcrdma/mcrdma/internal/pcapfile"
@@ -42,6 +44,9 @@ of Mininet. The second is for the embedded switch with ports in UDP tunnels. The
 and its tree are asked of the agents, as "switchctl group show" does, so the group has
 to exist. The port at the sender's link is needed; what is not watched elsewhere is
 missing in the file, and comments say so.
+
+The ports of an embedded switch with --fastpath show no packets that the kernel processes:
+to capture those, start it with --fastpath=off.
 
 Interfaces are watched until one write has been completed from its first packet on, or
 for as long as --for says. Of files the latest complete write is taken. Only the counters of a
@@ -88,7 +93,14 @@ func captureCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		unseen := client.unseen(ctx, taps)
+		if unseen != "" {
+			fmt.Fprintf(cmd.ErrOrStderr(), "switchctl capture: note: %s\n", unseen)
+		}
 		j, err := o.capture(ctx, tree, taps, choice)
+		if unseen != "" && errors.Is(err, journey.ErrNoWrite) {
+			return fmt.Errorf("%w: %s", journey.ErrNoWrite, unseen)
+		}
 		if err != nil {
 			return err
 		}
@@ -98,6 +110,31 @@ func captureCommand() *cobra.Command {
 		return showJourney(cmd, out, o.file, j)
 	}
 	return cmd
+}
+
+// unseen says which switches, of those whose interfaces are watched, have packets that no capture sees, and what to do; "": none.
+// Agents that do not answer are left out.
+func (f *clientFlags) unseen(ctx context.Context, taps []tapSpec) string {
+	all := *f
+	all.peers = true
+	fleet := all.fleet()
+	defer fleet.Close()
+	list, err := all.connect(ctx, fleet)
+	if err != nil {
+		return ""
+	}
+	answers, _ := askAll(list, func(a *agents.Agent) (*mcrdmav1.GetStatusResponse, error) { return getStatus(ctx, a, nil) })
+	var names []string
+	for _, a := range answers {
+		name := a.got.GetName()
+		if a.err == nil && strings.HasPrefix(a.got.GetP4Runtime().GetFastPath(), "xdp") && slices.ContainsFunc(taps, func(t tapSpec) bool { return t.sw == name && t.name != "" }) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the ports of %s do not show the packets that the kernel processes (--fastpath): to capture them, start that switch with --fastpath=off", strings.Join(names, ", "))
 }
 
 // A tapSpec is a port, and where its packets are seen.

@@ -10,7 +10,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/identity"
 	datacenter "github.com/mcrdma/mcrdma/internal/lab"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 	"github.com/mcrdma/mcrdma/internal/testenv"
@@ -39,6 +42,26 @@ func TestCaptureUsage(t *testing.T) {
 		if code := run(t.Context(), append([]string{"capture"}, strings.Fields(c.args)...), &out, &err); code != 2 || !strings.Contains(err.String(), c.want) {
 			t.Errorf("%s: exit code %d, %s, want %q", c.args, code, &err, c.want)
 		}
+	}
+}
+
+// TestCaptureUnseen: that a watched switch has packets which no capture sees is said, and what to do.
+func TestCaptureUnseen(t *testing.T) {
+	a := &fakeAgent{status: &mcrdmav1.GetStatusResponse{Name: "tor", P4Runtime: &mcrdmav1.P4RuntimeStatus{FastPath: "xdp at 4 ports: all"}}}
+	plain, err := identity.Files{}.Server()
+	must(t, err)
+	a.serve(t, plain)
+	f := &clientFlags{agents: []string{a.addr}, timeout: 10 * time.Second}
+	watched, file, other := tapSpec{sw: "tor", name: "s1"}, tapSpec{sw: "tor", base: "x"}, tapSpec{sw: "spine", name: "s1"}
+	if got := f.unseen(t.Context(), []tapSpec{other, watched}); !strings.Contains(got, "the ports of tor do not show") || !strings.Contains(got, "--fastpath=off") {
+		t.Errorf("%q", got)
+	}
+	if got := f.unseen(t.Context(), []tapSpec{file, other}); got != "" {
+		t.Errorf("%q", got)
+	}
+	a.status.P4Runtime.FastPath = "off: it is a test"
+	if got := f.unseen(t.Context(), []tapSpec{watched}); got != "" {
+		t.Errorf("%q", got)
 	}
 }
 

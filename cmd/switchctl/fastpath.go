@@ -66,7 +66,7 @@ type fastPath struct{ *fastpath.Fast }
 // accelerate gives the switch a fast path if it is to have one.
 func (o *softswitchOptions) accelerate(sw *softswitch.Switch, ports []fastpath.Port, log *slog.Logger) (fastPath, error) {
 	if o.fastPath == fastOff {
-		return fastPath{}, nil
+		return fastPath{}, warnOfOthers(ports, log)
 	}
 	f, err := fastpath.New(fastpath.Config{Ports: ports, Now: sw.Now, Log: log})
 	switch {
@@ -75,10 +75,23 @@ func (o *softswitchOptions) accelerate(sw *softswitch.Switch, ports []fastpath.P
 	case err != nil:
 		sw.Accelerate(softswitch.NoFastPath(err.Error()))
 		log.Warn("there is no fast path; the switch processes all packets itself", "why", err)
-		return fastPath{}, nil
+		return fastPath{}, warnOfOthers(ports, log)
 	}
 	sw.Accelerate(f)
 	return fastPath{f}, nil
+}
+
+// warnOfOthers warns of XDP programs that take packets before a switch without one sees them.
+func warnOfOthers(ports []fastpath.Port, log *slog.Logger) error {
+	if len(ports) == 0 {
+		return nil
+	}
+	taken, err := fastpath.Taken(ports)
+	for _, p := range taken {
+		log.Warn("another XDP program is at a port, such as that of another switch with --fastpath: packets that it takes do not come here; "+
+			"\"ip link\" shows it, and \"bpftool net\" whose it is", "port", p.Number, "name", p.Name)
+	}
+	return err
 }
 
 func (f fastPath) close(sw *softswitch.Switch) (err error) {
@@ -95,5 +108,5 @@ func (f fastPath) log(sw *softswitch.Switch, log *slog.Logger) {
 	}
 	var st fastpath.Stats
 	sw.Do(func(*pipeline.Pipeline, *pre.Engine) { st = f.Stats() })
-	log.Info("counters", "fast_path", sw.FastPath(), "kernel", nonZero(st))
+	log.Info("counters", "fast_path", sw.FastPath(), "kernel", nonZero(st), "note", "the ports' counters leave out what the kernel processes")
 }

@@ -61,7 +61,7 @@ func (o *softswitchOptions) serve(ctx context.Context, stdout, stderr io.Writer)
 		return err
 	}
 	defer func() { err = errors.Join(err, sw.Close()) }()
-	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: o.deviceID, FastPath: sw.FastPath})
+	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: o.deviceID, FastPath: sw.FastPath, Problems: sw.Problems})
 	defer server.Close()
 	if err := o.load(sw, server); err != nil {
 		return err

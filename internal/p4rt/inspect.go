@@ -23,17 +23,17 @@ import (
 // The methods here only read, and need no session: a reader takes no part in
 // arbitration, and does not disturb other clients.
 
-// FastPath says where the switch processes packets, and why, in its words; "": it does not say. The
-// embedded switch does, by a header.
-func (s *Session) FastPath(ctx context.Context) (string, error) {
+// Said returns what the switch says of itself: where it processes packets, and why, "" if it does not say; and its problems. The
+// embedded switch does, by headers.
+func (s *Session) Said(ctx context.Context) (fastPath string, problems []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.c.cfg.Timeout)
 	defer cancel()
 	var header metadata.MD
-	_, err := s.c.rpc.Capabilities(ctx, &p4.CapabilitiesRequest{DeviceId: s.c.cfg.DeviceID}, grpc.Header(&header))
+	_, err = s.c.rpc.Capabilities(ctx, &p4.CapabilitiesRequest{DeviceId: s.c.cfg.DeviceID}, grpc.Header(&header))
 	if err != nil && status.Code(err) != codes.Unimplemented {
-		return "", fmt.Errorf("p4rt: asking where packets are processed: %w", err)
+		return "", nil, fmt.Errorf("p4rt: asking where packets are processed: %w", err)
 	}
-	return strings.Join(header.Get("mcrdma-fast-path"), "; "), nil
+	return strings.Join(header.Get("mcrdma-fast-path"), "; "), header.Get("mcrdma-problem"), nil
 }
 
 // A Program is what a switch runs.

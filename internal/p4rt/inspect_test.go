@@ -1,6 +1,9 @@
 package p4rt
 
 import (
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -8,6 +11,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/softswitch"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/tests/memnet"
 )
 
 // inspect: a reader sees the program and its entries, and needs no session.
@@ -87,17 +91,24 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestFastPath: the switch says where it processes packets, if it has anything to say.
-func TestFastPath(t *testing.T) {
+// TestSaid: the switch says where it processes packets, and what is wrong with its ports, if it has anything to say.
+func TestSaid(t *testing.T) {
 	r := embedded(t)
 	s := open(t, client(t, Config{Target: r.target}))
-	says := func(want string) {
+	says := func(want string, problems ...string) {
 		t.Helper()
-		if got, err := s.FastPath(within(t)); err != nil || got != want {
-			t.Errorf("%q, %v; expected %q", got, err, want)
+		if got, list, err := s.Said(within(t)); err != nil || got != want || !slices.Equal(list, problems) {
+			t.Errorf("%q, %q, %v; expected %q, %q", got, list, err, want, problems)
 		}
 	}
 	says("")
 	r.sw.Accelerate(softswitch.NoFastPath("it is a test"))
 	says("off: it is a test")
+	for n := range uint16(2) {
+		near, far := memnet.Pair(fmt.Sprint("sw", n), fmt.Sprint("host", n))
+		if err := errors.Join(r.sw.Attach(100+n, near), far.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says("off: it is a test", "port 100, sw0, is down or has no link; set it and its other end up", "port 101, sw1, is down or has no link; set it and its other end up")
 }

@@ -52,7 +52,7 @@ func embeddedAt(t testing.TB, addr string, o ...grpc.ServerOption) *rig {
 	if err := sw.Attach(1, near); err != nil {
 		t.Fatal(err)
 	}
-	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: device, FastPath: sw.FastPath})
+	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: device, FastPath: sw.FastPath, Problems: sw.Problems})
 	g := grpc.NewServer(append(p4rtserver.ServerOptions(), o...)...)
 	server.Register(g)
 	l, err := net.Listen("tcp", addr)

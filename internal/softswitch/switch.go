@@ -136,8 +136,8 @@ type attachment struct {
 	number uint16
 	port   ports.Port
 	free   chan *batch
-	tx     [][]byte // frames to send, in room that is used again
-	failed atomic.Bool
+	tx     [][]byte              // frames to send, in room that is used again
+	failed atomic.Pointer[error] // it receives no more
 }
 
 // A batch is what a port received at once.
@@ -251,7 +251,8 @@ func (s *Switch) receive(a *attachment) {
 		}
 		n, err := a.port.Recv(b.frames)
 		if err != nil {
-			a.failed.Store(true)
+			why := err // which alone goes to the heap
+			a.failed.Store(&why)
 			if s.stop.Err() == nil && !errors.Is(err, net.ErrClosed) {
 				s.log.Error("a port receives no more; restart the switch when it is back",
 					"port", a.number, "name", a.port.Name(), "error", err)
@@ -419,7 +420,19 @@ func (s *Switch) setUp(port uint16, up bool) {
 	}
 }
 
-func (a *attachment) up() bool { return !a.failed.Load() && a.port.Up() }
+func (a *attachment) up() bool { return a.failed.Load() == nil && a.port.Up() }
+
+// Problems says what is wrong with ports, each with what to do.
+func (s *Switch) Problems() (list []string) {
+	for _, a := range s.attached() {
+		if err := a.failed.Load(); err != nil {
+			list = append(list, fmt.Sprintf("port %d, %s, receives no more: %v; restart the switch when it is back", a.number, a.port.Name(), *err))
+		} else if !a.port.Up() {
+			list = append(list, fmt.Sprintf("port %d, %s, is down or has no link; set it and its other end up", a.number, a.port.Name()))
+		}
+	}
+	return list
+}
 
 func (s *Switch) attached() (list []*attachment) {
 	s.lock.take()

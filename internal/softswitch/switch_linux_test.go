@@ -246,3 +246,30 @@ func TestTunnel(t *testing.T) {
 		want(t, other, frame(200-i, byte(i)))
 	}
 }
+
+// TestVethGone: a port that is down, and one whose interface was removed, are problems, also when there is one of that name again.
+func TestVethGone(t *testing.T) {
+	s := newSwitch(t, Config{})
+	inNamespaces(t, func(func(int)) {
+		attach(t, s)
+		for _, c := range []struct{ does, want string }{
+			{"true", "[]"},
+			{"ip link set s1 down", "[port 1, s1, is down or has no link; set it and its other end up]"},
+			{"ip link set s1 up", "[]"},
+			{"ip link del s1", "[port 1, s1, receives no more: ports: interface s1: the interface was removed; restart the switch when it is back]"},
+			{"ip link add s1 type veth peer name h1; ip link set s1 up; ip link set h1 up",
+				"[port 1, s1, receives no more: ports: interface s1: the interface was removed; restart the switch when it is back]"},
+		} {
+			if out, err := exec.Command("sh", "-ec", c.does).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v: %s", c.does, err, out)
+				return
+			}
+			for end := time.Now().Add(10 * time.Second); fmt.Sprint(s.Problems()) != c.want; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Errorf("%s: %v", c.does, s.Problems())
+					return
+				}
+			}
+		}
+	})
+}

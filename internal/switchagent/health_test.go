@@ -1,6 +1,8 @@
 package switchagent
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,9 +12,11 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/internal/softswitch"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchagent/links"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/tests/memnet"
 )
 
 // TestHealth: an agent serves while it controls its switch: not before the switch is
@@ -111,6 +115,16 @@ func TestSwitchAway(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if why := n.agent.waitsFor(); why != "" {
 			t.Errorf("with its switch: %s", why)
+		}
+		near, far := memnet.Pair("s3", "h3")
+		if err := errors.Join(n.sw.Attach(3, near), far.Close()); err != nil {
+			t.Error(err)
+		}
+		n.sw.Accelerate(softswitch.NoFastPath("it is a test"))
+		s, err = mcrdmav1.NewSwitchStatusClient(l.conn(1)).GetStatus(t.Context(), &mcrdmav1.GetStatusRequest{})
+		if err != nil || s.GetP4Runtime().GetFastPath() != "off: it is a test" ||
+			!slices.Equal(s.GetProblems(), []string{"the switch: port 3, s3, is down or has no link; set it and its other end up"}) {
+			t.Errorf("what the switch says of itself: %v, %v", s, err)
 		}
 		l.remove(1, next)
 		l.noLeftovers()

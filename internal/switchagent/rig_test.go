@@ -55,7 +55,10 @@ type node struct {
 }
 
 // An embedded switch serves P4Runtime; it can be lost and come back.
-type embedded struct{ close func() }
+type embedded struct {
+	*softswitch.Switch
+	close func()
+}
 
 func (l *line) startSwitch(addr string, change ...func(*softswitch.Config)) (*embedded, string) {
 	t := l.t
@@ -68,13 +71,13 @@ func (l *line) startSwitch(addr string, change ...func(*softswitch.Config)) (*em
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := p4rtserver.New(sw, p4rtserver.Options{})
+	server := p4rtserver.New(sw, p4rtserver.Options{FastPath: sw.FastPath, Problems: sw.Problems})
 	g := grpc.NewServer(p4rtserver.ServerOptions()...)
 	server.Register(g)
 	at := l.listenAt(addr)
 	served := make(chan struct{})
 	go func() { defer close(served); _ = g.Serve(at) }()
-	return &embedded{func() {
+	return &embedded{sw, func() {
 		server.Close()
 		g.Stop()
 		<-served

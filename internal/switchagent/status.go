@@ -168,7 +168,11 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	}
 	if d.connected && d.primary {
 		if s, err := a.driver.there(ctx); err == nil {
-			out.P4Runtime.FastPath, _ = s.FastPath(ctx) // a switch that is lost meanwhile is seen elsewhere
+			var problems []string
+			out.P4Runtime.FastPath, problems, _ = s.Said(ctx) // a switch that is lost meanwhile is seen elsewhere
+			for _, p := range problems {
+				out.Problems = append(out.Problems, "the switch: "+p)
+			}
 		}
 	}
 	out.Ports = a.portsStatus()

@@ -25,6 +25,7 @@ type Wires struct {
 	hosts map[int]int    // packet sockets
 	climb map[int]int    // those of the switch
 	links []link.Link
+	far   map[int]func() error // take the programs off at hosts
 	ns    int
 }
 
@@ -64,7 +65,7 @@ func Connect(n int, far *ebpf.Program) (w *Wires, err error) {
 		return nil, fmt.Errorf("it takes root to make a network namespace: %w", err)
 	}
 	_ = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0) // where there is IPv6, it would be heard
-	w = &Wires{Ports: map[int]uint32{}, Peers: map[int]int{}, hosts: map[int]int{}, climb: map[int]int{}}
+	w = &Wires{Ports: map[int]uint32{}, Peers: map[int]int{}, hosts: map[int]int{}, climb: map[int]int{}, far: map[int]func() error{}}
 	if w.ns, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, os.NewSyscallError("open", err)
 	}
@@ -86,7 +87,7 @@ func Connect(n int, far *ebpf.Program) (w *Wires, err error) {
 		if w.Peers[i], err = up(pair.PeerName); err != nil {
 			return nil, err
 		}
-		if _, err := w.Attach(w.Peers[i], far); err != nil {
+		if w.far[i], err = w.Attach(w.Peers[i], far); err != nil {
 			return nil, err
 		}
 	}
@@ -167,6 +168,20 @@ func (w *Wires) Send(t testing.TB, host int, frame []byte) {
 	}
 }
 
+// Refuse has a host take no more of what is redirected to it: it has no XDP program then, nor GRO.
+func (w *Wires) Refuse(t testing.TB, host int) {
+	t.Helper()
+	if err := w.far[host](); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Leave has the switch itself send a frame by a port.
+func (w *Wires) Leave(port int, frame []byte) error {
+	_, err := unix.Write(w.climb[port], frame)
+	return os.NewSyscallError("write", err)
+}
+
 // Next is the next IPv4 frame that a host receives, or nil if none comes for 10 s, or, with the flag MSG_DONTWAIT, if
 // none is there.
 func (w *Wires) Next(host, flags int) []byte {
@@ -176,6 +191,9 @@ func (w *Wires) Next(host, flags int) []byte {
 		}
 	}
 }
+
+// Any is the next frame of any kind that a host receives, or nil if none comes for 10 s.
+func (w *Wires) Any(host int) []byte { return receive(w.hosts[host], 0) }
 
 // Climbs is Next of the frames that no program at the switch's port has taken.
 func (w *Wires) Climbs(port, flags int) []byte { return receive(w.climb[port], flags) }

@@ -113,6 +113,23 @@ func TestNamespaceFastPath(t *testing.T) {
 		t.Errorf("after the restart the kernel copies nothing: %s, %v", status, now)
 	}
 	again.close(t)
+
+	// A host's interface takes no more of what the kernel sends, which is noticed within a second or two, and later does again.
+	for _, gro := range []bool{false, true} {
+		if err := l.Host("h4").Space.SetGRO("eth0", gro); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "torB has noticed", 10*time.Second, func() bool {
+			status, _ := kernelOf(t, l.Switch("torB"))
+			return strings.HasPrefix(status, "xdp") == gro
+		})
+		if err := h1.Reach(ctx, l.Host("h4").Addr); err != nil {
+			t.Error(err)
+		}
+		x := gather(t, h1, []*lab.HostNode{l.Host("h2"), l.Host("h4")}, orders.CreateArgs{Name: fmt.Sprint("gro", gro), Service: "small", Mode: "require", Regions: []uint64{1 << 20}}).on(t, "switch")
+		x.work(t, args)
+		x.close(t)
+	}
 	nothingLeft(t, l, 15*time.Second)
 	if err := torA.Switch.Stop(); err != nil {
 		t.Error(err)

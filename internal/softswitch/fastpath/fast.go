@@ -3,6 +3,7 @@ package fastpath
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/mcrdma/mcrdma/bpf"
@@ -24,11 +25,12 @@ type Fast struct {
 	dropped    [bpf.DropUpdate + 1]bpf.Count // that are in the pipeline's counters
 	settings   bpf.Settings
 	generation uint64
-	active     bool   // the kernel owns the state
-	why        string // it does not
-	broken     error  // from when on it never will
-	unproven   []Port // that may not send what is redirected to them
-	refusal    string // of one that is up and does not
+	active     bool     // the kernel owns the state
+	why        string   // it does not
+	told       string   // by the log
+	broken     error    // from when on it never will
+	refusal    string   // of a port that is up and does not send what is redirected to it
+	absent     []string // ports that carry nothing, and why
 	floods     floods
 	strays     uint64 // answers that came to the switch although they are the kernel's
 }
@@ -58,7 +60,10 @@ func (f *Fast) Status() string {
 	if !f.active {
 		return "off: " + f.why
 	}
-	here := fmt.Sprintf("xdp at %d ports", len(f.ports))
+	here := fmt.Sprintf("xdp at %d ports", len(f.all))
+	if n := len(f.absent); n > 0 {
+		here = fmt.Sprintf("xdp at %d of %d ports (%s)", len(f.all)-n, len(f.all), strings.Join(f.absent, "; "))
+	}
 	climbing, all := len(f.plan.climbing), len(f.plan.climbing)+len(f.plan.copied)
 	switch {
 	case f.settings.ICRCMode == bpf.Recompute:

@@ -94,11 +94,10 @@ func New(c Config) (f *Fast, err error) {
 	}
 	for _, p := range c.Ports {
 		if err := k.attach(p.Index); err != nil {
-			return nil, fmt.Errorf("fast path: port %d, interface %s: %w", p.Number, p.Name, err)
+			return nil, fmt.Errorf("fast path: %s: %w", p.named(), err)
 		}
 		f.ports[p.Number] = uint32(p.Index) //nolint:gosec // an interface's number
 	}
-	f.unproven = c.Ports
 	f.all = c.Ports
 	if err := f.prove(); err != nil {
 		return nil, fmt.Errorf("fast path: %w", err)
@@ -108,42 +107,75 @@ func New(c Config) (f *Fast, err error) {
 
 // Look sees whether all ports send what is redirected to them. It is to be called each second or so.
 func (f *Fast) Look() {
+	if f.all == nil {
+		return // it has ended
+	}
 	if err := f.prove(); err != nil {
 		f.fail(err)
 	}
-	f.floods.look(f.read("drops", unknownMAC).Packets)
+	f.lookAtFloods()
 	f.Changed()
 }
 
-// prove tries ports that have come up.
+// prove looks at all ports, and tries those that carry packets.
 func (f *Fast) prove() error {
 	states, err := lookAt()
 	if err != nil {
 		return err
 	}
-	var still []Port
-	f.refusal = ""
+	f.refusal, f.absent = "", nil
 	for _, p := range f.all {
-		s := states[p.Index]
-		switch {
-		case !s.veth: // other drivers say at once what they cannot do
+		switch s, there := states[p.Index]; {
+		case !there:
+			f.absent = append(f.absent, p.named()+", was removed")
 		case !s.up:
-			still = append(still, p)
-		case slices.Contains(f.unproven, p):
-			if err := f.k.takes(p.Index, s); errors.Is(err, errRefuses) {
-				still = append(still, p)
-				f.refusal = fmt.Sprintf("port %d, interface %s: %v", p.Number, p.Name, err)
-			} else if err != nil {
+			f.absent = append(f.absent, p.named()+", is down")
+		case s.veth: // other drivers say at once what they cannot do
+			if err := f.try(p, s.name); err != nil {
 				return err
 			}
 		}
 	}
-	f.unproven = still
 	return nil
 }
 
+// try notes whether a veth takes what is redirected to it.
+func (f *Fast) try(p Port, name string) error {
+	takes, err := f.k.takes(p.Index, name)
+	if takes {
+		return nil
+	}
+	states, lost := lookAt()
+	switch {
+	case lost != nil:
+		return lost
+	case !states[p.Index].up || states[p.Index].name != name: // meanwhile: the next look says why
+		return nil
+	case err == nil:
+		f.refusal = fmt.Sprintf("%s: %v", p.named(), errRefuses)
+	}
+	return err
+}
+
+// Taken returns the ports at which there is some XDP program. Whose interfaces have one of another switch see only what that one
+// lets climb.
+func Taken(ports []Port) (list []Port, err error) {
+	states, err := lookAt()
+	for _, p := range ports {
+		if states[p.Index].xdp {
+			list = append(list, p)
+		}
+	}
+	return list, err
+}
+
+func (p Port) named() string { return fmt.Sprintf("port %d, interface %s", p.Number, p.Name) }
+
 // Close takes the programs off the ports. What the kernel has counted and merged last is lost.
 func (f *Fast) Close() error {
+	if f.all == nil {
+		return nil
+	}
 	if f.pipe != nil {
 		f.pipe.SetOffload(nil)
 		f.plan.engine.Changed = nil
@@ -203,7 +235,7 @@ func (f *Fast) empty() {
 func (f *Fast) EntryChanged(t *pipeline.Table, e *pipeline.Entry, gone bool) {
 	f.plan.changed(t, e, gone)
 	if t == f.plan.bridge && !gone {
-		f.floods.left = 0
+		f.floods.learnt = true
 	}
 	if t == f.plan.mergeGroups && !gone {
 		f.merges(e)

@@ -2,10 +2,12 @@ package fastpath
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -22,6 +24,7 @@ const counterCells = 1 << 17
 // ends, however it does, the kernel takes them off the ports.
 type kernel struct {
 	*ebpf.Collection
+	*prober
 	inner *ebpf.MapSpec // of a set of ports
 	links []link.Link
 }
@@ -34,22 +37,33 @@ func load() (*kernel, error) {
 	}
 	spec.Maps["counters"].MaxEntries = counterCells
 	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("memory for maps: %w", err)
+		return nil, advised(fmt.Errorf("memory for maps: %w", err))
 	}
 	c, err := ebpf.NewCollection(spec)
 	if err != nil {
-		var refused *ebpf.VerifierError
-		switch {
-		case errors.Is(err, fs.ErrPermission):
-			err = fmt.Errorf("%w (run as root or with CAP_BPF and CAP_NET_ADMIN)", err)
-		case errors.As(err, &refused):
-			err = fmt.Errorf("the kernel's verifier refuses the program, which is tested with Linux 6.1 and 6.18: %w", err)
-		default:
-			err = fmt.Errorf("%w (it takes Linux 6.1)", err)
-		}
-		return nil, err
+		return nil, advised(err)
 	}
-	return &kernel{Collection: c, inner: spec.Maps["port_sets"].InnerMap}, nil
+	p, err := newProber()
+	if err != nil {
+		c.Close()
+		return nil, advised(err)
+	}
+	return &kernel{Collection: c, prober: p, inner: spec.Maps["port_sets"].InnerMap}, nil
+}
+
+// capabilities are what it takes without root. CAP_PERFMON is for subtracting pointers.
+const capabilities = "CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and CAP_NET_RAW"
+
+// advised says what to do when the kernel takes no program.
+func advised(err error) error {
+	var refused *ebpf.VerifierError
+	switch {
+	case errors.As(err, &refused):
+		return fmt.Errorf("the kernel's verifier refuses the program, which is tested with Linux 6.1 and 6.18, as root and with %s: %w", capabilities, err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w (run as root or with %s)", err, capabilities)
+	}
+	return fmt.Errorf("%w (it takes Linux 6.1)", err)
 }
 
 // attach puts the program at an interface, in its driver.
@@ -87,7 +101,7 @@ func (k *kernel) close() error {
 	}
 	k.links = nil
 	k.Collection.Close()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, k.prober.close())...)
 }
 
 func (k *kernel) put(table string, key, value any) error {
@@ -157,30 +171,54 @@ func (k *kernel) putSet(number uint32, interfaces []uint32) error {
 	return k.put("port_sets", number, uint32(set.FD())) //nolint:gosec // as above
 }
 
-// probes are how many frames are tried: more than leave for other reasons meanwhile.
-const probes = 16
-
 // errRefuses is what is wrong with a veth whose other end is not ready for frames of XDP.
 var errRefuses = errors.New("the veth drops what the kernel sends to it until its other end has GRO or an XDP program: " +
 	"in that end's namespace \"ethtool -K PEER gro on tx off\"")
 
-// takes finds out whether a veth that is up sends what is redirected to it.
-func (k *kernel) takes(index int, before state) error {
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0", Instructions: asm.Instructions{
-		asm.Mov.Imm(asm.R1, int32(index)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return()}}) //nolint:gosec // an interface's number
-	if err != nil {
-		return err
-	}
-	defer p.Close()
-	frame := make([]byte, 60)
-	copy(frame, []byte{1, 0x80, 0xc2, 0, 0, 0x0e, 2, 0, 0, 0, 0, 1, 0x90, 0}) // no bridge forwards it; RFC 826's loopback, which no host answers
-	const liveFrames = 1 << 1                                                 // BPF_F_TEST_XDP_LIVE_FRAMES
-	if _, err := p.Run(&ebpf.RunOptions{Data: frame, Repeat: probes, Flags: liveFrames}); err != nil {
-		return fmt.Errorf("a frame to try it with: %w", err)
-	}
-	all, err := lookAt()
-	if err == nil && all[index].left-before.left < probes {
-		err = errRefuses
-	}
-	return err
+// A prober finds out whether veths take what is redirected to them.
+type prober struct {
+	program *ebpf.Program
+	*statistics
+	seen map[int]uint64 // what was redirected until the last look, by interface
 }
+
+// probeHeader begins a frame that no bridge forwards, and no host answers: Ethernet's configuration testing protocol, to a link-local MAC. The interface's number follows it.
+var probeHeader = []byte{1, 0x80, 0xc2, 0, 0, 0x0e, 2, 0, 0, 0, 0, 1, 0x90, 0}
+
+func newProber() (*prober, error) {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0", Instructions: asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, 0, asm.Word), asm.LoadMem(asm.R3, asm.R1, 4, asm.Word), // struct xdp_md
+		asm.Mov.Reg(asm.R4, asm.R2), asm.Add.Imm(asm.R4, 18), asm.Mov.Imm(asm.R0, 1), asm.JGT.Reg(asm.R4, asm.R3, "out"), // XDP_DROP
+		asm.LoadMem(asm.R1, asm.R2, 14, asm.Word), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return().WithSymbol("out")}})
+	if err != nil {
+		return nil, fmt.Errorf("a program to try ports with: %w", err)
+	}
+	s, err := newStatistics()
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return &prober{p, s, map[int]uint64{}}, nil
+}
+
+// takes says whether a veth that is up takes what is redirected to it: it has since the last look, or a frame shows it.
+func (p *prober) takes(index int, name string) (bool, error) {
+	before, err := p.redirected(name)
+	if err != nil {
+		return false, err
+	}
+	seen, is := p.seen[index]
+	p.seen[index] = before
+	if is && seen != before {
+		return true, nil
+	}
+	const liveFrames = 1 << 1                                                                                        // BPF_F_TEST_XDP_LIVE_FRAMES
+	frame := append(binary.NativeEndian.AppendUint32(slices.Clone(probeHeader), uint32(index)), make([]byte, 42)...) //nolint:gosec // an interface's number
+	if _, err := p.program.Run(&ebpf.RunOptions{Data: frame, Repeat: 1, Flags: liveFrames}); err != nil {
+		return false, fmt.Errorf("a frame to try it with: %w", err)
+	}
+	after, err := p.redirected(name)
+	p.seen[index] = after
+	return after != before, err
+}
+
+func (p *prober) close() error { return errors.Join(p.program.Close(), p.statistics.close()) }

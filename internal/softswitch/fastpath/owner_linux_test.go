@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +46,13 @@ func newWired(t *testing.T) *wired {
 func newWiredTo(t *testing.T, hosts int) *wired {
 	t.Helper()
 	w := &wired{TB: t, wires: dataplane.NewWires(t, hosts, xdpPass), group: still(7)}
+	w.start(t)
+	return w
+}
+
+// start puts the kernel at the ports of a switch that has its wires.
+func (w *wired) start(t *testing.T) {
+	t.Helper()
 	start := time.Now()
 	c := Config{Now: func() time.Duration { return time.Since(start) }, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	for n, index := range w.wires.Ports {
@@ -63,15 +71,16 @@ func newWiredTo(t *testing.T, hosts int) *wired {
 		t.Fatal(err)
 	}
 	w.SetICRC(dataplane.Neutral)
-	return w
 }
 
 // whole is the status when nothing is left to the switch itself.
 const whole = "xdp at 4 ports: unicast, answers, requests to all groups (1)"
 
-// TestVethStatus: the status says what the kernel does not process, and why.
+// TestVethStatus: the status says what the kernel does not process, and why; the log says it when the ICRC's mode changes, too.
 func TestVethStatus(t *testing.T) {
 	w := newWired(t)
+	var log bytes.Buffer
+	w.log = slog.New(slog.NewTextHandler(&log, nil))
 	says := func(want string) {
 		t.Helper()
 		w.Changed()
@@ -90,6 +99,16 @@ func TestVethStatus(t *testing.T) {
 	says("xdp at 4 ports: unicast, answers, requests to 1 of 2 groups; the switch itself: requests to the others, of which some copy needs its ICRC computed anew or shares its port with another")
 	w.rules(true)
 	says("off: 1 rules of fault injection")
+	w.rules(false)
+	w.SetICRC(dataplane.CheckOff)
+	w.Changed()
+	log.Reset()
+	w.SetICRC(dataplane.Neutral)
+	w.Changed()
+	w.Changed()
+	if n := strings.Count(log.String(), "fast path"); n != 1 || !strings.Contains(log.String(), "1 of 2 groups") {
+		t.Errorf("%d lines: %s", n, log.String())
+	}
 }
 
 // TestVethLong: a frame of more than a page climbs whole.
@@ -104,44 +123,94 @@ func TestVethLong(t *testing.T) {
 	}
 }
 
-// TestVethFloods: answers to a MAC that the bridge does not know are the switch's after the next look, until it knows one, or for
-// a while.
+// TestVethFloods: answers to a MAC that the bridge does not know are the switch's after the next look, until it learns the MAC, or
+// while there are any, for a minute. One who never ceases has a few seconds of each minute then.
 func TestVethFloods(t *testing.T) {
 	w := newWired(t)
-	answer := func() []byte {
+	answer := func(to int) []byte {
 		p := w.group.Answer(0, rocev2.AckNoLimit, 5, 5)
-		p.Eth.Dst = dataplane.HostMAC(1)
+		p.Eth.Dst = dataplane.HostMAC(to)
 		return p.Frame()
+	}
+	dropped := uint64(0)
+	drops := func(to int) {
+		t.Helper()
+		dropped++
+		before := w.Stats().Dropped
+		w.wires.Send(t, 2, answer(to))
+		w.until("dropped", func(s Stats) uint64 { return s.Dropped }, before+1)
 	}
 	says := func(want string) {
 		t.Helper()
 		w.Look()
-		if got := w.Status(); got != want {
+		if got := w.Status(); !strings.HasPrefix(got, want) {
 			t.Fatalf("%s; expected %s", got, want)
 		}
 	}
-	const off = "off: there are answers to a MAC that the bridge does not know"
-	says(whole)
-	for range 2 {
-		before := w.Stats().Dropped
-		w.wires.Send(t, 2, answer())
-		w.until("dropped", func(s Stats) uint64 { return s.Dropped }, before+1)
-		for range floodLooks {
-			says(off)
+	const off, named = "off: there was an answer to a MAC that the bridge does not know", "off: host 10.0.0.2 answers to MAC 02:00:00:00:00:01, which the bridge does not know"
+	climbs := func(to, looks int) {
+		t.Helper()
+		for range looks {
+			if w.Mine(answer(to)) {
+				t.Fatal("an answer is no side's")
+			}
+			says(named)
 		}
-		w.wires.Send(t, 2, answer())
-		if f := w.wires.Climbs(2, 0); w.Mine(f) {
-			t.Error("an answer is no side's")
-		}
-		says(whole)
 	}
-	w.wires.Send(t, 2, answer())
-	w.until("dropped", func(s Stats) uint64 { return s.Dropped }, 3)
+	says(whole)
+	drops(1) // and nothing else comes
+	for range floodQuiet {
+		says(off)
+	}
+	says(whole)
+	says(whole) // the pause
+
+	drops(1)
 	says(off)
-	w.Add("ingress.unicast.bridge", []any{dataplane.MAC(dataplane.HostMAC(1))}, "ingress.unicast.to_port", 1)
+	w.wires.Send(t, 2, answer(1))
+	if f := w.wires.Climbs(2, 0); w.Mine(f) {
+		t.Error("an answer is no side's")
+	}
+	says(named)
+	climbs(1, 5)
+	learn := func(host int) {
+		t.Helper()
+		w.Add("ingress.unicast.bridge", []any{dataplane.MAC(dataplane.HostMAC(host))}, "ingress.unicast.to_port", uint64(host)) //nolint:gosec // few
+		w.Changed()
+	}
+	w.Mine(answer(1)) // before it is learnt
+	learn(1)
 	says(whole)
 	w.merges(0, 5)
-	if d := w.Dropped(); d["unknown_mac"] != 3 {
+
+	drops(3) // which is learnt before the look
+	learn(3)
+	says(whole)
+
+	drops(4) // which never is
+	says(off)
+	for range floodLooks - 1 {
+		w.Mine(answer(4))
+		says("off: host 10.0.0.2 answers to MAC 02:00:00:00:00:04")
+	}
+	w.Mine(answer(4))
+	says(whole)
+	away := 0
+	for range 10 * (floodLooks + floodQuiet + 1) {
+		if w.Status() == whole {
+			drops(4)
+		} else {
+			w.Mine(answer(4))
+			away++
+		}
+		w.Look()
+	}
+	if away > 10*(floodQuiet+1) || away == 0 {
+		t.Errorf("a member that answers to no host has all packets climb for %d s in 10 min", away)
+	}
+	learn(4)
+	says(whole)
+	if d := w.Dropped(); d["unknown_mac"] != dropped {
 		t.Errorf("dropped: %v", d)
 	}
 }

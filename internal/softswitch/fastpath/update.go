@@ -1,9 +1,11 @@
 package fastpath
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -86,10 +88,8 @@ func (f *Fast) Changed() {
 	if why != "" {
 		next.Climbs = 1
 	}
-	if f.why != why {
-		f.why = why
-		defer func() { f.log.Info("fast path", "is", f.Status()) }()
-	}
+	f.why = why
+	defer f.tell()
 	turns := f.active != (why == "")
 	switch none := c.none() && len(f.slots.sets) == 0 && len(f.slots.fresh) == 0; {
 	case turns, next != f.settings, !none && !f.adds(c):
@@ -110,6 +110,15 @@ func (f *Fast) Changed() {
 	f.sweep()
 	if f.broken != nil && f.active {
 		f.Changed() // what could not be written: back to the pipeline
+	}
+}
+
+// tell logs where packets are processed when that has changed, but for how many groups there are.
+func (f *Fast) tell() {
+	is := fmt.Sprint(f.why, f.absent, f.active, f.settings.ICRCMode)
+	if f.told != is {
+		f.told = is
+		f.log.Info("fast path", "is", f.Status())
 	}
 }
 
@@ -181,14 +190,18 @@ func (f *Fast) sweep() {
 	f.plan.cells.sweep()
 }
 
-// Mine says whether a frame that came in is an answer to be merged, whose state is the kernel's. It came
-// here in the middle of an update, or before the kernel owned the state. The pipeline merges none that is damaged.
+// Mine says whether a frame that came in is an answer to be merged, whose state is the kernel's, or one by which a port is tried.
+// Answers came here in the middle of an update, or before the kernel owned the state. The pipeline merges none that is damaged.
 func (f *Fast) Mine(frame []byte) bool {
 	const (
 		headers = rocev2.EthernetLen + rocev2.IPv4Len
 		least   = rocev2.UDPLen + rocev2.BTHLen + rocev2.ICRCLen
 	)
-	if !f.active || len(frame) < headers+least || frame[12] != 8 || frame[13] != 0 || frame[14] != 0x45 || frame[23] != rocev2.ProtocolUDP ||
+	if bytes.HasPrefix(frame, probeHeader) { // of a switch at the other end
+		return true
+	}
+	climbs := f.floods.climbs > 0
+	if !f.active && (!climbs || f.plan == nil) || len(frame) < headers+least || frame[12] != 8 || frame[13] != 0 || frame[14] != 0x45 || frame[23] != rocev2.ProtocolUDP ||
 		binary.BigEndian.Uint16(frame[36:]) != rocev2.UDPPort {
 		return false
 	}
@@ -206,8 +219,13 @@ func (f *Fast) Mine(frame []byte) bool {
 	if e == nil || f.plan.member(e).Bypass == 1 {
 		return false
 	}
-	f.strays++
-	return true
+	if climbs {
+		f.meets(frame)
+	}
+	if f.active {
+		f.strays++
+	}
+	return f.active
 }
 
 // makeSets makes the sets that a change needs, before it begins.

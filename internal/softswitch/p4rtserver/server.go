@@ -21,6 +21,7 @@ type Options struct {
 	Queue      int              // packets and other messages that wait for a slow controller, per stream; 0: 1024
 	Clock      func() time.Time // for timestamps in messages; nil: time.Now
 	FastPath   func() string    // where packets are processed, and why, in words; nil: nothing is said
+	Problems   func() []string  // that the switch has, in words; nil: none are said
 }
 
 // Limits that bound what clients can make the server keep.
@@ -33,8 +34,11 @@ const (
 	maxMessage = 128 << 20
 )
 
-// FastPathHeader is the header of Capabilities' answer that says where packets are processed.
-const FastPathHeader = "mcrdma-fast-path"
+// Headers of Capabilities' answer: where packets are processed, and a problem of the switch.
+const (
+	FastPathHeader = "mcrdma-fast-path"
+	ProblemHeader  = "mcrdma-problem"
+)
 
 // apiVersion is what Capabilities reports.
 const apiVersion = "1.5.0"
@@ -146,7 +150,7 @@ func (s *Server) Stats() Stats {
 
 // Capabilities implements p4.v1.P4Runtime.
 //
-// A header tells what [Options] says of a fast path, which P4Runtime has no word for.
+// Headers tell what [Options] says of a fast path and of problems, which P4Runtime has no words for.
 func (s *Server) Capabilities(ctx context.Context, req *p4.CapabilitiesRequest) (*p4.CapabilitiesResponse, error) {
 	if id := req.GetDeviceId(); id != 0 {
 		if err := s.checkDevice(id); err != nil {
@@ -156,6 +160,11 @@ func (s *Server) Capabilities(ctx context.Context, req *p4.CapabilitiesRequest) 
 	if f := s.opt.FastPath; f != nil {
 		if text := f(); text != "" {
 			_ = grpc.SetHeader(ctx, metadata.Pairs(FastPathHeader, text)) // it fails if this is no call from outside
+		}
+	}
+	if f := s.opt.Problems; f != nil {
+		for _, text := range f() {
+			_ = grpc.SetHeader(ctx, metadata.Pairs(ProblemHeader, text)) // as above
 		}
 	}
 	return &p4.CapabilitiesResponse{P4RuntimeApiVersion: apiVersion}, nil

@@ -151,7 +151,7 @@ func (l *Lab) makeLinks() error {
 			return fmt.Errorf("%s: %w", h.Name, err)
 		}
 		if l.Spec.FastPath {
-			if err := h.Space.groOn("eth0"); err != nil {
+			if err := h.Space.SetGRO("eth0", true); err != nil {
 				return err
 			}
 		}

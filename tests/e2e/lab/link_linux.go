@@ -31,8 +31,14 @@ func (s *Space) offloadsOff(name string) error {
 	return s.offloads(name, 0, unix.ETHTOOL_STSO, unix.ETHTOOL_SGSO, unix.ETHTOOL_SGRO, unix.ETHTOOL_STXCSUM, unix.ETHTOOL_SSG)
 }
 
-// groOn is "ethtool -K NAME gro on", without which a veth takes no frames of XDP.
-func (s *Space) groOn(name string) error { return s.offloads(name, 1, unix.ETHTOOL_SGRO) }
+// SetGRO is "ethtool -K NAME gro on" or off. Without it a veth takes no frames of XDP.
+func (s *Space) SetGRO(name string, on bool) error {
+	value := uint32(0)
+	if on {
+		value = 1
+	}
+	return s.offloads(name, value, unix.ETHTOOL_SGRO)
+}
 
 // TakeXDP has a veth take frames of XDP for a packet socket that reads them: each by itself, where GRO would make one of several.
 func (s *Space) TakeXDP(name string) error {

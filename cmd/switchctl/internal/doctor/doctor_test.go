@@ -94,6 +94,10 @@ func TestAgentRules(t *testing.T) {
 		{"unsettled", func(a *Agent) { a.Status.Settled = false }, "error: a|routes are not settled|(bgp)|BGP sessions"},
 		{"unsettled kernel", func(a *Agent) { a.Status.Settled, a.Status.Routing = false, "kernel" }, "error: a|not settled|(kernel)|routing daemon"},
 		{"just started", func(a *Agent) { a.Status.Settled, a.Status.Started = false, before(59*time.Second) }, "note: a|not settled|a moment ago|"},
+		{"a switch's port", func(a *Agent) {
+			a.Status.Problems = []string{"the switch: port 3, s3, receives no more: gone; restart it"}
+		},
+			"error: a|port 3, s3, receives no more: gone||restart it"},
 		{"reports", func(a *Agent) { a.Status.Problems = []string{"odd"} }, "warning: a|the agent reports: odd|"},
 		{"group", func(a *Agent) {
 			a.Groups = []*mcrdmav1.GroupStatus{{Group: &mcrdmav1.Group{Key: key}, Problems: []string{"torB is away"}}}
@@ -187,9 +191,9 @@ func TestInterfaceRules(t *testing.T) {
 		{"MTU", func(i *Interface) { i.MTU = 1099 }, "error: interface s1-eth1|MTU of 1099 bytes is too small|1100|ip link set s1-eth1 mtu 1500"},
 		{"least MTU", func(i *Interface) { i.MTU = 1100 }, ""},
 		{"a port's offloads", func(i *Interface) { i.Offloads = all },
-			"error: interface s1-eth1|offloads are on: gro|joined|ethtool -K s1-eth1 gro off\n" +
-				"warning: interface s1-eth1|offloads are on: tx, sg, tso, gso|64 KB|ethtool -K s1-eth1 tx off sg off tso off gso off"},
-		{"a host's offloads", func(i *Interface) { i.Offloads, i.Host = all, true }, "error: interface s1-eth1|offloads are on: tx, sg, tso, gso|"},
+			"error: interface s1-eth1|offloads are on: gro|joined|ethtool -K s1-eth1 gro off"},
+		{"a host's offloads", func(i *Interface) { i.Offloads, i.Host = all, true },
+			"error: interface s1-eth1|offloads are on: tx, sg, tso, gso|64 KB|ethtool -K s1-eth1 tx off sg off tso off gso off"},
 		{"a NIC of a host", func(i *Interface) { i.Offloads, i.Host, i.Driver = all, true, "mlx5_core" }, ""},
 		{"a NIC as port", func(i *Interface) { i.Offloads, i.Driver = []string{"tso", "lro"}, "mlx5_core" }, "error: interface s1-eth1|offloads are on: lro|"},
 		{"unknown offloads", func(i *Interface) { i.OffloadErr = errors.New("not permitted") }, "note: interface s1-eth1|cannot be read|not permitted|ethtool -k s1-eth1"},

@@ -90,7 +90,8 @@ func TestInterfacesNamespace(t *testing.T) {
 // TestOffloadsNamespace: offloads are seen, and the command that is advised names what
 // turns them off.
 func TestOffloadsNamespace(t *testing.T) {
-	inNamespace(t, func(func(string)) {
+	inNamespace(t, func(run func(string)) {
+		run("ip addr add 192.0.2.2/24 dev va")
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			t.Error(err)

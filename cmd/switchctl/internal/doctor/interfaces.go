@@ -30,7 +30,7 @@ const (
 	// roceMTU holds packets of the smallest path MTU that is any good, 1024 bytes, with
 	// IPv4, UDP, BTH, RETH, immediate data and ICRC, and some room.
 	roceMTU = 1100
-	// vethPeer is what the two ends of a veth pair must not do to each other.
+	// vethPeer is what a host's end of a veth pair must not do to the switch at the other.
 	vethPeer = "tx sg tso gso"
 	// port is what a switch's port must not do to what it receives.
 	port = "gro lro"
@@ -77,12 +77,8 @@ func (d *diagnosis) offloads(i *Interface, subject string) {
 	off := func(list []string) string {
 		return "ethtool -K " + i.Name + " " + strings.Join(list, " off ") + " off"
 	}
-	if list := on(vethPeer); i.Driver == "veth" && len(list) > 0 {
-		severity := findings.Error
-		if !i.Host { // a switch sends whole frames; only what the kernel itself sends is damaged
-			severity = findings.Warning
-		}
-		d.Add(severity, subject, "offloads are on: "+strings.Join(list, ", "),
+	if list := on(vethPeer); i.Driver == "veth" && i.Host && len(list) > 0 { // a switch sends whole frames itself
+		d.Add(findings.Error, subject, "offloads are on: "+strings.Join(list, ", "),
 			"a veth pair hands frames over as they are: uncut, of up to 64 KB, and without checksums; a switch at the other end drops them", off(list))
 	}
 	if list := on(port); !i.Host && len(list) > 0 {

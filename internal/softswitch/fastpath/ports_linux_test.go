@@ -1,0 +1,144 @@
+package fastpath
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
+
+	"github.com/mcrdma/mcrdma/tests/dataplane"
+)
+
+// looks has the switch look at its ports, and compares what it says then.
+func (w *wired) looks(want string) {
+	w.Helper()
+	w.Look()
+	if got := w.Status(); got != want {
+		w.Fatalf("%s; expected %s", got, want)
+	}
+}
+
+// refusing is what is said of a port whose host has neither GRO nor an XDP program.
+func refusing(port string) string {
+	return "off: port " + port + ", interface s" + port + ": " + errRefuses.Error()
+}
+
+// TestVethRefuses: a host that takes no more of what is redirected to it is noticed at the next look, be it idle or not, and that it does again.
+func TestVethRefuses(t *testing.T) {
+	w := newWired(t)
+	pass, err := dataplane.XDP(asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pass.Close()
+	w.looks(whole)
+	w.looks(whole)
+	// What a port is tried by is no packet for a switch at the other end.
+	if f := w.wires.Any(3); !w.Mine(f) || w.Mine(append([]byte{2}, f[1:]...)) {
+		t.Errorf("% x", f)
+	}
+	w.wires.Refuse(t, 3)
+	w.looks(refusing("3"))
+	w.looks(refusing("3"))
+	if _, err := w.wires.Attach(w.wires.Peers[3], pass); err != nil {
+		t.Fatal(err)
+	}
+	w.looks(whole)
+	w.merges(0, 5)
+	w.merges(1, 5)
+	w.merges(2, 5) // it leaves for host 1
+	if psn := w.told(); psn != 5 {
+		t.Fatalf("the sender is told %d", psn)
+	}
+	w.wires.Refuse(t, 1)
+	w.looks(whole) // of what was sent since the last look
+	w.looks(refusing("1"))
+}
+
+// TestVethBusyRefuses: a host that takes nothing that is redirected is seen through, whatever else leaves by its port.
+func TestVethBusyRefuses(t *testing.T) {
+	w := &wired{TB: t, wires: dataplane.NewWires(t, hosts, xdpPass), group: still(7)}
+	w.wires.Refuse(t, 2)
+	w.start(t)
+	w.Install(w.group)
+	w.Loaded(w.Pipeline, w.PRE)
+	var busy sync.WaitGroup
+	stop := make(chan struct{})
+	for range 2 {
+		busy.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := w.wires.Leave(2, make([]byte, 60)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	defer busy.Wait()
+	defer close(stop)
+	for range 1000 {
+		w.looks(refusing("2"))
+	}
+}
+
+// TestVethAbsent: a port whose interface is down, or was removed, is named. Nothing is looked at after the end.
+func TestVethAbsent(t *testing.T) {
+	w := newWired(t)
+	is := func(absent string) string { return strings.Replace(whole, "4 ports", "3 of 4 ports ("+absent+")", 1) }
+	link, err := netlink.LinkByName("s3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetDown(link); err != nil {
+		t.Fatal(err)
+	}
+	w.looks(is("port 3, interface s3, is down"))
+	if err := netlink.LinkSetUp(link); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); w.Status() != whole; w.Look() { // the kernel says later that there is a link
+		if time.Now().After(end) {
+			t.Fatal(w.Status())
+		}
+	}
+	if err := netlink.LinkDel(link); err != nil {
+		t.Fatal(err)
+	}
+	w.looks(is("port 3, interface s3, was removed"))
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "s3"}, PeerName: "h3"}); err != nil {
+		t.Fatal(err)
+	}
+	w.looks(is("port 3, interface s3, was removed"))
+	w.merges(0, 5) // the others' packets are the kernel's still
+
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if w.Look(); w.broken != nil {
+		t.Errorf("a look after the end: %v", w.broken)
+	}
+}
+
+// TestVethTaken: ports with an XDP program are found.
+func TestVethTaken(t *testing.T) {
+	w := newWired(t)
+	one, far := w.all[0], Port{Number: 9, Name: "h1", Index: w.wires.Peers[1]}
+	w.wires.Refuse(t, 1) // it has none
+	if list, err := Taken([]Port{one, far}); err != nil || len(list) != 1 || list[0] != one {
+		t.Errorf("%v, %v", list, err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := Taken([]Port{one, far}); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+}
