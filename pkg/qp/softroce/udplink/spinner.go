@@ -15,7 +15,7 @@ type spinner struct {
 
 const (
 	heldUp = 20 * time.Microsecond // a poll that takes longer was: it takes less than one
-	shyFor = 16 // times as long as that
+	shyFor = 16                    // times as long as that
 )
 
 // start begins a wait.
