@@ -226,11 +226,14 @@ func (p *peer) heardOf(res *mcrdmav1.BeatResponse, now time.Time, busy bool) {
 
 // removeEnded takes out the receivers that a beat's answer says are gone.
 func (m *Manager) removeEnded(p *peer, res *mcrdmav1.BeatResponse) {
+	if len(res.GetGone()) == 0 {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, x := range res.GetGone() {
 		id, err := groupIDFrom(x.GetGroup())
-		if err != nil {
+		if err != nil || x.GetAddress() != p.addr.String() {
 			continue
 		}
 		g := m.groups[id]

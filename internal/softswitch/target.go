@@ -22,9 +22,9 @@ func (s *Switch) Do(f func(*pipeline.Pipeline, *pre.Engine)) {
 	if s.fast == nil {
 		return
 	}
-	if wait := s.fast.Ends(); wait > 0 { // packets go on meanwhile, by the new tables here and the old ones there
+	if wait := s.fast.Ends(); wait != nil { // packets go on meanwhile, by the new tables here and the old ones there
 		s.lock.give()
-		time.Sleep(wait)
+		wait()
 		s.lock.take()
 	}
 	s.fast.Changed()
@@ -35,9 +35,9 @@ func (s *Switch) Do(f func(*pipeline.Pipeline, *pre.Engine)) {
 type FastPath interface {
 	// Loaded is called with a pipeline that packets meet from now on.
 	Loaded(p *pipeline.Pipeline, e *pre.Engine)
-	// Ends is called when the control plane has had access to the pipeline. It returns how long to wait
-	// before Changed is called.
-	Ends() time.Duration
+	// Ends is called when the control plane has had access to the pipeline. It returns what waits
+	// until Changed may be called, without the switch's lock, so that Look may come meanwhile; nil: nothing does.
+	Ends() (wait func())
 	Changed()
 	// Mine says that a frame must not be processed here, and counts it.
 	Mine(frame []byte) bool
@@ -54,7 +54,7 @@ type NoFastPath string
 func (NoFastPath) Loaded(*pipeline.Pipeline, *pre.Engine) {}
 
 // Ends implements FastPath.
-func (NoFastPath) Ends() time.Duration { return 0 }
+func (NoFastPath) Ends() (wait func()) { return nil }
 
 // Changed implements FastPath.
 func (NoFastPath) Changed() {}

@@ -110,7 +110,7 @@ type slowPath struct {
 	changed atomic.Int32
 }
 
-func (*slowPath) Ends() time.Duration { return time.Second }
+func (*slowPath) Ends() (wait func()) { return func() { time.Sleep(time.Second) } }
 func (p *slowPath) Changed()          { p.changed.Add(1) }
 
 // TestCopiesLeave: while copies leave the fast path, the switch goes on, and the control plane waits.

@@ -115,9 +115,12 @@ func (c *Config) at(host, address string) error {
 	return nil
 }
 
-// regionName is what a rank asks the others for: they must have the same Config.
+// rules is the number of the rules by which ranks count each other's messages. It grows when they change.
+const rules = 2
+
+// regionName is what a rank asks the others for: they must have the same Config, and the same rules.
 func (c *Config) regionName(rank int) string {
-	return fmt.Sprintf("rank %d of %d: Lanes %d, Slots %d, Block %d, Small %d, Degree %d", rank, len(c.Hosts), c.Lanes, c.Slots, c.Block, c.Small, c.Degree)
+	return fmt.Sprintf("rank %d of %d: rules %d, Lanes %d, Slots %d, Block %d, Small %d, Degree %d", rank, len(c.Hosts), rules, c.Lanes, c.Slots, c.Block, c.Small, c.Degree)
 }
 
 // asks returns which rank asks for memory, or what is wrong with the request.
@@ -127,7 +130,7 @@ func (c *Config) asks(r *mcrdma.Request) (rank int, err error) {
 	}
 	name := r.Regions[0].Name
 	if _, err := fmt.Sscanf(name, "rank %d of", &rank); err != nil || rank < 0 || rank >= len(c.Hosts) || name != c.regionName(rank) {
-		return 0, fmt.Errorf("it joins as %.120q, and this is %q: ranks need the same Config but for Rank", name, c.regionName(c.Rank))
+		return 0, fmt.Errorf("it joins as %.120q, and this is %q: ranks need the same Config but for Rank, and a release with the same rules", name, c.regionName(c.Rank))
 	}
 	if rank == c.Rank {
 		return 0, fmt.Errorf("it joins as rank %d, which is this one, %s: Hosts have another order there, or Rank is wrong", rank, c.Hosts[rank])

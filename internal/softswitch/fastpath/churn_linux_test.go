@@ -169,9 +169,9 @@ func (c *churn) step(rng *rand.Rand) error {
 	if err := c.write(g, was); err != nil {
 		return err
 	}
-	if wait := c.Ends(); wait > 0 {
+	if wait := c.Ends(); wait != nil {
 		c.mu.Unlock()
-		time.Sleep(wait)
+		wait()
 		c.mu.Lock()
 	}
 	c.Changed()

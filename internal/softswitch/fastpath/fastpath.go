@@ -113,7 +113,7 @@ func (f *Fast) Look() {
 	if err := f.prove(); err != nil {
 		f.fail(err)
 	}
-	f.lookAtFloods()
+	f.floods.look(f.read("drops", unknownMAC).Packets)
 	f.Changed()
 }
 
@@ -235,7 +235,7 @@ func (f *Fast) empty() {
 func (f *Fast) EntryChanged(t *pipeline.Table, e *pipeline.Entry, gone bool) {
 	f.plan.changed(t, e, gone)
 	if t == f.plan.bridge && !gone {
-		f.floods.learnt = true
+		f.floods.left, f.floods.learnt = 0, true
 	}
 	if t == f.plan.mergeGroups && !gone {
 		f.merges(e)

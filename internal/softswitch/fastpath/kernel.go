@@ -183,7 +183,7 @@ type prober struct {
 }
 
 // probeHeader begins a frame that no bridge forwards, and no host answers: Ethernet's configuration testing protocol, to a link-local MAC. The interface's number follows it.
-var probeHeader = []byte{1, 0x80, 0xc2, 0, 0, 0x0e, 2, 0, 0, 0, 0, 1, 0x90, 0}
+var probeHeader = []byte{1, 0x80, 0xc2, 0, 0, 0x0e, 2, 'm', 'c', 'r', 'd', 'm', 0x90, 0}
 
 func newProber() (*prober, error) {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0", Instructions: asm.Instructions{

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/mcrdma/mcrdma/bpf"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
@@ -18,13 +20,27 @@ import (
 // that takes longer, because its processor was taken away, is dropped.
 const leave = 50 * time.Microsecond
 
-// Ends says how long copies that are under way need to leave before Changed may change what they meet; no more are made until then.
-func (f *Fast) Ends() time.Duration {
-	if f.plan == nil || !f.active || f.adds(f.plan.changes()) {
-		return 0
+// Ends returns what waits until copies that are under way have left, before Changed may change what they meet; nil: nothing has to. No
+// more are made until then.
+func (f *Fast) Ends() (wait func()) {
+	if f.plan == nil || !f.active {
+		return nil
+	}
+	c := f.plan.changes()
+	if f.adds(c) {
+		return nil
+	}
+	if err := f.makeSets(c); err != nil { // it takes milliseconds, and none climbs for it
+		f.fail(err)
 	}
 	f.end()
-	return leave
+	return pause
+}
+
+// pause waits in the kernel: time.Sleep, in a process that has nothing else to do, takes a millisecond at least.
+func pause() {
+	for left := unix.NsecToTimespec(leave.Nanoseconds()); errors.Is(unix.Nanosleep(&left, &left), unix.EINTR); {
+	}
 }
 
 // end has no more copies made.
@@ -126,12 +142,14 @@ func (f *Fast) tell() {
 func (f *Fast) apply(change func() error) {
 	if f.active && f.generation&bpf.Ending == 0 {
 		f.end()
-		time.Sleep(leave)
+		pause()
 	}
 	f.generation |= bpf.Ending
-	f.turnGeneration(1) // odd
-	if err := change(); err != nil {
-		f.fail(err)
+	f.turnGeneration(1)  // odd
+	if f.broken == nil { // else it may not be odd
+		if err := change(); err != nil {
+			f.fail(err)
+		}
 	}
 	f.turnGeneration(1)
 }
@@ -200,8 +218,7 @@ func (f *Fast) Mine(frame []byte) bool {
 	if bytes.HasPrefix(frame, probeHeader) { // of a switch at the other end
 		return true
 	}
-	climbs := f.floods.climbs > 0
-	if !f.active && (!climbs || f.plan == nil) || len(frame) < headers+least || frame[12] != 8 || frame[13] != 0 || frame[14] != 0x45 || frame[23] != rocev2.ProtocolUDP ||
+	if !f.active || len(frame) < headers+least || frame[12] != 8 || frame[13] != 0 || frame[14] != 0x45 || frame[23] != rocev2.ProtocolUDP ||
 		binary.BigEndian.Uint16(frame[36:]) != rocev2.UDPPort {
 		return false
 	}
@@ -219,13 +236,8 @@ func (f *Fast) Mine(frame []byte) bool {
 	if e == nil || f.plan.member(e).Bypass == 1 {
 		return false
 	}
-	if climbs {
-		f.meets(frame)
-	}
-	if f.active {
-		f.strays++
-	}
-	return f.active
+	f.strays++
+	return true
 }
 
 // makeSets makes the sets that a change needs, before it begins.

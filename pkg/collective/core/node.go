@@ -440,5 +440,6 @@ func (n *Node) purge(lane, at int) {
 		old++
 	}
 	q.waiting = q.waiting[old:]
+	q.begun += uint64(old) //nolint:gosec // few; those may come after Begin, and the sender counts the operation's from behind them
 	n.free(lane, at, old, 0)
 }

@@ -14,8 +14,9 @@ type spinner struct {
 }
 
 const (
-	heldUp = 20 * time.Microsecond // a poll that takes longer was: it takes less than one
-	shyFor = 16                    // times as long as that
+	heldUp  = 20 * time.Microsecond // a poll that takes longer was: it takes less than one
+	shyFor  = 16                    // times as long as that, which is at most:
+	longest = 10 * time.Millisecond
 )
 
 // start begins a wait.
@@ -32,7 +33,7 @@ func (s *spinner) yielded(now time.Time) { s.last = now }
 // polled takes in that a poll has ended.
 func (s *spinner) polled(now time.Time) {
 	if took := now.Sub(s.last); took > heldUp {
-		s.shy = now.Add(shyFor * took)
+		s.shy = now.Add(shyFor * min(took, longest))
 	}
 	s.last = now
 }
