@@ -52,14 +52,19 @@ func TestNamespaceFastPath(t *testing.T) {
 	args := orders.WorkArgs{Kinds: allKinds, Sizes: smallSizes, Count: 480, Depth: 16, Seed: 1}
 	flows, _ := tap(t, h1, func() { m.work(t, args) })
 	sent := total(flows, to)
-	_, now := kernelOf(t, torA)
+	var now map[string]uint64
+	var got, copies uint64
+	eventually(t, "requests that were sent again are copied, too", 10*time.Second, func() bool { // up to 16 wait for each port when the rest is done
+		_, now = kernelOf(t, torA)
+		got, copies = now["Requests"]-before["Requests"], now["Copies"]-before["Copies"]
+		return copies == 2*got || now["Updates"] != before["Updates"]
+	})
 	t.Logf("h1 sent %d frames; torA before %v, now %v", sent.Frames, before, now)
-	got, copies := now["Requests"]-before["Requests"], now["Copies"]-before["Copies"]
 	if got > sent.Frames || got < sent.Frames*9/10 { // a queue on the way may overflow, and then more is sent
 		t.Errorf("the kernel copied %d packets of %d", got, sent.Frames)
 	}
-	if copies != 2*got && now["Updates"] == before["Updates"] || now["Answers"] == before["Answers"] {
-		t.Errorf("copies and answers: before %v, now %v", before, now)
+	if now["Answers"] == before["Answers"] {
+		t.Errorf("no answers: before %v, now %v", before, now)
 	}
 
 	// Groups come and go at the side of one that works, of which a receiver is killed.
