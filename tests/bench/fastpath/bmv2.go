@@ -8,9 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"os/exec"
-	"path/filepath"
 	"regexp"
-	"strings"
 	"syscall"
 	"time"
 
@@ -105,14 +103,4 @@ func rackEntities() []switchspec.Entity {
 				First: dataplane.SenderVA, Last: dataplane.SenderVA + dataplane.RegionLen - 1, Neutral: uint32(dataplane.NeutralRegion(to))}}) //nolint:gosec // 32 bits
 	}
 	return append(list, group, switchspec.Match{Src: addr(g.Sender), MCID: uint32(g.MCID), Dst: addr(g.Receivers[0]), Group: 1, FirstPRE: 1, PREGroups: 1})
-}
-
-// findBMv2 is bmv2's launcher; empty: there is no bmv2.
-func findBMv2() string {
-	dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", "github.com/mcrdma/mcrdma/bmv2").Output()
-	launcher := filepath.Join(strings.TrimSpace(string(dir)), "simple_switch_grpc")
-	if err != nil || exec.Command(launcher, "--which").Run() != nil {
-		return ""
-	}
-	return launcher
 }

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/mcrdma/mcrdma/tests/bench/report"
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
 func main() {
@@ -82,10 +83,10 @@ func (f *field) versus() error {
 	fmt.Fprintln(w, "packets\tby\tkpps\tmin\tmax\tCPU µs/packet\tlost\tCPU ratio\t")
 	var goals []string
 	names, bys := []string{"switch", "kernel"}, []string{bySwitch, byKernel}
-	if launcher := findBMv2(); launcher != "" {
+	if launcher, err := lab.FindBMv2(); err == nil {
 		names, bys = append(names, "bmv2"), append(bys, launcher)
 	} else {
-		fmt.Println("SKIP bmv2: there is no simple_switch_grpc")
+		fmt.Println("SKIP bmv2:", err)
 	}
 	for _, k := range []kind{unicast, copies} {
 		rounds := make([][]result, len(bys))
