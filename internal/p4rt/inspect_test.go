@@ -102,13 +102,13 @@ func TestSaid(t *testing.T) {
 		}
 	}
 	says("")
-	r.sw.Accelerate(softswitch.NoFastPath("it is a test"))
-	says("off: it is a test")
+	r.sw.Accelerate(softswitch.NoFastPath("it is\na test"))
+	says("off: it is; a test")
 	for n := range uint16(2) {
 		near, far := memnet.Pair(fmt.Sprint("sw", n), fmt.Sprint("host", n))
 		if err := errors.Join(r.sw.Attach(100+n, near), far.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	says("off: it is a test", "port 100, sw0, is down or has no link; set it and its other end up", "port 101, sw1, is down or has no link; set it and its other end up")
+	says("off: it is; a test", "port 100, sw0, is down or has no link; set it and its other end up", "port 101, sw1, is down or has no link; set it and its other end up")
 }

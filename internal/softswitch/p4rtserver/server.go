@@ -2,6 +2,7 @@ package p4rtserver
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -157,14 +158,18 @@ func (s *Server) Capabilities(ctx context.Context, req *p4.CapabilitiesRequest) 
 			return nil, err
 		}
 	}
+	say := func(key, text string) {
+		text = strings.ReplaceAll(text, "\n", "; ")        // of joined errors, which HTTP does not carry
+		_ = grpc.SetHeader(ctx, metadata.Pairs(key, text)) // it fails if this is no call from outside
+	}
 	if f := s.opt.FastPath; f != nil {
 		if text := f(); text != "" {
-			_ = grpc.SetHeader(ctx, metadata.Pairs(FastPathHeader, text)) // it fails if this is no call from outside
+			say(FastPathHeader, text)
 		}
 	}
 	if f := s.opt.Problems; f != nil {
 		for _, text := range f() {
-			_ = grpc.SetHeader(ctx, metadata.Pairs(ProblemHeader, text)) // as above
+			say(ProblemHeader, text)
 		}
 	}
 	return &p4.CapabilitiesResponse{P4RuntimeApiVersion: apiVersion}, nil
