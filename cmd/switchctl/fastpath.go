@@ -66,7 +66,8 @@ type fastPath struct{ *fastpath.Fast }
 // accelerate gives the switch a fast path if it is to have one.
 func (o *softswitchOptions) accelerate(sw *softswitch.Switch, ports []fastpath.Port, log *slog.Logger) (fastPath, error) {
 	if o.fastPath == fastOff {
-		return fastPath{}, warnOfOthers(ports, log)
+		warnOfOthers(ports, log)
+		return fastPath{}, nil
 	}
 	f, err := fastpath.New(fastpath.Config{Ports: ports, Now: sw.Now, Log: log})
 	switch {
@@ -75,23 +76,26 @@ func (o *softswitchOptions) accelerate(sw *softswitch.Switch, ports []fastpath.P
 	case err != nil:
 		sw.Accelerate(softswitch.NoFastPath(err.Error()))
 		log.Warn("there is no fast path; the switch processes all packets itself", "why", err)
-		return fastPath{}, warnOfOthers(ports, log)
+		warnOfOthers(ports, log)
+		return fastPath{}, nil
 	}
 	sw.Accelerate(f)
 	return fastPath{f}, nil
 }
 
 // warnOfOthers warns of XDP programs that take packets before a switch without one sees them.
-func warnOfOthers(ports []fastpath.Port, log *slog.Logger) error {
+func warnOfOthers(ports []fastpath.Port, log *slog.Logger) {
 	if len(ports) == 0 {
-		return nil
+		return
 	}
 	taken, err := fastpath.Taken(ports)
+	if err != nil {
+		log.Debug("whether ports have XDP programs is not known", "error", err)
+	}
 	for _, p := range taken {
 		log.Warn("another XDP program is at a port, such as that of another switch with --fastpath: packets that it takes do not come here; "+
 			"\"ip link\" shows it, and \"bpftool net\" whose it is", "port", p.Number, "name", p.Name)
 	}
-	return err
 }
 
 func (f fastPath) close(sw *softswitch.Switch) (err error) {

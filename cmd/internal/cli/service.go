@@ -28,8 +28,8 @@ func NotifySystemd(state string) {
 	}
 }
 
-// CollectSeldom has garbage collected a quarter as often, unless the environment says how often (GOGC). What agents and
-// daemons keep is a few megabytes, so that costs little memory, and a collection delays what others wait for.
+// CollectSeldom has garbage collected a quarter as often, unless the environment says how often (GOGC). What agents, daemons
+// and switches keep is a few megabytes, but for very large tables of routes, so that costs little memory, and a collection delays what others wait for.
 func CollectSeldom() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)

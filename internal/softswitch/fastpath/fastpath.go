@@ -195,6 +195,7 @@ func (f *Fast) Loaded(p *pipeline.Pipeline, e *pre.Engine) {
 	if err != nil || !reflect.DeepEqual(p.Program(), want) {
 		f.why = "the switch runs another program than the one that the kernel has"
 		f.log.Warn("fast path", "is", f.Status())
+		f.told = ""
 		return
 	}
 	f.pipe, f.plan = p, newPlan(p, e, f.ports, f.read)
