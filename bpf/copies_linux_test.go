@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
@@ -31,7 +32,7 @@ func newWired(t testing.TB, n int, says int32) *wired {
 			t.Fatal(err)
 		}
 		w.Put("ports_in", index, bpf.Port{Number: uint32(i)})
-		w.Put("ports_out", uint32(i), index)
+		w.Put("ports_out", uint32(i), w.Out(index))
 	}
 	return w
 }
@@ -114,6 +115,89 @@ func TestVethCopies(t *testing.T) {
 			t.Errorf("%d copies %d of %d", n, i, sent)
 		}
 	}
+}
+
+// TestVethMixed: where a group's requests and other packets come together, copies are rewritten, and the others leave as they are.
+// The kernel has one program for all packets that wait for an interface, that of the first.
+func TestVethMixed(t *testing.T) {
+	w := newWired(t, 4, xdpPass)
+	g := still()
+	w.portSet(&g, w.Ports)
+	w.replicate(&g, w.Ports)
+	mix := w.mixer()
+	const n = 32
+	frame := g.Data(rocev2.WriteOnly, 1, make([]byte, 64)).Frame()
+	for range 8 {
+		requests := w.count("counters", 33)
+		w.live(mix, w.Ports[1], frame, n, n)
+		requests = w.count("counters", 33) - requests
+		if requests == 0 || requests == n {
+			t.Fatalf("%d of %d packets are the group's", requests, n)
+		}
+		got := uint64(0)
+		for range n {
+			p, err := dataplane.Frame{Data: w.receive(2)}.Parse()
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case p.Eth.Dst != dataplane.HostMAC(2) || p.IP.TTL != 63:
+				t.Fatalf("a packet to %v, TTL %d", p.Eth.Dst, p.IP.TTL)
+			case p.H.DestQP == g.Targets[0].QPN:
+				got++
+			case p.H.DestQP != g.MCID^1:
+				t.Fatalf("a packet to QPN %#x", p.H.DestQP)
+			}
+		}
+		if got != requests {
+			t.Fatalf("%d copies of %d requests", got, requests)
+		}
+		for range requests {
+			w.receive(3)
+			w.receive(4)
+		}
+	}
+	if d := w.dropped(); len(d) > 0 {
+		t.Errorf("dropped %v", d)
+	}
+}
+
+// mixer is a program that has the kernel's see a frame with its destination QPN, or that with another last bit, by chance.
+func (w *wired) mixer() *ebpf.Program {
+	w.Helper()
+	next, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { next.Close() })
+	const end = 14 + 20 + 8 + 8 // of the destination QPN
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, AttachType: ebpf.AttachXDP, Flags: unix.BPF_F_XDP_HAS_FRAGS, License: "Apache-2.0", Instructions: asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.FnGetPrandomU32.Call(),
+		asm.And.Imm(asm.R0, 1),
+		asm.LoadMem(asm.R2, asm.R6, 0, asm.Word),
+		asm.LoadMem(asm.R3, asm.R6, 4, asm.Word),
+		asm.Mov.Reg(asm.R4, asm.R2),
+		asm.Add.Imm(asm.R4, end),
+		asm.JGT.Reg(asm.R4, asm.R3, "out"),
+		asm.LoadMem(asm.R5, asm.R2, end-1, asm.Byte),
+		asm.Xor.Reg(asm.R5, asm.R0),
+		asm.StoreMem(asm.R2, end-1, asm.R5, asm.Byte),
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.LoadMapPtr(asm.R2, next.FD()),
+		asm.Mov.Imm(asm.R3, 0),
+		asm.FnTailCall.Call(),
+		asm.Mov.Imm(asm.R0, xdpDrop).WithSymbol("out"),
+		asm.Return(),
+	}})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { p.Close() })
+	if err := next.Put(uint32(0), uint32(w.Programs["ingress"].FD())); err != nil {
+		w.Fatal(err)
+	}
+	return p
 }
 
 // udpSum is a UDP checksum from the bytes of a frame: RFC 768.
@@ -236,8 +320,8 @@ func TestClimbs(t *testing.T) {
 	k := load(t)
 	g := still()
 	k.Only(1, 2)
-	k.Put("ports_out", uint32(3), lo)
-	k.Put("ports_out", uint32(4), lo)
+	k.Put("ports_out", uint32(3), k.Out(lo))
+	k.Put("ports_out", uint32(4), k.Out(lo))
 	interfaces := map[int]uint32{2: lo, 3: lo, 4: lo}
 	k.portSet(&g, interfaces)
 	k.replicate(&g, interfaces)

@@ -99,7 +99,7 @@ func (k *kernel) portSet(g *dataplane.Group, interfaces map[int]uint32) {
 	}
 	defer set.Close()
 	for i, n := range g.Receivers {
-		if err := set.Put(uint32(i), struct{ Interface, Program uint32 }{interfaces[n], uint32(k.Programs["copy_out"].FD())}); err != nil {
+		if err := set.Put(uint32(i), k.Out(interfaces[n])); err != nil {
 			k.Fatal(err)
 		}
 		k.Put("places", bpf.PlaceKey{Set: 1, Interface: interfaces[n]}, uint32(i))

@@ -163,6 +163,10 @@ const Ending = 2
 // CopyCells is how many copies there is room for.
 const CopyCells = 131072
 
+// An Out is an interface that packets leave by, and the descriptor of the program copy_out: all packets for an
+// interface meet one program, whichever map they go by.
+type Out struct{ Interface, Program uint32 }
+
 // PREGroup is the value of map pre_groups: the ports that are copied to, and the first of the copies in map copies.
 type PREGroup struct {
 	Set   uint16 // 0: none

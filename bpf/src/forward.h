@@ -54,7 +54,7 @@ MAP(BPF_MAP_TYPE_HASH, struct mac, u32, 16384, BPF_F_NO_PREALLOC) bridge SECTION
 MAP(BPF_MAP_TYPE_LPM_TRIE, struct prefix, struct route, 65536, BPF_F_NO_PREALLOC) routes SECTION(".maps");
 MAP(BPF_MAP_TYPE_HASH, u32, struct paths, 4096, BPF_F_NO_PREALLOC) ecmp_groups SECTION(".maps");
 MAP(BPF_MAP_TYPE_HASH, u32, struct next_hop, 8192, BPF_F_NO_PREALLOC) next_hops SECTION(".maps");
-MAP(BPF_MAP_TYPE_DEVMAP_HASH, u32, u32, 512, 0) ports_out SECTION(".maps"); // by number
+MAP(BPF_MAP_TYPE_DEVMAP_HASH, u32, struct bpf_devmap_val, 512, 0) ports_out SECTION(".maps"); // by number, with copy_out
 MAP(BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct count, 512, 0) ecn_seen SECTION(".maps"); // by port
 MAP(BPF_MAP_TYPE_HASH, u32, u32, 512, BPF_F_NO_PREALLOC) ecn_ports SECTION(".maps");
 
@@ -190,5 +190,9 @@ INLINE int leave(struct xdp_md *ctx, struct ethernet *eth, struct ipv4 *ip, cons
         ip->checksum = checksum(ip);
     }
     seen(ctx, ip, w->port);
+    int carries = ctx->data - ctx->data_meta;
+    if (carries > 0 && adjust_meta(ctx, carries)) { // it would be taken for a copy
+        return drop(ctx, DROP_MALFORMED);
+    }
     return redirect(&ports_out, w->port, XDP_DROP);
 }

@@ -91,5 +91,5 @@ SECTION("xdp.frags") int ingress(struct xdp_md *ctx) {
     return leave(ctx, eth, ip, &w);
 }
 
-// Each copy of a request to a group, at the port that it leaves by.
+// Each packet that leaves by a port: copies of requests to groups are rewritten.
 SECTION("xdp.frags/devmap") int copy_out(struct xdp_md *ctx) { return copied(ctx); }

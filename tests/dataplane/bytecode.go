@@ -36,6 +36,11 @@ func LoadBytecode() (*Bytecode, error) {
 	return b, nil
 }
 
+// Out is what maps of ports hold of an interface.
+func (b *Bytecode) Out(index uint32) bpf.Out {
+	return bpf.Out{Interface: index, Program: uint32(b.Programs["copy_out"].FD())} //nolint:gosec // descriptors are small
+}
+
 // Put puts a value into a map. It panics where that cannot be, since that is a mistake of the test.
 func (b *Bytecode) Put(table string, key, value any) {
 	if err := b.Maps[table].Put(key, value); err != nil {
@@ -51,7 +56,7 @@ func (b *Bytecode) Only(from, port uint32) {
 	for n := range uint32(RackHosts + 1) {
 		_ = b.Maps["ports_out"].Delete(n)
 	}
-	b.Put("ports_out", port, loopback)
+	b.Put("ports_out", port, b.Out(loopback))
 	b.Put("ports_in", loopback, bpf.Port{Number: from})
 }
 

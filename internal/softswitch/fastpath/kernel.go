@@ -152,6 +152,10 @@ func (k *kernel) putSlot(n uint32, s *bpf.Slot) error {
 	return nil
 }
 
+func (k *kernel) out(index uint32) bpf.Out {
+	return bpf.Out{Interface: index, Program: uint32(k.Programs["copy_out"].FD())} //nolint:gosec // descriptors are small
+}
+
 // putSet makes a set of ports. The kernel takes milliseconds to replace one.
 func (k *kernel) putSet(number uint32, interfaces []uint32) error {
 	set, err := ebpf.NewMap(k.inner)
@@ -163,8 +167,7 @@ func (k *kernel) putSet(number uint32, interfaces []uint32) error {
 		if err := k.put("places", bpf.PlaceKey{Set: number, Interface: index}, uint32(i)); err != nil { //nolint:gosec // there are 512 ports
 			return err
 		}
-		to := struct{ Interface, Program uint32 }{index, uint32(k.Programs["copy_out"].FD())} //nolint:gosec // descriptors are small
-		if err := set.Put(uint32(i), to); err != nil {                                        //nolint:gosec // there are 512 ports
+		if err := set.Put(uint32(i), k.out(index)); err != nil { //nolint:gosec // there are 512 ports
 			return fmt.Errorf("a set of ports: interface %d: %w", index, err)
 		}
 	}

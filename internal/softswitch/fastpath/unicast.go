@@ -117,7 +117,7 @@ func (l *plan) port(n uint16) items {
 	if l.guarded.Exactly(uint64(n)) != nil {
 		p.Guarded = 1
 	}
-	return items{{"ports_in", index}: p, {"ports_out", uint32(n)}: index}
+	return items{{"ports_in", index}: p, {"ports_out", uint32(n)}: bpf.Out{Interface: index}}
 }
 
 // merging is an entry of merge_groups.

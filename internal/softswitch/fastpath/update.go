@@ -162,8 +162,11 @@ func (f *Fast) write(c *change) error {
 	}
 	for _, at := range c.order() {
 		is := c.put[at].is
-		if p, ok := is.(preGroup); ok {
+		switch p := is.(type) {
+		case preGroup:
 			is = bpf.PREGroup{Set: uint16(f.sets.numbers[p.set]), N: uint16(len(p.set.interfaces())), First: p.first} //nolint:gosec // 4096 and 512 at most
+		case bpf.Out:
+			is = f.k.out(p.Interface)
 		}
 		errs = append(errs, f.k.put(at.table, at.key, is))
 	}
