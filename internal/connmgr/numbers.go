@@ -1,9 +1,11 @@
 package connmgr
 
 import (
+	"net/netip"
 	"sync"
 
 	machine "github.com/mcrdma/mcrdma/internal/group"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 // firstGroups bounds the number from which the groups of a run count upward, which is random: so
@@ -12,8 +14,13 @@ import (
 // exact in JSON for any reader.
 const firstGroups = 1 << 48
 
-// mcIDsBlock is how many MC_IDs are reserved at a time, so that callers seldom wait for the disk.
-const mcIDsBlock = 4096
+// An MC_ID is one of a row of mcIDsRow: the one that keeps the order of identifications. mcIDsBlock is how
+// many rows are reserved at a time, so that callers seldom wait for the disk.
+const (
+	mcIDsRow   = 32
+	mcIDsRows  = machine.CountMCID / mcIDsRow
+	mcIDsBlock = 512
+)
 
 // mcIDs hands out MC_IDs, none of them twice, and has those that are in use.
 type mcIDs struct {
@@ -22,8 +29,14 @@ type mcIDs struct {
 	next, end uint64
 }
 
-// take returns an MC_ID that is in use until it is deleted from inUse.
-func (n *mcIDs) take(s Store) (uint32, error) {
+// take returns an MC_ID that is in use until it is deleted from inUse. If the sender's queue pair is connected to the
+// first of the receivers, which is where a formation with all of them has it, copies of its packets keep the order
+// of their identifications.
+func (n *mcIDs) take(s Store, receivers []netip.Addr) (uint32, error) {
+	var first [4]byte
+	if len(receivers) > 0 {
+		first = receivers[0].As4()
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for {
@@ -34,10 +47,15 @@ func (n *mcIDs) take(s Store) (uint32, error) {
 			}
 			n.next, n.end = first, first+mcIDsBlock
 		}
-		id := uint32(machine.FirstMCID + n.next%machine.CountMCID) //nolint:gosec // 24 bits
+		row := machine.FirstMCID + uint32(n.next%mcIDsRows)*mcIDsRow //nolint:gosec // 24 bits
 		n.next++
-		if _, used := n.inUse.LoadOrStore(id, true); !used {
-			return id, nil
+		for id := row; id < row+mcIDsRow; id++ {
+			if !rocev2.KeepsIDOrder(first, rocev2.QPN(id)) {
+				continue
+			}
+			if _, used := n.inUse.LoadOrStore(id, true); !used {
+				return id, nil
+			}
 		}
 	}
 }

@@ -116,7 +116,7 @@ func (r *runner) perform(a machine.SenderAction) {
 		r.save(a)
 	case machine.TakeNumber:
 		r.start(r.life, requestTime, func(context.Context) event {
-			id, err := m.mcIDs.take(m.store)
+			id, err := m.mcIDs.take(m.store, a.Receivers)
 			return func(s *machine.Sender, now time.Time) { s.Numbered(id, rand.Uint32N(machine.MaxPSN+1), err, now) } //nolint:gosec // not a secret
 		})
 	case machine.FreeNumber:

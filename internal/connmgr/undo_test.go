@@ -3,6 +3,7 @@ package connmgr
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
-	machine "github.com/mcrdma/mcrdma/internal/group"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 var errInjected = status.Error(codes.Unavailable, "injected")
@@ -271,18 +272,24 @@ func TestMCIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
 		m := r.host(1).m
-		first, err := m.mcIDs.take(m.store)
+		at := []netip.Addr{netip.MustParseAddr("10.1.0.7")}
+		first, err := m.mcIDs.take(m.store, at)
 		if err != nil {
 			t.Fatal(err)
 		}
 		n := &m.mcIDs
 		n.mu.Lock()
-		n.next += machine.CountMCID - 1 // all others have had their turn
+		n.next += mcIDsRows - 1 // all others have had their turn
 		n.end = n.next + mcIDsBlock
 		n.mu.Unlock()
-		second, err := m.mcIDs.take(m.store)
-		if err != nil || second != first+1 {
+		second, err := m.mcIDs.take(m.store, at)
+		if err != nil || second/mcIDsRow != first/mcIDsRow+1 {
 			t.Errorf("%#x after %#x, %v", second, first, err)
+		}
+		for _, id := range []uint32{first, second} {
+			if !rocev2.KeepsIDOrder(at[0].As4(), rocev2.QPN(id)) {
+				t.Errorf("copies of what is sent to %#x lose the order of their identifications", id)
+			}
 		}
 		m.mcIDs.inUse.Clear()
 	})

@@ -90,8 +90,8 @@ type (
 		Version uint64
 		Record  *SenderRecord
 	}
-	// TakeNumber takes numbers that were never used: Numbered.
-	TakeNumber struct{}
+	// TakeNumber takes numbers that were never used, for a formation of receivers: Numbered.
+	TakeNumber struct{ Receivers []netip.Addr }
 	// FreeNumber says that an MC_ID is not used any longer.
 	FreeNumber struct{ MCID uint32 }
 	// PrepareMember asks a receiver's daemon to take part: Prepared.

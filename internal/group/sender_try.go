@@ -113,7 +113,7 @@ func (w *stopwatch) lap(name string, now time.Time) {
 func (s *Sender) begin(r *request) {
 	r.tries++
 	s.try = &try{request: r, busy: true, calls: map[netip.Addr]phase{}, ready: map[netip.Addr]Receiver{}, reached: map[netip.Addr]bool{}, out: map[netip.Addr]error{}}
-	s.do(TakeNumber{})
+	s.do(TakeNumber{r.candidates})
 }
 
 // giveUp begins to undo the formation.

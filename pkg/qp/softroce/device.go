@@ -78,7 +78,7 @@ func New(l link.Link, opt Options) (*Device, error) {
 		return nil, fmt.Errorf("softroce: %w: %s: MTU %d is too small for any path MTU; 320 is the least",
 			qp.ErrDevice, d.name, l.MTU())
 	}
-	d.qps.init(rand.Uint32())
+	d.qps.init(d.addr.As4(), rand.Uint32())
 	d.mrs.init(rand.Uint32())
 	d.timers.init()
 	d.batches.New = func() any { return newTxBatch() }

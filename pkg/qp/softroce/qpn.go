@@ -16,26 +16,28 @@ import (
 const (
 	firstQPN = 0x100
 	endQPN   = 0x800000
+	maxQPs   = 1 << 17 // of 2^18 numbers that keep the order of identifications
 )
 
 // A qpTable finds queue pairs by number.
 type qpTable struct {
 	mu    sync.RWMutex
+	addr  [4]byte
 	m     map[rocev2.QPN]*QP
 	count uint32
 	seed  uint32
 }
 
-func (t *qpTable) init(seed uint32) { t.m, t.seed = map[rocev2.QPN]*QP{}, seed }
+func (t *qpTable) init(addr [4]byte, seed uint32) {
+	t.addr, t.m, t.seed = addr, map[rocev2.QPN]*QP{}, seed
+}
 
 // add gives q a number that no living queue pair has, nor any of the last
-// millions: a packet in flight for a queue pair that is gone must not find
-// another. Numbers are scattered, since hash functions on the way see them.
+// 100,000: a packet in flight for a queue pair that is gone must not find
+// another. Numbers are scattered, since hash functions on the way see them, and such that the
+// kernel can put together the copies of a group's packets.
 func (t *qpTable) add(q *QP) error {
-	const (
-		maxQPs = 1 << 20
-		step   = 0x2c5e9b // odd: count×step visits every number before it comes back to one
-	)
+	const step = 0x2c5e9b // odd: count×step visits every number before it comes back to one
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.m) >= maxQPs {
@@ -44,7 +46,7 @@ func (t *qpTable) add(q *QP) error {
 	for {
 		n := rocev2.QPN((t.count*step + t.seed) % endQPN)
 		t.count++
-		if _, used := t.m[n]; n < firstQPN || used {
+		if _, used := t.m[n]; n < firstQPN || used || !rocev2.KeepsIDOrder(t.addr, n) {
 			continue
 		}
 		q.qpn = n

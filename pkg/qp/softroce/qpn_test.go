@@ -12,9 +12,10 @@ import (
 // Numbers are below the multicast half, above the reserved ones, and do not
 // come back soon, wherever the device starts.
 func TestQPNs(t *testing.T) {
+	at := [4]byte{10, 1, 0, 7}
 	for _, seed := range []uint32{0, 1, endQPN - 1, 1<<32 - 1, rand.Uint32()} {
 		var table qpTable
-		table.init(seed)
+		table.init(at, seed)
 		const n = 1 << 16
 		seen := make(map[rocev2.QPN]bool, n)
 		for range n {
@@ -25,6 +26,8 @@ func TestQPNs(t *testing.T) {
 			switch {
 			case q.qpn < firstQPN || q.qpn >= 0x800000:
 				t.Fatalf("seed %#x: QPN %#x", seed, uint32(q.qpn))
+			case !rocev2.KeepsIDOrder(at, q.qpn):
+				t.Fatalf("seed %#x: copies to QPN %#x lose the order of their identifications", seed, uint32(q.qpn))
 			case seen[q.qpn]:
 				t.Fatalf("seed %#x: QPN %#x twice", seed, uint32(q.qpn))
 			}
@@ -39,7 +42,7 @@ func TestQPNs(t *testing.T) {
 // A number in use is skipped when its turn comes.
 func TestQPNInUse(t *testing.T) {
 	var table qpTable
-	table.init(0x1234)
+	table.init([4]byte{}, 0x1234)
 	kept, next := new(QP), new(QP)
 	if err := table.add(kept); err != nil {
 		t.Fatal(err)

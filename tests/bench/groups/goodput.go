@@ -86,6 +86,14 @@ func group(l *lab.Lab, name, mode, transport string, o options) *contestant {
 	}, run: func(ctx context.Context) (float64, error) {
 		r, err := lab.Ask[orders.WorkResult](ctx, h1.Member, orders.Work, orders.WorkArgs{Name: name, Kinds: []string{"write"}, Sizes: []int{writeSize},
 			Depth: depth, Millis: int(o.span.Milliseconds()), Seed: 1})
+		if err != nil {
+			return 0, err
+		}
+		g, err := lab.Ask[orders.GroupInfo](ctx, h1.Member, orders.Info, orders.Name{Name: name})
+		if err == nil && len(g.Members) != len(l.Hosts)-1 {
+			events, _ := lab.Ask[[]orders.Event](ctx, h1.Member, orders.Events, orders.Name{Name: name})
+			err = fmt.Errorf("%d of %d receivers are left: %+v", len(g.Members), len(l.Hosts)-1, events)
+		}
 		return float64(r.Bytes) * 8 / r.Took.Seconds(), err
 	}, end: func(ctx context.Context) error {
 		return h1.Member.Do(ctx, orders.Close, orders.Name{Name: name}, nil)
