@@ -397,7 +397,7 @@ func TestPanicEndsAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if os.Getenv("MCRDMA_TEST_PANIC") == "" {
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPanicEndsAgent$")
-			cmd.Env = append(os.Environ(), "MCRDMA_TEST_PANIC=1")
+			cmd.Env = append(os.Environ(), "MCRDMA_TEST_PANIC=1", "TMPDIR="+t.TempDir()) // it leaves its own behind
 			out, err := cmd.CombinedOutput()
 			if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(out), "panic: a defect") ||
 				!strings.Contains(string(out), "groupsServer") {
