@@ -8,8 +8,8 @@
 //
 // As in the paper's static buffers, each rank has a ring of slots at each other rank, for each lane and path (multicast, and
 // unicast). A message takes a slot; it lies at its end, followed by a trailer whose last byte counts the rounds of the
-// ring. A slot is used again when every receiver has said that it has taken the message: the paper's notification. So a
-// rank that is late holds others up, and loses nothing.
+// ring. A slot is used again when every receiver has said that it has taken the message: the paper's notification, for which
+// a message of a later operation does as well, since ranks do one after the other. So a rank that is late holds others up, and loses nothing.
 //
 // # Order of combination
 //

@@ -189,8 +189,15 @@ func (n *Node) Shrink() (g Group, ok bool) {
 	if e := s.epoch(); e != n.epoch {
 		n.epoch = e
 		for i := range n.lanes {
-			n.lanes[i].number = 0
-			for at := range n.lanes[i].from {
+			l := &n.lanes[i]
+			l.number, l.all.epochs = 0, epochs{}
+			for id := range l.one {
+				l.one[id].epochs = epochs{}
+			}
+			for at := range l.from {
+				if l.from[at].newEpoch() {
+					n.tell(i, at)
+				}
 				n.purge(i, at)
 			}
 		}
@@ -214,12 +221,12 @@ func (n *Node) Begin(g Group, lane int, op *Op) *Call {
 	l := &n.lanes[lane]
 	c := &Call{Group: g, op: op, lane: lane, hash: op.Hash(l.number), window: op.window(n.layout.Slots), held: make([]int, len(g.IDs)*int(paths))}
 	l.number++
-	l.all.begun = l.all.sent
+	l.all.begin()
 	for i := range l.one {
-		l.one[i].begun = l.one[i].sent
+		l.one[i].begin()
 	}
 	for i := range l.from {
-		l.from[i].begun = l.from[i].freed
+		l.from[i].begin()
 	}
 	l.call, l.turn = c, op.Rank+1
 	n.Progress(c)
@@ -279,8 +286,18 @@ func (n *Node) Take(c *Call) (list []Arrival, err error) {
 				list = append(list, Arrival{r, p, q.waiting[i].Data})
 			}
 			q.waiting = q.waiting[i:]
+			q.epochs.all += uint64(i) //nolint:gosec // not negative
 			c.held[r*int(paths)+int(p)] += i
 		}
+	}
+	for _, a := range list {
+		id := c.IDs[a.From]
+		l.one[id].ended(id)
+		l.all.ended(id)
+	}
+	if len(list) > 0 {
+		n.pump(c.lane, All)
+		n.pump(c.lane, c.IDs[0])
 	}
 	return list, nil
 }
@@ -318,10 +335,13 @@ func (n *Node) Progress(c *Call) {
 }
 
 func (n *Node) free(lane, at, messages int, window uint64) {
-	q := &n.lanes[lane].from[at]
-	if messages > 0 && q.free(messages, window) {
-		n.actions = append(n.actions, Action{Type: Tell, To: at / int(paths), Path: Path(at % int(paths)), Lane: lane, Seq: q.told}) //nolint:gosec // small
+	if messages > 0 && n.lanes[lane].from[at].free(messages, window) {
+		n.tell(lane, at)
 	}
+}
+
+func (n *Node) tell(lane, at int) {
+	n.actions = append(n.actions, Action{Type: Tell, To: at / int(paths), Path: Path(at % int(paths)), Lane: lane, Seq: n.lanes[lane].from[at].told}) //nolint:gosec // small
 }
 
 func (n *Node) ring(lane, to int) *tx {
@@ -363,6 +383,13 @@ func (n *Node) sendNext(lane, to int) bool {
 		return false
 	}
 	n.actions = append(n.actions, Action{Type: Write, To: to, Lane: lane, Seq: seq, Message: m, Size: len(m.Data), Imm: messageImm(lane, seq)})
+	for _, id := range m.call.IDs {
+		if to == All || to == id {
+			for p := range int(paths) {
+				n.lanes[lane].from[id*int(paths)+p].spoken()
+			}
+		}
+	}
 	if m.call.unsent--; m.call.unsent == 0 {
 		n.wake(lane)
 	}

@@ -71,6 +71,10 @@ type Message struct {
 	call  *Call // of a message that is sent
 }
 
+// An epochs counts the messages of a ring that are of operations of this epoch. Where some are of operations before the one under way,
+// all messages before those have come, too, as a connection keeps their order.
+type epochs struct{ all, before uint64 }
+
 // A tx is a ring that this rank fills, at one other rank or at all.
 type tx struct {
 	to     []int // ids of ranks
@@ -78,6 +82,7 @@ type tx struct {
 	sizes  []int // of the messages in the slots
 	sent   uint64
 	begun  uint64 // sent before the operation under way
+	epochs epochs
 	done   uint64 // of which, from the first on, the device is done with the bytes
 	flying int    // messages that the device has
 	failed bool   // one of them has failed, and none is sent until the device has none: then all are sent again from that one on
@@ -87,6 +92,8 @@ type tx struct {
 func newTx(slots int, to ...int) tx {
 	return tx{to: to, acked: make([]uint64, len(to)), sizes: make([]int, slots)}
 }
+
+func (t *tx) begin() { t.begun, t.epochs.before = t.sent, t.epochs.all }
 
 // next returns the next message for which there is a slot, and which its operation's window lets go.
 func (t *tx) next() (m Message, seq uint64, ok bool) {
@@ -102,6 +109,7 @@ func (t *tx) next() (m Message, seq uint64, ok bool) {
 	seq = t.sent
 	*t.size(seq) = len(m.Data)
 	t.sent++
+	t.epochs.all++
 	t.flying++
 	return m, seq, true
 }
@@ -139,6 +147,13 @@ func (t *tx) ack(id int, n uint64) error {
 	return nil
 }
 
+// ended: a rank has begun the operation under way, so it has ended those before, and taken what was sent to it for them.
+func (t *tx) ended(id int) {
+	if t.epochs.before > 0 {
+		_ = t.ack(id, t.begun) // not more than was sent
+	}
+}
+
 // drop: a rank is lost.
 func (t *tx) drop(id int) {
 	for i, to := range t.to {
@@ -157,14 +172,35 @@ type rx struct {
 	arrived uint64
 	freed   uint64
 	begun   uint64 // freed before the operation under way
+	epochs  epochs
 	told    uint64
+	implied uint64 // the rank learns as much from the messages of this epoch that it gets
+}
+
+func (r *rx) begin() { r.begun, r.epochs.before = r.freed, r.epochs.all }
+
+// spoken: the rank gets a message of the operation under way, from which it learns what tx.ended says.
+func (r *rx) spoken() {
+	if r.epochs.before > 0 {
+		r.implied = r.begun
+	}
+}
+
+// newEpoch: messages of the epoch before imply nothing any more. tell is as that of free.
+func (r *rx) newEpoch() (tell bool) {
+	tell = r.implied > r.told
+	r.implied, r.epochs = 0, epochs{}
+	if tell {
+		r.told = r.freed
+	}
+	return tell
 }
 
 // free: so many further messages are not needed any more. tell says that the rank has to learn of it now: it needs to often
 // enough never to wait for slots that are free, nor for its window (0: the rest of the operation's messages fit into it), and no more.
 func (r *rx) free(n int, window uint64) (tell bool) {
 	r.freed += uint64(n) //nolint:gosec // not negative
-	if 2*(r.freed-r.told) < uint64(r.layout.Slots) && (window == 0 || 2*(r.freed-max(r.told, r.begun)) < window) {
+	if known := max(r.told, r.implied); 2*(r.freed-known) < uint64(r.layout.Slots) && (window == 0 || 2*(r.freed-max(known, r.begun)) < window) {
 		return false
 	}
 	r.told = r.freed

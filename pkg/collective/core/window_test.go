@@ -129,6 +129,74 @@ func TestTellsWhatIsNeeded(t *testing.T) {
 	}
 }
 
+// TestTellsNothing: where ranks answer each other, an operation's messages say that those of the one before were taken.
+func TestTellsNothing(t *testing.T) {
+	l := Layout{Lanes: 1, Slots: 8, Block: 16}
+	nodes, memory := make([]*Node, 8), make([][][]byte, 8)
+	for id := range nodes {
+		nodes[id] = NewNode(id, len(nodes), l)
+		for range nodes {
+			memory[id] = append(memory[id], make([]byte, Paths*l.Half()))
+		}
+	}
+	tells := 0
+	for range 100 {
+		var calls []*Call
+		for id, n := range nodes {
+			calls = append(calls, n.Begin(n.Group(), 0, NewOp(Task{Kind: Allreduce, Rank: id, Size: len(nodes), Elem: 1, Count: 8, Block: l.Block, Small: 8, Degree: 7}, make([]byte, 8), make([]byte, 8), combineBytes)))
+		}
+		for again := true; again; {
+			again = false
+			for id, n := range nodes {
+				for _, a := range n.Actions() {
+					again = true
+					if a.Type == Tell {
+						tells++
+					}
+					if a.Type != Write {
+						continue
+					}
+					path := Unicast
+					if a.To == All {
+						path = Multicast
+					}
+					at, size := l.At(path, 0, a.Seq), l.Slot()
+					for to, o := range nodes {
+						if to == id || a.To != All && a.To != to {
+							continue
+						}
+						slot := memory[to][id][at : at+size]
+						l.Fill(slot, a.Message, a.Seq)
+						if err := o.Arrived(id, path, memory[to][id], size-l.From(a.Size), a.Imm); err != nil {
+							t.Fatal(err)
+						}
+						list, err := o.Take(calls[to])
+						if err != nil {
+							t.Fatal(err)
+						}
+						for _, x := range list {
+							if err := calls[to].op.Arrive(x.From, x.Path, x.Data); err != nil {
+								t.Fatal(err)
+							}
+						}
+						o.Progress(calls[to])
+					}
+					n.Landed(0, a.To, true)
+				}
+			}
+		}
+		for id, n := range nodes {
+			if !n.Finished(calls[id]) {
+				t.Fatalf("rank %d is not finished", id)
+			}
+			n.End(calls[id])
+		}
+	}
+	if tells > 0 {
+		t.Errorf("%d counters were told for 100 operations", tells)
+	}
+}
+
 // TestMeet: operations without data wait for the others also where reductions do not go over a tree.
 func TestMeet(t *testing.T) {
 	for _, k := range []Kind{Barrier, Close} {
