@@ -144,7 +144,7 @@ func TestNamespaceFastPath(t *testing.T) {
 	}
 }
 
-// At full rate, nobody is removed, and where nothing is lost everything comes in order: no switch and no host's kernel has a packet overtake another,
+// At full rate, no receiver is removed, and where nothing is lost everything comes in order: no switch and no host's kernel has a packet overtake another,
 // and whatever receivers' kernels put together is cut apart.
 func TestNamespaceFastPathOrder(t *testing.T) {
 	l := fastLab(t)
