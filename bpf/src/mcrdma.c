@@ -67,7 +67,7 @@ SECTION("xdp.frags") int ingress(struct xdp_md *ctx) {
             return XDP_PASS;
         }
     } else if (roce) {
-        if (spoofed || set->icrc_mode == ICRC_RECOMPUTE || unfinished(ip, end)) {
+        if (spoofed || set->icrc_mode == ICRC_RECOMPUTE || unfinished(ctx, ip, end)) {
             return XDP_PASS;
         }
         struct group_key key = {ip->src, ip->dst, p->bth.dest_qp & swap32(0xffffff)};
@@ -84,7 +84,7 @@ SECTION("xdp.frags") int ingress(struct xdp_md *ctx) {
     if (m) {
         return answered(ctx, p, end, set, m, &w, spoofed, wrong, &r);
     }
-    if (spoofed || w.climbs || (w.routed && !w.hop.known) || unfinished(ip, end) || !whole(&r)) {
+    if (spoofed || w.climbs || (w.routed && !w.hop.known) || unfinished(ctx, ip, end) || !whole(&r)) {
         return XDP_PASS;
     }
     count(ctx, &handled, ROUTED);

@@ -16,6 +16,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/testenv"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 const (
@@ -132,7 +133,7 @@ func TestCreateBySwitch(t *testing.T) {
 					m.GetReceiverRkey() != uint32(0x1000+j) || m.GetReceiverVa() != uint64(0x7f0000000000+j<<20) {
 					t.Errorf("region %d of receiver %d: %v", j, i, m)
 				}
-				if spec.GetRkey() != 0x6d630000+uint32(j) || spec.GetVa() != uint64(j+1)<<40 || spec.GetName() != req.GetRegions()[j].GetName() {
+				if spec.GetRkey() != rocev2.PortKey(uint16(j)) || spec.GetVa() != uint64(j+1)<<40 || spec.GetName() != req.GetRegions()[j].GetName() {
 					t.Errorf("region %d: %v", j, spec)
 				}
 			}

@@ -13,6 +13,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/group"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 const (
@@ -126,7 +127,7 @@ func TestSpecIs(t *testing.T) {
 	sp, addrs, err := checking.Spec("program", &mcrdmav1.CreateGroupRequest{Service: "kv", Receivers: []string{"10.0.0.3", "h2"}, Dscp: 5, Mtu: 1024,
 		Regions:   []*mcrdmav1.RegionSpec{{Name: "log", Length: 4096}, {Name: "m\xffp", Length: 1}},
 		Algorithm: "chain", Transport: "tcp", TypicalSize: 7, CnpGap: durationpb.New(time.Second)})
-	regions := []group.Region{{Name: "log", Length: 4096, RKey: 0x6d630000, VA: 1 << 40}, {Name: "m\ufffdp", Length: 1, RKey: 0x6d630001, VA: 2 << 40}}
+	regions := []group.Region{{Name: "log", Length: 4096, RKey: 0x6d630000, VA: 1 << 40}, {Name: "m\ufffdp", Length: 1, RKey: rocev2.PortKey(1), VA: 2 << 40}}
 	if err != nil || !slices.Equal(addrs, []netip.Addr{netip.MustParseAddr("10.0.0.3"), netip.MustParseAddr("10.0.0.2")}) || !slices.Equal(sp.Regions, regions) {
 		t.Errorf("%+v, %v, %v", sp, addrs, err)
 	}

@@ -9,6 +9,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 // Auto is a choice that is left to the daemon.
@@ -208,7 +209,7 @@ func (h Host) regionsFrom(list []*mcrdmav1.RegionSpec) ([]Region, error) {
 		}
 		names[r.GetName()] = true
 		out = append(out, Region{Name: strings.ToValidUTF8(r.GetName(), "\ufffd"), Length: r.GetLength(),
-			RKey: 0x6d630000 + uint32(i), VA: uint64(i+1) << 40}) //nolint:gosec // few regions
+			RKey: rocev2.PortKey(uint16(i)), VA: uint64(i+1) << 40}) //nolint:gosec // few regions
 	}
 	return out, nil
 }

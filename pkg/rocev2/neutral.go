@@ -53,6 +53,45 @@ func KeepsIDOrder(addr [4]byte, q QPN) bool {
 	return NeutralOf(HeaderChange{Dst: addr, QPN: q}).ID()&31 == 0
 }
 
+// PortKey returns the n-th of the rkeys with which a rewrite from one to another changes no source port. Requests with a RETH would get
+// another than the rest of their message: receivers' kernels put together what has one source port, and hand on the
+// requests of one before those of another. The low 16 bits are n.
+func PortKey(n uint16) uint32 {
+	k := uint32(0x6d630000) // any will do
+	for i, row := range portKeys {
+		if n>>i&1 == 1 {
+			k ^= row
+		}
+	}
+	return k
+}
+
+// portKeys are the changes of an rkey that change no source port, by the only one of the low 16 bits that each has.
+var portKeys = func() [16]uint32 {
+	var keys [32]uint32
+	var ports [32]uint16
+	for i := range keys {
+		keys[i] = 1 << i
+		ports[i] = NeutralOf(HeaderChange{RKey: keys[i]}).SrcPort()
+	}
+	for bit := range 16 {
+		at := 16 + bit
+		for i := at; i < len(keys); i++ { // one has the bit: the changes of the high 16 are independent
+			if ports[i]>>bit&1 == 1 {
+				keys[i], keys[at], ports[i], ports[at] = keys[at], keys[i], ports[at], ports[i]
+				break
+			}
+		}
+		for i := range keys {
+			if i != at && ports[i]>>bit&1 == 1 {
+				ports[i] ^= ports[at]
+				keys[i] ^= keys[at]
+			}
+		}
+	}
+	return [16]uint32(keys[:16])
+}()
+
 // neutralEnd is the end of the BTH. What bytes add to the ICRC is told as the
 // register has it there; for bytes behind it, as if it were run backwards.
 const neutralEnd = IPv4Len + UDPLen + BTHLen

@@ -167,3 +167,15 @@ func TestWorkedExample(t *testing.T) {
 		}
 	}
 }
+
+// TestPortKeys: whichever rkey another becomes, the source port stays.
+func TestPortKeys(t *testing.T) {
+	seen := map[uint32]bool{}
+	for n := range 1 << 16 {
+		k := PortKey(uint16(n))
+		if change := NeutralOf(HeaderChange{RKey: PortKey(0) ^ k}); change.SrcPort() != 0 || uint16(k) != uint16(n) || seen[k] {
+			t.Fatalf("key %d is %#x, and the source port changes by %#x", n, k, change.SrcPort())
+		}
+		seen[k] = true
+	}
+}

@@ -157,3 +157,47 @@ func TestNamespaceFastPath(t *testing.T) {
 		t.Errorf("swp1 has an XDP program after the switch ended: %v, %v", there, err)
 	}
 }
+
+// At full rate, no receiver is removed, and where nothing is lost everything comes in order: no switch and no host's kernel has a packet overtake another,
+// and whatever receivers' kernels put together is cut apart.
+func TestNamespaceFastPathOrder(t *testing.T) {
+	l := fastLab(t)
+	dial(t, l.Hosts...)
+	h1 := l.Host("h1")
+	to := others(l, h1)
+	listen(t, small, l.Hosts...)
+	m := gather(t, h1, to, orders.CreateArgs{Name: "g", Service: "small", Mode: "require", Regions: []uint64{1 << 20, 1 << 20}}).on(t, "switch")
+	for _, args := range []orders.WorkArgs{
+		{Kinds: []string{"write"}, Sizes: []int{8 << 10}, Count: 10000, Depth: 64, Seed: 1},
+		{Kinds: []string{"write", "writeimm"}, Sizes: []int{64, 100}, Count: 20000, Depth: 16, Seed: 2},
+	} {
+		before := countersOf(t, l)
+		m.work(t, args)
+		now := countersOf(t, l)
+		grown := func(h *lab.HostNode, name string) uint64 { return now[h.Name][name] - before[h.Name][name] }
+		for _, h := range to {
+			if n := grown(h, "rx_drop_icrc"); n > 0 {
+				t.Errorf("%v: %s has dropped %d packets for their ICRC", args.Sizes, h.Name, n)
+			}
+			lost := grown(h1, "tx_packets") - grown(h, "rx_packets")
+			t.Logf("%v: %s: %d of %d packets are lost, %d NAKs", args.Sizes, h.Name, lost, grown(h1, "tx_packets"), grown(h, "rc_naks_sent"))
+			if n := grown(h, "rc_naks_sent"); lost == 0 && n > 0 {
+				t.Errorf("%v: nothing is lost, and %s has sent %d NAKs", args.Sizes, h.Name, n)
+			}
+		}
+	}
+	if info := ask[orders.GroupInfo](t, h1, orders.Info, orders.Name{Name: "g"}); len(info.Members) != len(to) || info.Formation != 1 {
+		t.Errorf("%+v", info)
+	}
+	m.close(t)
+}
+
+// countersOf are those of all hosts' devices.
+func countersOf(t *testing.T, l *lab.Lab) map[string]map[string]uint64 {
+	t.Helper()
+	all := map[string]map[string]uint64{}
+	for _, h := range l.Hosts {
+		all[h.Name] = ask[map[string]uint64](t, h, orders.Counters, struct{}{})
+	}
+	return all
+}

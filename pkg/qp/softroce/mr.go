@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 // An MR is a registered memory region.
@@ -15,7 +16,7 @@ type MR struct {
 	buf    []byte
 	addr   uint64 // as peers and SGEs name its first byte
 	access qp.Access
-	key    uint32 // both lkey and rkey: index in the table, and 8 bits that change with each use of it
+	key    uint32 // both lkey and rkey: see mrTable
 }
 
 // Bytes implements qp.MR.
@@ -55,29 +56,66 @@ func (m *MR) overlaps(mem []byte) bool {
 const (
 	mrChunk  = 1 << 10
 	mrChunks = 1 << 10
+	portKeys = 1 << 16
 )
 
-// An mrTable finds regions by key without locks. Index 0 is not used, so that
-// no key is 0.
+// An mrTable finds regions by key without locks. Keys are an index and 8 bits that change with each use of it; index 0 is not used, so that
+// no key is 0. Behind these are the places of regions for requests of groups, whose keys are of another kind: the order of packets
+// does not suffer when switches write them (rocev2.PortKey).
 type mrTable struct {
-	chunks [mrChunks]atomic.Pointer[[mrChunk]atomic.Pointer[MR]]
+	chunks [mrChunks + portKeys/mrChunk]atomic.Pointer[[mrChunk]atomic.Pointer[MR]]
 
 	mu   sync.Mutex
 	next uint32   // index never used so far
 	free []uint32 // keys of closed regions, oldest first
 	seed uint32
+	port uint16 // of the port keys, the one given out last
 }
 
-func (t *mrTable) init(seed uint32) { t.next, t.seed = 1, seed }
+func (t *mrTable) init(seed uint32) { t.next, t.seed, t.port = 1, seed, uint16(seed) } //nolint:gosec // any
+
+// place is where the region with a key is in the table.
+func place(key uint32) uint32 {
+	if i := key >> 8; i < mrChunks*mrChunk {
+		return i
+	}
+	return mrChunks*mrChunk + key%portKeys
+}
+
+// at is the cell of a place, nil if there is no chunk.
+func (t *mrTable) at(i uint32) *atomic.Pointer[MR] {
+	if c := t.chunks[i/mrChunk].Load(); c != nil {
+		return &c[i%mrChunk]
+	}
+	return nil
+}
+
+// portKey finds a key of a mapped region that was not in use for long; 0: all are in use.
+func (t *mrTable) portKey() uint32 {
+	for range portKeys {
+		t.port++
+		k := rocev2.PortKey(t.port)
+		if i := place(k); i >= mrChunks*mrChunk { // no other kind of key
+			if c := t.at(i); c == nil || c.Load() == nil {
+				return k
+			}
+		}
+	}
+	return 0
+}
 
 // add gives m a key and publishes it.
-func (t *mrTable) add(m *MR) error {
+func (t *mrTable) add(m *MR, mapped bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if mapped {
+		m.key = t.portKey()
+	}
 	// An index rests for a while, and comes back with other low bits, so that a
 	// key that a peer still holds finds nothing.
 	const rest = 64
 	switch {
+	case m.key != 0:
 	case len(t.free) > rest || len(t.free) > 0 && t.next > MaxMR:
 		old := t.free[0]
 		t.free = t.free[1:]
@@ -89,36 +127,30 @@ func (t *mrTable) add(m *MR) error {
 		m.key = t.next<<8 | t.seed>>24
 		t.next++
 	}
-	i := m.key >> 8
-	c := t.chunks[i/mrChunk].Load()
-	if c == nil {
-		c = new([mrChunk]atomic.Pointer[MR])
-		t.chunks[i/mrChunk].Store(c)
+	i := place(m.key)
+	if t.at(i) == nil {
+		t.chunks[i/mrChunk].Store(new([mrChunk]atomic.Pointer[MR]))
 	}
-	c[i%mrChunk].Store(m)
+	t.at(i).Store(m)
 	return nil
 }
 
 func (t *mrTable) remove(m *MR) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i := m.key >> 8
-	t.chunks[i/mrChunk].Load()[i%mrChunk].Store(nil)
-	t.free = append(t.free, m.key)
+	i := place(m.key)
+	t.at(i).Store(nil)
+	if i < mrChunks*mrChunk {
+		t.free = append(t.free, m.key)
+	}
 }
 
 // find returns the region with the key, nil if there is none.
 func (t *mrTable) find(key uint32) *MR {
-	i := key >> 8
-	if i >= mrChunks*mrChunk {
-		return nil
-	}
-	c := t.chunks[i/mrChunk].Load()
-	if c == nil {
-		return nil
-	}
-	if m := c[i%mrChunk].Load(); m != nil && m.key == key {
-		return m
+	if c := t.at(place(key)); c != nil {
+		if m := c.Load(); m != nil && m.key == key {
+			return m
+		}
 	}
 	return nil
 }

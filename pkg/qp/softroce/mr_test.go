@@ -63,6 +63,46 @@ func TestKeysDoNotComeBack(t *testing.T) {
 	}
 }
 
+// Regions for requests of groups have keys between which switches change no source port, as long as there are any, and none soon again.
+func TestPortKeys(t *testing.T) {
+	s := newFresh(t, qp.Init{})
+	pd := s.pd.(qp.Mapper)
+	buf := make([]byte, 1)
+	seen := map[uint32]bool{}
+	most := 0
+	for n := range 1 << 16 {
+		if rocev2.PortKey(uint16(n)) >= 1<<28 {
+			most++
+		}
+	}
+	var all []qp.MR
+	for n := range most + 2 {
+		m := must(pd.RegMRAt(buf, 1<<40, 0))(t)
+		ours := rocev2.PortKey(uint16(m.RKey())) == m.RKey()
+		if seen[m.RKey()] || s.dev.mrs.find(m.RKey()) != m || n < most && !ours {
+			t.Fatalf("key %d is %#x", n, m.RKey())
+		}
+		seen[m.RKey()] = true
+		all = append(all, m)
+	}
+	for _, m := range all {
+		if err := m.Close(); err != nil || s.dev.mrs.find(m.RKey()) != nil {
+			t.Fatalf("key %#x: %v", m.RKey(), err)
+		}
+	}
+	first := must(pd.RegMRAt(buf, 1<<40, 0))(t).RKey()
+	must(pd.RegMRAt(buf, 1<<40, 0))(t)
+	for range 1000 {
+		m := must(pd.RegMRAt(buf, 1<<40, 0))(t)
+		if m.RKey() == first || rocev2.PortKey(uint16(m.RKey())) != m.RKey() {
+			t.Fatalf("key %#x", m.RKey())
+		}
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Work requests name memory of their own protection domain, inside regions,
 // with the right access.
 func TestLocalAccess(t *testing.T) {

@@ -20,11 +20,16 @@ type PD struct {
 // RegMR implements qp.PD. The region's virtual address is that of buf in this
 // process.
 func (p *PD) RegMR(buf []byte, access qp.Access) (qp.MR, error) {
-	return p.RegMRAt(buf, uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))), access)
+	return p.register(buf, uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))), access, false)
 }
 
 // RegMRAt implements qp.Mapper. Any address will do at which buf does not wrap.
 func (p *PD) RegMRAt(buf []byte, va uint64, access qp.Access) (qp.MR, error) {
+	return p.register(buf, va, access, true)
+}
+
+// register makes a region; mapped: for the requests of groups.
+func (p *PD) register(buf []byte, va uint64, access qp.Access, mapped bool) (qp.MR, error) {
 	const all = qp.AccessLocalWrite | qp.AccessRemoteWrite | qp.AccessRemoteRead | qp.AccessRemoteAtomic
 	switch {
 	case len(buf) == 0:
@@ -44,7 +49,7 @@ func (p *PD) RegMRAt(buf []byte, va uint64, access qp.Access) (qp.MR, error) {
 		return nil, errClosed("protection domain")
 	}
 	m := &MR{pd: p, buf: buf, access: access, addr: va}
-	if err := d.mrs.add(m); err != nil {
+	if err := d.mrs.add(m, mapped); err != nil {
 		return nil, err
 	}
 	p.mrs[m] = struct{}{}

@@ -205,10 +205,11 @@ func sealed(p []byte, port, id uint16) []byte {
 // from its place, and nothing is lost without being counted.
 func FuzzCut(f *testing.F) {
 	op := byte(rocev2.WriteMiddle)
-	f.Add([]byte{op, 1, 2, 3, 4, 5, 6, 7}, uint16(2000), uint16(65535), byte(0), byte(1), uint16(65535))
-	f.Add([]byte{op, 0, 0, 0, 0}, uint16(9000), uint16(9), byte(4), byte(0), uint16(300))
-	f.Add([]byte{op, 9}, uint16(9000), uint16(65535), byte(1), byte(0), uint16(65535))
+	f.Add([]byte{op, 1, 2, 3, 4, 5, 6, 7}, uint16(2000), uint16(65535), byte(4), byte(1), uint16(65535))
+	f.Add([]byte{op, 0, 0, 0, 0}, uint16(9000), uint16(9), byte(64), byte(0), uint16(300))
+	f.Add([]byte{op, 9}, uint16(9000), uint16(65535), byte(8), byte(0), uint16(65535))
 	f.Add([]byte{op}, uint16(3), uint16(9), byte(1), byte(1), uint16(1))
+	f.Add([]byte{op, 1, 2, 3}, uint16(2000), uint16(0), byte(0), byte(0), uint16(65535))
 	l := deaf(RXRaw)
 	const port = 0xc123
 	f.Fuzz(func(t *testing.T, content []byte, size, base uint16, mtu, step byte, damage uint16) {
@@ -216,7 +217,10 @@ func FuzzCut(f *testing.F) {
 			return
 		}
 		payload := bytes.Repeat(content, int(size)/len(content)+1)[:size]
-		seg := rocev2.Opcode(payload[0]).HeaderLen() + 256<<(mtu%5) + rocev2.ICRCLen
+		seg := rocev2.Opcode(payload[0]).HeaderLen() + min(int(mtu)<<6, 4096)&^3 + rocev2.ICRCLen
+		for at := seg; at < len(payload); at += seg {
+			copy(payload[at:], payload[:4]) // of opcode and partition key
+		}
 		fixSegments(payload, seg, port, int(base), int(step%2))
 		if int(damage) < len(payload) {
 			payload[damage] ^= 0x40
@@ -364,6 +368,36 @@ func TestNumbersTurnedRound(t *testing.T) {
 				if want := packet(rocev2.WriteMiddle, 1024, k); !bytes.Equal(rx.Data, want) {
 					t.Fatalf("%s, turned round by %#x: packet %d is another", name, by, i)
 				}
+			}
+		}
+	}
+}
+
+// TestPutTogether: the kernel has put together packets of any length that came in one go, each of which was sent by itself.
+func TestPutTogether(t *testing.T) {
+	l := deaf(RXRaw)
+	for size := range 1100 {
+		op := rocev2.SendOnly
+		if size == 0 {
+			op = rocev2.Acknowledge
+		}
+		var payload []byte
+		const count = 5
+		for i := range count {
+			n := size
+			if i == count-1 {
+				n /= 2 // the last may be shorter
+			}
+			f := frame(there, here, 0, rocev2.UDPPort, nil, packet(op, n, i))
+			payload = append(payload, f[rocev2.IPv4Len+rocev2.UDPLen:]...)
+		}
+		got := l.feed(message{data: superPacket(there, l, 0, payload)})
+		if len(got) != count || drops(l) != 0 {
+			t.Fatalf("%d bytes each: %d packets of %d, %d drops", size, len(got), count, drops(l))
+		}
+		for i, rx := range got[:count-1] {
+			if !bytes.Equal(rx.Data, packet(op, size, i)) {
+				t.Fatalf("%d bytes each: packet %d is another", size, i)
 			}
 		}
 	}

@@ -27,8 +27,8 @@
 //
 // Packets move in batches (sendmmsg, recvmmsg). Consecutive packets of one
 // length to one place leave as one GSO message. On loopback and on virtual
-// links such a message arrives in one piece; RXUDP learns the segment size from
-// the kernel (UDP_GRO), RXRaw finds the path MTU that makes the ICRC of the
+// links such a message arrives in one piece, and packets of any length that come together may be put together (GRO); RXUDP learns the segment size from
+// the kernel (UDP_GRO), RXRaw finds the length that makes the ICRC of the
 // first segment right, and the identifications of the others, which count up from the
 // first's, are all like it, or had the same bits turned round by a switch. Every offload can be switched off, see Options.
 package udplink

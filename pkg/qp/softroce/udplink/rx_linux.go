@@ -48,9 +48,9 @@ type receiver struct {
 	read  func(fd uintptr) bool // r.try, bound once
 	spin  spinner
 
-	cut     cutter
-	mtuHint int    // path MTU of the message split last
-	idHint  uint16 // identification expected next, mode RXUDP
+	cut      cutter
+	sizeHint int    // of the payload of what the message split last began with
+	idHint   uint16 // identification expected next, mode RXUDP
 }
 
 func (r *receiver) init(l *Link, s *socket) {
@@ -58,7 +58,7 @@ func (r *receiver) init(l *Link, s *socket) {
 	*r = receiver{
 		link: l, sock: s,
 		msgs: make([]mmsghdr, n), iovs: make([]unix.Iovec, n), names: make([]unix.RawSockaddrInet4, n),
-		control: make([]rxControl, n), bufs: make([][]byte, n), mtuHint: 4096, spin: spinner{limit: l.opt.Poll},
+		control: make([]rxControl, n), bufs: make([][]byte, n), sizeHint: 4096, spin: spinner{limit: l.opt.Poll},
 	}
 	r.read = r.try
 	for i := range r.msgs {
@@ -236,8 +236,8 @@ const maxSingle = rocev2.BTHLen + rocev2.RETHLen + rocev2.ImmDtLen + 4096 + roce
 
 // segment finds out how long the first packet in c.rest is, and whether its
 // ICRC is right; 0 if none is. A packet that arrived by itself is all of c.rest.
-// A GSO message that never met a network card arrives whole and consists of
-// full packets of a path MTU.
+// A GSO message that never met a network card arrives whole, and the kernel puts together
+// what comes in one go and is equally long, short packets as well: answers, for example.
 func (r *receiver) segment(c *cutter) int {
 	total := len(c.rest)
 	if c.verified || total <= maxSingle && c.check(c.rest, c.base) {
@@ -248,23 +248,25 @@ func (r *receiver) segment(c *cutter) int {
 	if h == 0 {
 		return 0
 	}
-	try := func(mtu int) bool {
-		n := h + mtu + rocev2.ICRCLen
-		return n < total && c.check(c.rest[:n], c.base)
+	try := func(n int) bool {
+		c.verified = n < total && c.check(c.rest[:n], c.base)
+		return c.verified
 	}
-	if !try(r.mtuHint) {
-		found := false
-		for mtu := 4096; mtu >= 256 && !found; mtu /= 2 {
-			if mtu != r.mtuHint && try(mtu) {
-				r.mtuHint, found = mtu, true
-			}
-		}
-		if !found {
-			return 0
+	if n := h + r.sizeHint + rocev2.ICRCLen; try(n) {
+		return n
+	}
+	for n := h + rocev2.ICRCLen; n <= min(total-minUDP, maxSingle); n += 4 {
+		if begins(c.rest[n:], c.rest) && try(n) {
+			r.sizeHint = n - h - rocev2.ICRCLen
+			return n
 		}
 	}
-	c.verified = true
-	return h + r.mtuHint + rocev2.ICRCLen
+	return 0
+}
+
+// begins reports whether b may be the beginning of a packet behind another: each try of an ICRC takes time.
+func begins(b, first []byte) bool {
+	return rocev2.Opcode(b[0]).Known() && [2]byte(b[2:4]) == [2]byte(first[2:4])
 }
 
 // beginUDP makes r.cut ready for message i of the UDP socket, whose IP header

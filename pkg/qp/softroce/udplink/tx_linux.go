@@ -212,8 +212,8 @@ func (s *txSocket) build(batch []link.Tx, gso bool) {
 
 // segments returns how many packets at the start of batch can be one GSO
 // message: equally long ones to one place, the last may be shorter. They must
-// be full packets of a path MTU: that is how a receiver in mode RXRaw finds out
-// where one ends if the message reaches it in one piece.
+// be full packets of a path MTU: a receiver in mode RXRaw that gets the message in one piece
+// finds out soonest where one ends.
 func segments(batch []link.Tx) int {
 	first := &batch[0]
 	if !qp.ValidMTU(first.Len - headerLen(first)) {
