@@ -10,6 +10,7 @@ type readBuffer struct {
 	mem  []byte
 	from int // where the header begins
 	to   int
+	of   *pool
 }
 
 // readBuffers hold those for up to 1<<i bytes of data.
@@ -27,7 +28,11 @@ func newReadBuffer(n int) *readBuffer {
 
 func (b *readBuffer) data() []byte { return b.mem[dataLen:b.to] }
 
-func (b *readBuffer) release() { readBuffers[bits.Len(uint(len(b.mem)-dataLen-1))].Put(b) }
+func (b *readBuffer) release() {
+	of, n := b.of, units(b.to-dataLen)
+	readBuffers[bits.Len(uint(len(b.mem)-dataLen-1))].Put(b)
+	of.give(n)
+}
 
 // head puts the header in front of the data.
 func (b *readBuffer) head(structured bool, r request) {
