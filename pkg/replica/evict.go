@@ -16,6 +16,7 @@ import (
 func (h *Host) evict(s osdmap.VolumeState) {
 	dir := volumeDir(h.cfg.Dir, s.Volume.ID)
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		h.opens(s.Volume.ID)
 		return
 	}
 	err := h.removeCopy(dir, s)

@@ -227,6 +227,13 @@ func (h *Host) update(s osdmap.VolumeState) {
 	}
 }
 
+// opens says that nothing is wrong with the copy of a volume, perhaps as there is none any more.
+func (h *Host) opens(id uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.broken, id)
+}
+
 func (h *Host) drop(v *Volume) {
 	h.mu.Lock()
 	delete(h.volumes, v.info.ID)
@@ -250,6 +257,7 @@ func (h *Host) sweep(s *osdmap.State) {
 		}
 	}
 	for _, id := range s.Deleted {
+		h.opens(id)
 		if err := os.RemoveAll(volumeDir(h.cfg.Dir, id)); err != nil {
 			h.cfg.Log.Error("the data of a volume that was deleted cannot be removed", "volume", fmt.Sprintf("%016x", id), "error", err)
 		}
