@@ -166,7 +166,7 @@ func (n *Node) tickPrimary(now time.Duration) {
 	}
 	acting := n.without(func(m Member) bool {
 		p := n.peer(m)
-		return p == nil || now-p.heard > n.cfg.Grace || p.old
+		return p == nil || now-p.heard > n.cfg.Grace || p.old && p.refill
 	})
 	if n.proposal == nil && len(acting) < len(n.osdmap.Acting) {
 		n.change(acting)
