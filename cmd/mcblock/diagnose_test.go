@@ -82,6 +82,10 @@ func TestDiagnose(t *testing.T) {
 		{"min_size", func(f *facts) { away(f, 2, 3); part(f, 1).Leased = false },
 			[]string{"error host h2: its", "error host h3: its", "error volume vol: it waits: 1 of its acting hosts answer, and min_size is 2"}},
 		{"the primary", func(f *facts) { away(f, 1) }, []string{"error host h1: its", "error volume vol: it is not served"}},
+		{"all have restarted, and one is not back", func(f *facts) {
+			away(f, 3)
+			part(f, 1).State, part(f, 2).State, part(f, 1).Leased = "stray", "stray", false
+		}, []string{"error host h3: its", "error volume vol: it waits for h3"}},
 		{"no primary yet", func(f *facts) {
 			f.state.Volumes[0].Map = osdmap.FirstMap(f.state.Volumes[0].Volume, 2)
 			part(f, 1).Leased, part(f, 1).State = false, "stray"
