@@ -234,8 +234,9 @@ func TestReading(t *testing.T) {
 		synctest.Wait()
 		gone.conn.Close()
 		for range 9 { // all that it had is free again
-			other.write(req(cmdRead, 0, 1, 0, 8*mib))
-			other.simple()
+			if e := other.do(cmdRead, 0, 0, 8*mib); e != 0 {
+				t.Error(e)
+			}
 			other.read(8 * mib)
 		}
 	})

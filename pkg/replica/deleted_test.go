@@ -61,7 +61,7 @@ func TestDeletedBroken(t *testing.T) {
 	is := func(broken bool) {
 		r.wait(fmt.Sprint("broken: ", broken), func() error {
 			if err := r.hosts[1].Health().Broken[id]; (err != nil) != broken {
-				return fmt.Errorf("%v", err)
+				return errors.New(fmt.Sprint(err))
 			}
 			return nil
 		})

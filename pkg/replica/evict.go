@@ -53,3 +53,10 @@ func (h *Host) removeCopy(dir string, s osdmap.VolumeState) error {
 	}
 	return os.RemoveAll(dir)
 }
+
+// opens says that nothing is wrong with the copy of a volume, perhaps as there is none any more.
+func (h *Host) opens(id uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.broken, id)
+}

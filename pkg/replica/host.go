@@ -227,13 +227,6 @@ func (h *Host) update(s osdmap.VolumeState) {
 	}
 }
 
-// opens says that nothing is wrong with the copy of a volume, perhaps as there is none any more.
-func (h *Host) opens(id uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.broken, id)
-}
-
 func (h *Host) drop(v *Volume) {
 	h.mu.Lock()
 	delete(h.volumes, v.info.ID)
