@@ -147,3 +147,12 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("%d, %s", code, out)
 	}
 }
+
+// TestParts: the status of a copy that cannot be opened says why.
+func TestParts(t *testing.T) {
+	f := well()
+	f.hosts[3].Volumes, f.hosts[3].Broken = nil, []*replicav1.BrokenVolume{{Volume: 7, Error: "the log is damaged"}}
+	if list := parts(&f.state, f.hosts); len(list) != 3 || list[2].Error != "the log is damaged" || list[1].Error != "" {
+		t.Errorf("%+v", list)
+	}
+}
