@@ -121,7 +121,11 @@ static __attribute__((noinline)) u32 computed(struct xdp_md *ctx, u32 n, u32 sum
         u32 len = n - at < sizeof(part) ? n - at : sizeof(part);
         __builtin_memset(part, 0, sizeof(part));
         forget(len);
-        if (len == 0 || len > sizeof(part) || load_bytes(ctx, sizeof(struct ethernet) + sizeof(struct ipv4) + at, part, len)) {
+        if (len > sizeof(part)) {
+            return false;
+        }
+        forget(len); // else both checks become one, which the verifier of Linux 6.1 does not follow
+        if ((int)len < 1 || load_bytes(ctx, sizeof(struct ethernet) + sizeof(struct ipv4) + at, part, len)) {
             return false;
         }
         sum = sum_of(0, 0, part, sizeof(part), sum);

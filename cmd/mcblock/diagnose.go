@@ -204,6 +204,9 @@ func (d *diagnosis) waits(name string, s osdmap.VolumeState, up []string, p *rep
 	m := s.Map
 	switch {
 	case d.away != nil || d.noMember != nil: // what is known may be old
+	case d.restarted(s) && len(up) < len(m.Acting):
+		d.Add(findings.Error, name, "it waits for "+cli.All(d.missing(s, up)), "all its acting hosts have started again since it was served, or are away: what was written last may be on those that are missing alone",
+			"start mcblock there, or repair what keeps the volume from being opened; a host whose disk is lost: mcblock volume lost "+s.Volume.Name+" HOST")
 	case m.Since == 0 && len(up) == len(m.Acting) || p != nil && p.GetState() != "active" && len(up) >= m.MinSize:
 		d.Add(findings.Warning, name, "it is not served yet", fmt.Sprintf("its primary is being chosen, or prepares (%s)", cli.Either(p == nil, "none yet", p.GetState())), "wait a few seconds, and look again")
 	case len(up) < m.MinSize:
@@ -213,6 +216,14 @@ func (d *diagnosis) waits(name string, s osdmap.VolumeState, up []string, p *rep
 		d.Add(findings.Error, name, "it is not served", fmt.Sprintf("its primary, %s, does not answer, or has no leases", cli.Either(m.Since == 0, "not chosen yet", d.state.HostName(m.Primary.ID))),
 			"another takes over within seconds; if none does, see the logs of mcblock on its hosts")
 	}
+}
+
+// restarted says that no acting host goes on with what it had in memory when the volume was served last.
+func (d *diagnosis) restarted(s osdmap.VolumeState) bool {
+	return s.Map.Since != 0 && !slices.ContainsFunc(s.Map.Acting, func(x core.Member) bool {
+		p := d.part(x.ID, s.Volume.ID)
+		return p != nil && p.GetState() != core.Stray.String()
+	})
 }
 
 // missing are the acting hosts that do not answer.

@@ -82,6 +82,10 @@ func TestDiagnose(t *testing.T) {
 		{"min_size", func(f *facts) { away(f, 2, 3); part(f, 1).Leased = false },
 			[]string{"error host h2: its", "error host h3: its", "error volume vol: it waits: 1 of its acting hosts answer, and min_size is 2"}},
 		{"the primary", func(f *facts) { away(f, 1) }, []string{"error host h1: its", "error volume vol: it is not served"}},
+		{"all have restarted, and one is not back", func(f *facts) {
+			away(f, 3)
+			part(f, 1).State, part(f, 2).State, part(f, 1).Leased = "stray", "stray", false
+		}, []string{"error host h3: its", "error volume vol: it waits for h3"}},
 		{"no primary yet", func(f *facts) {
 			f.state.Volumes[0].Map = osdmap.FirstMap(f.state.Volumes[0].Volume, 2)
 			part(f, 1).Leased, part(f, 1).State = false, "stray"
@@ -141,5 +145,14 @@ func TestDoctor(t *testing.T) {
 	})
 	if code, out, _ := call(t, "doctor"); code != 1 || !strings.Contains(out, "3 errors") || !strings.Contains(out, "do:  see whether it runs and can be reached") || !strings.Contains(out, "; looked at this host, etcd, 2 hosts and 1 volume") {
 		t.Errorf("%d, %s", code, out)
+	}
+}
+
+// TestParts: the status of a copy that cannot be opened says why.
+func TestParts(t *testing.T) {
+	f := well()
+	f.hosts[3].Volumes, f.hosts[3].Broken = nil, []*replicav1.BrokenVolume{{Volume: 7, Error: "the log is damaged"}}
+	if list := parts(&f.state, f.hosts); len(list) != 3 || list[2].Error != "the log is damaged" || list[1].Error != "" {
+		t.Errorf("%+v", list)
 	}
 }

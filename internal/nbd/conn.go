@@ -29,6 +29,7 @@ var (
 type conn struct {
 	config *Config
 	stats  *counters
+	pool   *pool
 	raw    net.Conn // for deadlines
 	cancel context.CancelCauseFunc
 
@@ -76,7 +77,7 @@ func (c *conn) serve(ctx context.Context, began func(Client, Info)) error {
 	}
 	s := &session{conn: c, in: h.in, budget: newBudget(c.config.MaxRequests, c.config.MaxBytes), jobs: make(chan job)}
 	out.budget = s.budget
-	s.handler = handler{export: h.export, out: out, stats: c.stats, limits: limits{size: h.info.Size,
+	s.handler = handler{export: h.export, out: out, stats: c.stats, pool: c.pool, limits: limits{size: h.info.Size,
 		minBlock: h.info.MinBlock, maxPayload: h.info.MaxPayload, readOnly: h.info.ReadOnly,
 		structured: h.structured, status: h.structured && h.selected}}
 	unwatch := make(chan struct{})
@@ -276,11 +277,12 @@ func (c *conn) stopped() bool {
 func (c *conn) write(to io.Writer, b []byte) error {
 	for len(b) > 0 {
 		n := min(len(b), writeStep)
-		_ = c.raw.SetWriteDeadline(time.Now().Add(c.config.StallTime)) // an error shows in Write
+		stall := c.pool.stall(c.config.StallTime)
+		_ = c.raw.SetWriteDeadline(time.Now().Add(stall)) // an error shows in Write
 		if _, err := to.Write(b[:n]); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				c.stats.stalls.Add(1)
-				err = fmt.Errorf("the client %w: it took no reply for %v", errStalled, c.config.StallTime)
+				err = fmt.Errorf("the client %w: it took no reply for %v", errStalled, stall)
 			}
 			return err
 		}

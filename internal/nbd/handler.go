@@ -12,6 +12,7 @@ type handler struct {
 	export Export
 	out    *replies
 	stats  *counters
+	pool   *pool
 }
 
 // A job is a request, or a piece of a WRITE.
@@ -77,7 +78,10 @@ func (h *handler) handle(ctx context.Context, j job) {
 		return
 	case n == 0: // there is nothing to do
 	case r.cmd == cmdRead:
-		b := newReadBuffer(int(n))
+		var b *readBuffer
+		if b, err = h.pool.buffer(ctx, int(n)); err != nil {
+			break
+		}
 		if err = h.export.ReadAt(ctx, b.data(), at); err == nil {
 			h.stats.read.Add(n)
 			h.stats.requests.Add(1)

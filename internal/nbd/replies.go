@@ -1,41 +1,6 @@
 package nbd
 
-import (
-	"math/bits"
-	"sync"
-)
-
-// A readBuffer is memory for the reply to a READ: a header, right before the data.
-type readBuffer struct {
-	mem  []byte
-	from int // where the header begins
-	to   int
-}
-
-// readBuffers hold those for up to 1<<i bytes of data.
-var readBuffers [26]sync.Pool
-
-func newReadBuffer(n int) *readBuffer {
-	class := bits.Len(uint(n - 1))
-	b, _ := readBuffers[class].Get().(*readBuffer)
-	if b == nil {
-		b = &readBuffer{mem: make([]byte, dataLen+1<<class)}
-	}
-	b.to = dataLen + n
-	return b
-}
-
-func (b *readBuffer) data() []byte { return b.mem[dataLen:b.to] }
-
-func (b *readBuffer) release() { readBuffers[bits.Len(uint(len(b.mem)-dataLen-1))].Put(b) }
-
-// head puts the header in front of the data.
-func (b *readBuffer) head(structured bool, r request) {
-	var header [dataLen]byte
-	h := appendData(header[:0], structured, r)
-	b.from = dataLen - len(h)
-	copy(b.mem[b.from:], h)
-}
+import "sync"
 
 // A batch is replies that are written together, and the budget that they give back.
 type batch struct {

@@ -36,13 +36,18 @@ type Config struct {
 	// MaxBytes bounds the memory for READ and WRITE that are under way, of one connection; at
 	// least, and if 0, 32 MiB.
 	MaxBytes int
-	Log      *slog.Logger // of connections; nil: none
+	// MaxReading bounds the memory for replies to READ that clients have not taken yet, of all
+	// connections; at least MaxBytes, and 512 MiB if 0. While less than MaxPayload is
+	// left, StallTime is 5 s at most for those that take replies.
+	MaxReading int
+	Log        *slog.Logger // of connections; nil: none
 }
 
 // A Server serves exports. New makes one.
 type Server struct {
 	config Config
 	stats  counters
+	pool   *pool
 
 	mu        sync.Mutex
 	closed    bool
@@ -76,7 +81,7 @@ func New(c Config) (*Server, error) {
 		return nil, errors.New("nbd: List and Open are needed")
 	case c.RequireTLS && c.TLS == nil:
 		return nil, errors.New("nbd: TLS is required of clients, and no certificate is configured: set TLS")
-	case c.HandshakeTime < 0 || c.StallTime < 0 || c.MaxConnections < 0 || c.MaxRequests < 0 || c.MaxBytes < 0:
+	case c.HandshakeTime < 0 || c.StallTime < 0 || c.MaxConnections < 0 || c.MaxRequests < 0 || c.MaxBytes < 0 || c.MaxReading < 0:
 		return nil, errors.New("nbd: a limit is negative")
 	}
 	if c.HandshakeTime == 0 {
@@ -92,10 +97,14 @@ func New(c Config) (*Server, error) {
 		c.MaxRequests = 128
 	}
 	c.MaxBytes = max(c.MaxBytes, MaxPayload)
+	if c.MaxReading == 0 {
+		c.MaxReading = 512 << 20
+	}
+	c.MaxReading = max(c.MaxReading, c.MaxBytes)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Server{config: c, listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}}, nil
+	return &Server{config: c, pool: newPool(c.MaxReading), listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}}, nil
 }
 
 // Serve accepts connections of a TCP or Unix listener until Shutdown or Close; then it
@@ -145,7 +154,7 @@ func (s *Server) isClosed() bool {
 // start serves a connection in a goroutine of its own.
 func (s *Server) start(raw net.Conn) {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	c := &conn{config: &s.config, stats: &s.stats, raw: raw, cancel: cancel, waiting: true, bounded: true}
+	c := &conn{config: &s.config, stats: &s.stats, pool: s.pool, raw: raw, cancel: cancel, waiting: true, bounded: true}
 	_ = raw.SetDeadline(time.Now().Add(s.config.HandshakeTime)) // an error shows in the handshake
 	log := s.config.Log.With("client", raw.RemoteAddr())
 	s.mu.Lock()

@@ -204,3 +204,40 @@ func TestSlowReader(t *testing.T) {
 		}
 	})
 }
+
+// TestReading: replies that clients do not take have bounded memory, of all connections together; who keeps it from others
+// is not waited for as long as otherwise.
+func TestReading(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		l := newPipes()
+		config := only(newMemory(Info{Name: "vol", Size: 8 * mib}))
+		config.MaxReading = 1 // and so MaxBytes
+		s := start(t, config, l)
+		greedy := newClient(t, l.dial()).enter("vol", false)
+		for i := range 4 {
+			greedy.write(req(cmdRead, 0, uint64(i), 0, 8*mib))
+		}
+		synctest.Wait()
+		from := time.Now()
+		other := newClient(t, l.dial()).enter("vol", false)
+		if e := other.do(cmdRead, 0, 0, 512); e != 0 {
+			t.Error(e)
+		}
+		other.read(512)
+		if d := time.Since(from); d != shortStall || s.Stats().Stalls != 1 {
+			t.Errorf("another client's read took %v, and %d have stalled", d, s.Stats().Stalls)
+		}
+		gone := newClient(t, l.dial()).enter("vol", false)
+		for i := range 4 {
+			gone.write(req(cmdRead, 0, uint64(i), 0, 8*mib))
+		}
+		synctest.Wait()
+		gone.conn.Close()
+		for range 9 { // all that it had is free again
+			if e := other.do(cmdRead, 0, 0, 8*mib); e != 0 {
+				t.Error(e)
+			}
+			other.read(8 * mib)
+		}
+	})
+}

@@ -2,9 +2,12 @@ package replica
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"testing"
+	"time"
 
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
@@ -44,4 +47,26 @@ func TestDeleted(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestDeletedBroken: of a volume that could not be opened nothing is said any more when it has been deleted.
+func TestDeletedBroken(t *testing.T) {
+	r := newRig(t, 2, 1, 8<<20, Fast())
+	r.acting(2)
+	const id = 0x0666
+	r.must(os.WriteFile(volumeDir(r.hosts[1].cfg.Dir, id), nil, 0o600)) // where a directory belongs
+	m := osdmap.New(r.kv, osdmap.Options{})
+	v := osdmap.Volume{ID: id, Name: "broken", Size: 8 << 20, BlockSize: block, Created: time.Now(), Hosts: []core.ID{1, 2}}
+	r.must(m.Create(r.ctx(), v, osdmap.FirstMap(v, 1)))
+	is := func(broken bool) {
+		r.wait(fmt.Sprint("broken: ", broken), func() error {
+			if err := r.hosts[1].Health().Broken[id]; (err != nil) != broken {
+				return errors.New(fmt.Sprint(err))
+			}
+			return nil
+		})
+	}
+	is(true)
+	r.must(m.Delete(r.ctx(), id))
+	is(false)
 }

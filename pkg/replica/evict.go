@@ -16,6 +16,7 @@ import (
 func (h *Host) evict(s osdmap.VolumeState) {
 	dir := volumeDir(h.cfg.Dir, s.Volume.ID)
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		h.opens(s.Volume.ID)
 		return
 	}
 	err := h.removeCopy(dir, s)
@@ -51,4 +52,11 @@ func (h *Host) removeCopy(dir string, s osdmap.VolumeState) error {
 		return kept("it knows epoch %d of the volume, and the configuration manager has %d, as if that were an old copy of etcd: restore a newer one, or remove the data if it is not needed", known, s.Map.Epoch)
 	}
 	return os.RemoveAll(dir)
+}
+
+// opens says that nothing is wrong with the copy of a volume, perhaps as there is none any more.
+func (h *Host) opens(id uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.broken, id)
 }

@@ -3,6 +3,7 @@ package replica
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -223,6 +224,40 @@ func TestAllRestarted(t *testing.T) {
 	for i := 1; i <= 3; i++ {
 		r.kill(i)
 	}
+	for i := 1; i <= 3; i++ {
+		r.start(i)
+	}
+	for i := 1; i <= 3; i++ {
+		r.expect(i, writes)
+	}
+	r.acting(3)
+}
+
+// TestOldCopy: all hosts lose power, and the disk of one is put back from an old backup: it counts no longer as one that has
+// everything, and gets a copy.
+func TestOldCopy(t *testing.T) {
+	o := Fast()
+	o.Keep, o.Limit = 16, 128
+	r := newRig(t, 3, 2, 8<<20, o)
+	r.acting(3)
+	p := r.primary()
+	old := r.others(p)[0]
+	dir, backup := r.volumeDir(old), filepath.Join(t.TempDir(), "backup")
+	r.must(r.volume(p).WriteAt(r.ctx(), fillBlock(0), 0, true))
+	r.kill(old)
+	<-r.hosts[old].closed
+	r.must(os.CopyFS(backup, os.DirFS(dir)))
+	r.start(old)
+	r.acting(3)
+	const writes = 200
+	for i := range writes {
+		r.must(r.volume(p).WriteAt(r.ctx(), fillBlock(i), int64(i%64)*block, true))
+	}
+	for i := 1; i <= 3; i++ {
+		r.kill(i)
+		<-r.hosts[i].closed
+	}
+	r.must(errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(backup))))
 	for i := 1; i <= 3; i++ {
 		r.start(i)
 	}

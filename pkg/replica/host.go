@@ -250,6 +250,7 @@ func (h *Host) sweep(s *osdmap.State) {
 		}
 	}
 	for _, id := range s.Deleted {
+		h.opens(id)
 		if err := os.RemoveAll(volumeDir(h.cfg.Dir, id)); err != nil {
 			h.cfg.Log.Error("the data of a volume that was deleted cannot be removed", "volume", fmt.Sprintf("%016x", id), "error", err)
 		}

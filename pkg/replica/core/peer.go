@@ -13,6 +13,7 @@ type peer struct {
 	match, durable uint64
 	started        bool
 	refill         bool // its store has to be copied, by its first report
+	old            bool // all of its log is older than what is trimmed here: if it is acting, its disk has lost what was stable
 	stage          Backfill
 	cursor         uint64 // of the chunk that it asks for
 

@@ -166,7 +166,7 @@ func (n *Node) tickPrimary(now time.Duration) {
 	}
 	acting := n.without(func(m Member) bool {
 		p := n.peer(m)
-		return p == nil || now-p.heard > n.cfg.Grace
+		return p == nil || now-p.heard > n.cfg.Grace || p.old && p.refill
 	})
 	if n.proposal == nil && len(acting) < len(n.osdmap.Acting) {
 		n.change(acting)
@@ -192,10 +192,11 @@ func (n *Node) reported(m Message, r Report, now time.Duration) {
 	was := *p
 	p.heard = now
 	p.lease = max(p.lease, r.Sent)
-	if !p.known && r.Log != nil {
+	if !p.known && len(r.Log) > 0 {
 		p.known = true
 		p.next = n.log.common(r.Log).Index
 		p.refill = p.next < n.log.tail.Index || r.Applying > p.next || r.Backfill == Incomplete
+		p.old = r.Log[len(r.Log)-1].Compare(n.log.tail) < 0
 	}
 	p.durable = max(p.durable, r.Durable)
 	if r.Received >= p.match { // else it is late

@@ -172,6 +172,9 @@ func (s *Store) check(b []byte, want header) error {
 
 // told adds what to do to an error of the disk.
 func told(err error) error {
+	if errors.Is(err, unix.EFBIG) {
+		return fmt.Errorf("no file can be as long here as the volume: make a smaller one, have the data on another file system, or lift the limit of files (ulimit -f): %w", err)
+	}
 	if durable.Full(err) {
 		return fmt.Errorf("the disk is full: make space: %w", err)
 	}

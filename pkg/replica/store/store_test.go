@@ -311,3 +311,11 @@ func FuzzHeader(f *testing.F) {
 		}
 	})
 }
+
+// TestTooLong: a file system that has no files as long as the volume is not told as full.
+func TestTooLong(t *testing.T) {
+	err := told(&os.PathError{Op: "truncate", Path: "data", Err: syscall.EFBIG})
+	if !errors.Is(err, syscall.EFBIG) || strings.Contains(err.Error(), "full") || !strings.Contains(err.Error(), "another file system") {
+		t.Error(err)
+	}
+}

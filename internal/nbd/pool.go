@@ -1,0 +1,100 @@
+package nbd
+
+import (
+	"context"
+	"math/bits"
+	"sync"
+	"time"
+)
+
+const (
+	// memoryUnit is in what units the memory for replies to READ is counted, in bytes.
+	memoryUnit = 64 << 10
+	// shortStall is StallTime while little memory is left: then a client that takes its replies slowly keeps it from
+	// others.
+	shortStall = 5 * time.Second
+)
+
+// A pool is the memory for replies to READ, of all connections of a server: a client that reads and does not
+// take the replies must not cost the host its memory. Who comes first gets it first, so that a long READ is not passed for ever.
+type pool struct {
+	turn, used chan struct{}
+}
+
+func newPool(bytes int) *pool {
+	return &pool{turn: make(chan struct{}, 1), used: make(chan struct{}, bytes/memoryUnit)}
+}
+
+func units(n int) int { return (n + memoryUnit - 1) / memoryUnit }
+
+// buffer waits for memory for n bytes of data.
+func (p *pool) buffer(ctx context.Context, n int) (*readBuffer, error) {
+	select {
+	case p.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-p.turn }()
+	for i := range units(n) {
+		select {
+		case p.used <- struct{}{}:
+		case <-ctx.Done():
+			p.give(i)
+			return nil, context.Cause(ctx)
+		}
+	}
+	b := newReadBuffer(n)
+	b.of = p
+	return b, nil
+}
+
+func (p *pool) give(units int) {
+	for range units {
+		<-p.used
+	}
+}
+
+// stall is for how long a client may take no replies.
+func (p *pool) stall(longest time.Duration) time.Duration {
+	if cap(p.used)-len(p.used) < units(MaxPayload) {
+		return min(longest, shortStall)
+	}
+	return longest
+}
+
+// A readBuffer is memory for the reply to a READ: a header, right before the data.
+type readBuffer struct {
+	mem  []byte
+	from int // where the header begins
+	to   int
+	of   *pool
+}
+
+// readBuffers hold those for up to 1<<i bytes of data.
+var readBuffers [26]sync.Pool
+
+func newReadBuffer(n int) *readBuffer {
+	class := bits.Len(uint(n - 1))
+	b, _ := readBuffers[class].Get().(*readBuffer)
+	if b == nil {
+		b = &readBuffer{mem: make([]byte, dataLen+1<<class)}
+	}
+	b.to = dataLen + n
+	return b
+}
+
+func (b *readBuffer) data() []byte { return b.mem[dataLen:b.to] }
+
+func (b *readBuffer) release() {
+	of, n := b.of, units(b.to-dataLen)
+	readBuffers[bits.Len(uint(len(b.mem)-dataLen-1))].Put(b)
+	of.give(n)
+}
+
+// head puts the header in front of the data.
+func (b *readBuffer) head(structured bool, r request) {
+	var header [dataLen]byte
+	h := appendData(header[:0], structured, r)
+	b.from = dataLen - len(h)
+	copy(b.mem[b.from:], h)
+}
