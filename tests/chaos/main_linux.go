@@ -109,7 +109,7 @@ func do(ctx context.Context, numbers []uint64, how manner, m measurements, keep 
 		return err
 	}
 	defer os.RemoveAll(base)
-	programs, err := build(filepath.Join(base, "bin"), m == measurements{})
+	programs, err := buildGroups(filepath.Join(base, "bin"), m == measurements{})
 	if err != nil {
 		return err
 	}
@@ -119,13 +119,15 @@ func do(ctx context.Context, numbers []uint64, how manner, m measurements, keep 
 	if m.soak > 0 {
 		return soak(ctx, programs, base, m.soak, m.cpus)
 	}
-	begun, failed := time.Now(), []string{}
-	var sum history.Summary
+	var plans []*plan.Plan
 	for _, n := range numbers {
-		p := plan.Of(n)
+		plans = append(plans, plan.Of(n))
+	}
+	var sum history.Summary
+	return each(plans, func(p *plan.Plan) (string, bool, error) {
 		res, err := one(ctx, programs, base, p, how, keep)
 		if err != nil {
-			return fmt.Errorf("%s: %w", p.Name(), err)
+			return "", false, err
 		}
 		for _, g := range res.Groups {
 			x := history.Summarize(g)
@@ -134,17 +136,30 @@ func do(ctx context.Context, numbers []uint64, how manner, m measurements, keep 
 			sum.Bytes += x.Bytes
 			sum.Removed = append(sum.Removed, x.Removed...)
 		}
-		fmt.Println(report(p, res))
-		if len(res.Violations) > 0 {
+		return report(p, res), len(res.Violations) == 0, nil
+	}, func() string {
+		return fmt.Sprintf("%d operations, of which %d (%d MB) were promised, %d removals", sum.Submitted, sum.Promised, sum.Bytes>>20, len(sum.Removed))
+	})
+}
+
+// each carries out the runs of plans, and says what came of each, and of all if there are several.
+func each[P interface{ Name() string }](plans []P, run func(P) (text string, kept bool, err error), sum func() string) error {
+	begun, failed := time.Now(), []string{}
+	for _, p := range plans {
+		text, kept, err := run(p)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.Name(), err)
+		}
+		fmt.Println(text)
+		if !kept {
 			failed = append(failed, p.Name())
 		}
 	}
-	if len(numbers) > 1 {
-		fmt.Printf("%d runs in %v: %d operations, of which %d (%d MB) were promised, %d removals\n",
-			len(numbers), time.Since(begun).Round(time.Second), sum.Submitted, sum.Promised, sum.Bytes>>20, len(sum.Removed))
+	if len(plans) > 1 {
+		fmt.Printf("%d runs in %v: %s\n", len(plans), time.Since(begun).Round(time.Second), sum())
 	}
 	if len(failed) > 0 {
-		return fmt.Errorf("%d of %d runs failed: %s", len(failed), len(numbers), strings.Join(failed, ", "))
+		return fmt.Errorf("%d of %d runs failed: %s", len(failed), len(plans), strings.Join(failed, ", "))
 	}
 	return nil
 }
@@ -198,11 +213,13 @@ func report(p *plan.Plan, res *result) string {
 	if n := p.Kills(); n > 0 {
 		fmt.Fprintf(&b, "  %d of %d kills at writes came to be\n", res.Struck, n)
 	}
-	if len(res.Violations) == 0 {
-		fmt.Fprintf(&b, "  all promises were kept (%.1f s)", res.Took.Seconds())
+	return b.String() + verdict(res.Violations, res.Took)
+}
+
+// verdict is what a report ends with.
+func verdict(violations []string, took time.Duration) string {
+	if len(violations) == 0 {
+		return fmt.Sprintf("  all promises were kept (%.1f s)", took.Seconds())
 	}
-	for _, v := range res.Violations {
-		fmt.Fprintf(&b, "  VIOLATION %s\n", v)
-	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return "  VIOLATION " + strings.Join(violations, "\n  VIOLATION ")
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,20 +37,7 @@ type volumePrograms struct {
 func buildVolumes(dir string, plans ...*volume.Plan) (volumePrograms, error) {
 	p := volumePrograms{lab.Programs{Switchctl: filepath.Join(dir, "switchctl"), Daemon: filepath.Join(dir, "cmd-daemon"), Member: "cat"},
 		filepath.Join(dir, "mcblock"), filepath.Join(dir, "etcd")}
-	const module = "github.com/mcrdma/mcrdma/"
-	args := []string{"build", "-o", dir + "/"}
-	if slices.ContainsFunc(plans, (*volume.Plan).SetsClocks) {
-		overlay, err := overlay(dir)
-		if err != nil {
-			return p, err
-		}
-		args = append(args, "-overlay", overlay)
-	}
-	out, err := exec.Command("go", append(args, module+"cmd/switchctl", module+"cmd/cmd-daemon", module+"cmd/mcblock", module+"tests/chaos/etcd")...).CombinedOutput()
-	if err != nil {
-		return p, fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return p, nil
+	return p, build(dir, slices.ContainsFunc(plans, (*volume.Plan).SetsClocks), "cmd/mcblock", "tests/chaos/etcd")
 }
 
 const (
