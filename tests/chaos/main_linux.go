@@ -142,28 +142,6 @@ func do(ctx context.Context, numbers []uint64, how manner, m measurements, keep 
 	})
 }
 
-// each carries out the runs of plans, and says what came of each, and of all if there are several.
-func each[P interface{ Name() string }](plans []P, run func(P) (text string, kept bool, err error), sum func() string) error {
-	begun, failed := time.Now(), []string{}
-	for _, p := range plans {
-		text, kept, err := run(p)
-		if err != nil {
-			return fmt.Errorf("%s: %w", p.Name(), err)
-		}
-		fmt.Println(text)
-		if !kept {
-			failed = append(failed, p.Name())
-		}
-	}
-	if len(plans) > 1 {
-		fmt.Printf("%d runs in %v: %s\n", len(plans), time.Since(begun).Round(time.Second), sum())
-	}
-	if len(failed) > 0 {
-		return fmt.Errorf("%d of %d runs failed: %s", len(failed), len(plans), strings.Join(failed, ", "))
-	}
-	return nil
-}
-
 // one carries out the run of a plan. What its processes left goes to keep if it fails.
 func one(ctx context.Context, programs lab.Programs, base string, p *plan.Plan, how manner, keep string) (*result, error) {
 	dir, err := os.MkdirTemp(base, "run-")
@@ -214,12 +192,4 @@ func report(p *plan.Plan, res *result) string {
 		fmt.Fprintf(&b, "  %d of %d kills at writes came to be\n", res.Struck, n)
 	}
 	return b.String() + verdict(res.Violations, res.Took)
-}
-
-// verdict is what a report ends with.
-func verdict(violations []string, took time.Duration) string {
-	if len(violations) == 0 {
-		return fmt.Sprintf("  all promises were kept (%.1f s)", took.Seconds())
-	}
-	return "  VIOLATION " + strings.Join(violations, "\n  VIOLATION ")
 }

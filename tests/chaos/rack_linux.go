@@ -401,14 +401,3 @@ func (r *rack) keepsICRC(ctx context.Context) error {
 		sleep(ctx, 100*time.Millisecond)
 	}
 }
-
-// copiesText says what the mode of the ICRC was before the first fault, and how much was copied in the kernel; "": no switch made copies.
-func copiesText(copies int, inKernel uint64) (text string) {
-	if copies > 0 {
-		text = fmt.Sprintf("  switches keep the ICRC of their copies, for %d receivers\n", copies)
-	}
-	if inKernel > 0 {
-		text += fmt.Sprintf("  %d packets were copied in the kernel\n", inKernel)
-	}
-	return text
-}
