@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -235,7 +234,7 @@ func (s *setup) String() string {
 
 // run runs the daemon until ctx ends or a signal arrives.
 func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, stdout io.Writer) (err error) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
 	// What runs here ends after the groups have been closed, by its own context.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))

@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/internal/plot"
 	"github.com/mcrdma/mcrdma/internal/lab"
 	"github.com/mcrdma/mcrdma/internal/mpi"
 	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
@@ -92,7 +91,7 @@ func collCommand(args []string, inner *int) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		ctx, stop := cli.Interruptible(cmd.Context())
 		defer stop()
 		if f.lab && os.Getenv(innerEnv) == "" {
 			rank := func(ctx context.Context, socket string) (*lab.Child, error) {
@@ -163,7 +162,7 @@ func (f *collFlags) check() (*collBench, error) {
 		}
 		b.mpi = append(b.mpi, name)
 	}
-	if err := checkPlot(f.plot); err != nil {
+	if err := plot.Writable(f.plot); err != nil {
 		return nil, err
 	}
 	if f.way != "" {

@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/internal/plot"
 	"github.com/mcrdma/mcrdma/cmd/internal/rates"
 	"github.com/mcrdma/mcrdma/internal/cmdline"
 	"github.com/mcrdma/mcrdma/internal/lab"
@@ -229,19 +228,7 @@ func (o *options) exist() error {
 			return cli.Usagef("--receivers: the lab's receivers are %s, and not %q", strings.Join(o.labHosts()[1:], ", "), r)
 		}
 	}
-	return checkPlot(o.plot)
-}
-
-// checkPlot says now, and not when all is measured, that a plot cannot be written. Errors are usage errors.
-func checkPlot(file string) error {
-	if file == "" {
-		return nil
-	}
-	dir := filepath.Dir(file)
-	if i, err := os.Stat(dir); err != nil || !i.IsDir() {
-		return cli.Usagef("--plot %s: there is no directory %s", file, dir)
-	}
-	return nil
+	return plot.Writable(o.plot)
 }
 
 func split(list string) (out []string) {

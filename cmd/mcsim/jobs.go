@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"runtime"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -59,7 +56,7 @@ func advise(err error) error {
 // perform runs jobs, as many at a time as there are processors, and says how far they are. It ends at the first error, and when ctx
 // ends; simulations that have begun are not waited for then.
 func perform(ctx context.Context, cmd *cobra.Command, quiet bool, jobs []job) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
 	out := io.Discard
 	if !quiet {
