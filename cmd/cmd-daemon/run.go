@@ -169,7 +169,7 @@ func (s *setup) check() error {
 			add(field, err)
 		}
 	}
-	add("tls", files(s.cfg).Exposed())
+	add("tls", identity.Files(s.cfg.TLS).Exposed())
 	return errors.Join(errs...)
 }
 
@@ -205,7 +205,7 @@ func absent(cfg *config.Config, list string) string {
 // checkCertificate says whether peers will accept this host under the name in its
 // configuration.
 func checkCertificate(cfg *config.Config, now time.Time) error {
-	own, until, err := files(cfg).Read()
+	own, until, err := identity.Files(cfg.TLS).Read()
 	switch {
 	case err != nil || own.Role == 0: // plain text
 		return err
@@ -229,7 +229,7 @@ func (s *setup) String() string {
 	default:
 		text += ", no switch"
 	}
-	return text + cli.Either(files(s.cfg).Plain(), ", plain text", ", TLS")
+	return text + cli.Either(identity.Files(s.cfg.TLS).Plain(), ", plain text", ", TLS")
 }
 
 // run runs the daemon until ctx ends or a signal arrives.
@@ -249,7 +249,7 @@ func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, std
 	if err := makeDirectories(s.cfg); err != nil {
 		return err
 	}
-	if err := files(s.cfg).Exposed(); err != nil {
+	if err := identity.Files(s.cfg.TLS).Exposed(); err != nil {
 		log.Warn("the key is not secret", "error", err)
 	}
 	if s.direct != nil {
