@@ -16,7 +16,6 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/plot"
 	"github.com/mcrdma/mcrdma/internal/lab"
 	"github.com/mcrdma/mcrdma/internal/mpi"
-	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
 	"github.com/mcrdma/mcrdma/pkg/collective"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
@@ -166,9 +165,9 @@ func (f *collFlags) check() (*collBench, error) {
 		return nil, err
 	}
 	if f.way != "" {
-		w, ok := wayOf(f.way)
-		if !ok {
-			return nil, cli.Usagef("there is no way %q; the ways are: %s", f.way, strings.Join(wayNames(), ", "))
+		w, err := wayOf(f.way)
+		if err != nil {
+			return nil, err
 		}
 		b.Mode, b.Tuning.Algorithm = w.mode, w.algorithm
 	}
@@ -176,10 +175,10 @@ func (f *collFlags) check() (*collBench, error) {
 	if b.sizes, err = numbers("--size", f.sizes, maxSize); err != nil {
 		return nil, err
 	}
-	rate, err := traffic.ParseRate(f.rate)
+	if b.rate, err = hostRate(f.rate); err != nil {
+		return nil, err
+	}
 	switch {
-	case err != nil || rate.PerSecond > 0 && !rate.Bits:
-		return nil, cli.Usagef("--rate %q is not in bits a second, such as 100mbit", f.rate)
 	case len(b.operations) == 0 || len(b.sizes) == 0:
 		return nil, cli.Usagef("--operations and --size: want at least one of each")
 	case !f.lab && len(b.Hosts) < 2:
@@ -191,7 +190,6 @@ func (f *collFlags) check() (*collBench, error) {
 	case f.timeout <= 0:
 		return nil, cli.Usagef("--timeout %v: it is more than 0, such as 30s", f.timeout)
 	}
-	b.rate = rate.PerSecond
 	if err := f.checkLab(b, named); err != nil {
 		return nil, err
 	}

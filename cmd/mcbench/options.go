@@ -97,9 +97,9 @@ func (f *flags) options() (*options, error) {
 	o := &options{flags: *f}
 	var err error
 	for _, name := range split(f.ways) {
-		w, ok := wayOf(name)
-		if !ok {
-			return nil, cli.Usagef("there is no way %q; the ways are: %s", name, strings.Join(wayNames(), ", "))
+		w, err := wayOf(name)
+		if err != nil {
+			return nil, err
 		}
 		o.ways = append(o.ways, w)
 	}
@@ -122,14 +122,9 @@ func (f *flags) options() (*options, error) {
 		}
 		o.losses = append(o.losses, p)
 	}
-	rate, err := traffic.ParseRate(f.rate)
-	if err == nil && rate.PerSecond > 0 && !rate.Bits {
-		err = fmt.Errorf("%q is not in bits a second, such as 100mbit", f.rate)
+	if o.rate, err = hostRate(f.rate); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, cli.Usagef("--rate: %w", err)
-	}
-	o.rate = rate.PerSecond
 	if f.lab {
 		if err := o.findFabric(); err != nil {
 			return nil, err
@@ -250,6 +245,18 @@ func numbers(flag, list string, most int) (out []int, err error) {
 		out = append(out, n)
 	}
 	return out, nil
+}
+
+// hostRate reads --rate: bits a second, or 0. Errors are usage errors.
+func hostRate(text string) (uint64, error) {
+	rate, err := traffic.ParseRate(text)
+	if err == nil && rate.PerSecond > 0 && !rate.Bits {
+		err = fmt.Errorf("%q is not in bits a second, such as 100mbit", text)
+	}
+	if err != nil {
+		return 0, cli.Usagef("--rate: %w", err)
+	}
+	return rate.PerSecond, nil
 }
 
 // share reads a probability: 0.001 or 1/1024. Errors are usage errors.

@@ -374,19 +374,12 @@ func (r *rack) close() error {
 }
 
 func (r *rack) logs() string {
-	var b strings.Builder
-	b.WriteString(r.lab.Logs())
+	var more []*lab.Process
 	for _, h := range r.lab.Hosts {
-		if p := r.blocks[h.Name]; p != nil {
-			fmt.Fprintf(&b, "══ %s\n%s\n", p.Name, p.Log())
-		}
+		more = append(more, r.blocks[h.Name])
 	}
-	for _, p := range append(slices.Clone(r.etcds), r.follower) {
-		if p != nil {
-			fmt.Fprintf(&b, "══ %s\n%s\n", p.Name, p.Log())
-		}
-	}
-	return b.String()
+	more = append(append(more, r.etcds...), r.follower)
+	return r.lab.Logs() + lab.Logs(slices.DeleteFunc(more, func(p *lab.Process) bool { return p == nil })...)
 }
 
 // keepsICRC notes whether switches keep the ICRC of copies, once they make some, if they are to.
