@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,6 +57,8 @@ func advise(err error) error {
 func perform(ctx context.Context, cmd *cobra.Command, quiet bool, jobs []job) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	out := io.Discard
 	if !quiet {
 		out = cmd.ErrOrStderr()
@@ -65,21 +66,24 @@ func perform(ctx context.Context, cmd *cobra.Command, quiet bool, jobs []job) er
 	progress := cli.NewProgress(out)
 	defer progress.Done()
 	var total, done float64
+	next, results := make(chan job, len(jobs)), make(chan func() (job, error), len(jobs))
 	for _, j := range jobs {
 		total += j.weight
+		next <- j
 	}
-	next, results := make(chan job), make(chan func() (job, error), len(jobs))
-	var workers sync.WaitGroup
+	close(next)
 	for range min(len(jobs), runtime.GOMAXPROCS(0)) {
-		workers.Go(func() {
+		go func() {
 			for j := range next {
+				if ctx.Err() != nil {
+					return
+				}
 				err := j.run()
 				results <- func() (job, error) { return j, err }
 			}
-		})
+		}()
 	}
-	begin, left, sent := time.Now(), len(jobs), 0
-	var failed error
+	begin, left := time.Now(), len(jobs)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	text := func() string {
@@ -90,22 +94,15 @@ func perform(ctx context.Context, cmd *cobra.Command, quiet bool, jobs []job) er
 		}
 		return s
 	}
-	for left > 0 && failed == nil {
-		var offer chan job
-		var j job
-		if sent < len(jobs) {
-			offer, j = next, jobs[sent]
-		}
+	for left > 0 {
 		select {
-		case offer <- j:
-			sent++
 		case r := <-results:
 			j, err := r()
+			if err != nil {
+				return fmt.Errorf("%s: %w", j.name, advise(err))
+			}
 			left--
 			done += j.weight
-			if err != nil {
-				failed = fmt.Errorf("%s: %w", j.name, advise(err))
-			}
 			progress.Say(text)
 		case <-tick.C:
 			progress.Say(text)
@@ -113,9 +110,5 @@ func perform(ctx context.Context, cmd *cobra.Command, quiet bool, jobs []job) er
 			return errors.New("interrupted")
 		}
 	}
-	close(next)
-	if failed == nil {
-		workers.Wait()
-	}
-	return failed
+	return nil
 }
