@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -133,11 +134,7 @@ func roceSend(j job, exchange func(hello) (hello, error), _ <-chan struct{}) (r 
 }
 
 func nonZero(c map[string]uint64) map[string]uint64 {
-	for k, v := range c {
-		if v == 0 {
-			delete(c, k)
-		}
-	}
+	maps.DeleteFunc(c, func(_ string, n uint64) bool { return n == 0 })
 	return c
 }
 
