@@ -10,7 +10,6 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/hostload"
-	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/switchagent"
 	agentconfig "github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
@@ -32,7 +31,7 @@ func loadDirect(cfg *config.Config) (*direct, error) {
 	if cfg.Switch.Name != "" && cfg.Switch.Name != own.Name {
 		return nil, fmt.Errorf("%s is the configuration of switch %s, and \"switch\" is %s: leave \"switch\" out", cfg.Direct, own.Name, cfg.Switch.Name)
 	}
-	if plain := own.TLS == (agentconfig.TLS{}); plain != files(cfg).Plain() {
+	if plain := own.TLS == (agentconfig.TLS{}); plain != (cfg.TLS == config.TLS{}) {
 		return nil, fmt.Errorf("%s has %s, and the daemon %s: give both certificates, or neither", cfg.Direct,
 			cli.Either(plain, "no tls", "tls"), cli.Either(plain, "has", "has not"))
 	}
@@ -70,9 +69,4 @@ func reachable(a net.Addr) string {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), p.Port()).String()
 	}
 	return a.String()
-}
-
-// files are the daemon's certificate, its key and the CA.
-func files(cfg *config.Config) identity.Files {
-	return identity.Files{Cert: cfg.TLS.Cert, Key: cfg.TLS.Key, CA: cfg.TLS.CA}
 }

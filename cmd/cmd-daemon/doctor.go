@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -55,16 +54,7 @@ func doctorCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		found := doctor.Diagnose(facts)
-		w := cmd.OutOrStdout()
-		if out.IsJSON() {
-			err = out.JSON(w, struct {
-				Findings []findings.Finding `json:"findings"`
-			}{append([]findings.Finding{}, found...)})
-		} else {
-			err = findings.Text(w, found, looked, cli.Colored(w))
-		}
-		return cmp.Or(err, findings.Failed(found))
+		return findings.Show(cmd.OutOrStdout(), out, doctor.Diagnose(facts), looked, findings.Error)
 	}
 	return cmd
 }

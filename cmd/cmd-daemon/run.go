@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -170,7 +169,7 @@ func (s *setup) check() error {
 			add(field, err)
 		}
 	}
-	add("tls", files(s.cfg).Exposed())
+	add("tls", identity.Files(s.cfg.TLS).Exposed())
 	return errors.Join(errs...)
 }
 
@@ -206,7 +205,7 @@ func absent(cfg *config.Config, list string) string {
 // checkCertificate says whether peers will accept this host under the name in its
 // configuration.
 func checkCertificate(cfg *config.Config, now time.Time) error {
-	own, until, err := files(cfg).Read()
+	own, until, err := identity.Files(cfg.TLS).Read()
 	switch {
 	case err != nil || own.Role == 0: // plain text
 		return err
@@ -230,12 +229,12 @@ func (s *setup) String() string {
 	default:
 		text += ", no switch"
 	}
-	return text + cli.Either(files(s.cfg).Plain(), ", plain text", ", TLS")
+	return text + cli.Either(identity.Files(s.cfg.TLS).Plain(), ", plain text", ", TLS")
 }
 
 // run runs the daemon until ctx ends or a signal arrives.
 func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, stdout io.Writer) (err error) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
 	// What runs here ends after the groups have been closed, by its own context.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -250,7 +249,7 @@ func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, std
 	if err := makeDirectories(s.cfg); err != nil {
 		return err
 	}
-	if err := files(s.cfg).Exposed(); err != nil {
+	if err := identity.Files(s.cfg.TLS).Exposed(); err != nil {
 		log.Warn("the key is not secret", "error", err)
 	}
 	if s.direct != nil {

@@ -6,10 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -32,7 +29,7 @@ The JSON is one WatchEventsResponse (api/mcrdma/v1/daemon.proto) in each line.`,
 		Args:    cli.NoArgs,
 	}
 	asking(cmd, func(q question) error {
-		ctx, stop := signal.NotifyContext(q, os.Interrupt, syscall.SIGTERM)
+		ctx, stop := cli.Interruptible(q)
 		defer stop()
 		events, err := q.WatchEvents(ctx, &mcrdmav1.WatchEventsRequest{})
 		for err == nil {

@@ -6,18 +6,16 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/internal/plot"
 	"github.com/mcrdma/mcrdma/internal/lab"
 	"github.com/mcrdma/mcrdma/internal/mpi"
-	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
 	"github.com/mcrdma/mcrdma/pkg/collective"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
@@ -92,7 +90,7 @@ func collCommand(args []string, inner *int) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		ctx, stop := cli.Interruptible(cmd.Context())
 		defer stop()
 		if f.lab && os.Getenv(innerEnv) == "" {
 			rank := func(ctx context.Context, socket string) (*lab.Child, error) {
@@ -163,13 +161,13 @@ func (f *collFlags) check() (*collBench, error) {
 		}
 		b.mpi = append(b.mpi, name)
 	}
-	if err := checkPlot(f.plot); err != nil {
+	if err := plot.Writable(f.plot); err != nil {
 		return nil, err
 	}
 	if f.way != "" {
-		w, ok := wayOf(f.way)
-		if !ok {
-			return nil, cli.Usagef("there is no way %q; the ways are: %s", f.way, strings.Join(wayNames(), ", "))
+		w, err := wayOf(f.way)
+		if err != nil {
+			return nil, err
 		}
 		b.Mode, b.Tuning.Algorithm = w.mode, w.algorithm
 	}
@@ -177,10 +175,10 @@ func (f *collFlags) check() (*collBench, error) {
 	if b.sizes, err = numbers("--size", f.sizes, maxSize); err != nil {
 		return nil, err
 	}
-	rate, err := traffic.ParseRate(f.rate)
+	if b.rate, err = hostRate(f.rate); err != nil {
+		return nil, err
+	}
 	switch {
-	case err != nil || rate.PerSecond > 0 && !rate.Bits:
-		return nil, cli.Usagef("--rate %q is not in bits a second, such as 100mbit", f.rate)
 	case len(b.operations) == 0 || len(b.sizes) == 0:
 		return nil, cli.Usagef("--operations and --size: want at least one of each")
 	case !f.lab && len(b.Hosts) < 2:
@@ -192,7 +190,6 @@ func (f *collFlags) check() (*collBench, error) {
 	case f.timeout <= 0:
 		return nil, cli.Usagef("--timeout %v: it is more than 0, such as 30s", f.timeout)
 	}
-	b.rate = rate.PerSecond
 	if err := f.checkLab(b, named); err != nil {
 		return nil, err
 	}

@@ -83,5 +83,5 @@ func (b *collBench) plot(file string) error {
 	if b.f.lab {
 		conditions += "; lab on loopback, " + rateText(b.rate)
 	}
-	return draw(file, "mcbench coll", conditions, panels)
+	return plot.Write(file, "mcbench coll", conditions, panels)
 }

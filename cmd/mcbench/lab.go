@@ -289,8 +289,7 @@ func measure(ctx context.Context, args []string, l *lab.Lab, sender string, w *w
 	case <-ctx.Done():
 		_ = c.End() // its exit code says what was wrong
 	}
-	var exit *exec.ExitError
-	if errors.As(c.Err, &exit) && exit.ExitCode() > 0 {
+	if exit, ok := errors.AsType[*exec.ExitError](c.Err); ok && exit.ExitCode() > 0 {
 		return exit.ExitCode(), nil
 	}
 	return 0, c.Err

@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/internal/plot"
 	"github.com/mcrdma/mcrdma/cmd/internal/rates"
 	"github.com/mcrdma/mcrdma/internal/cmdline"
 	"github.com/mcrdma/mcrdma/internal/lab"
@@ -98,9 +97,9 @@ func (f *flags) options() (*options, error) {
 	o := &options{flags: *f}
 	var err error
 	for _, name := range split(f.ways) {
-		w, ok := wayOf(name)
-		if !ok {
-			return nil, cli.Usagef("there is no way %q; the ways are: %s", name, strings.Join(wayNames(), ", "))
+		w, err := wayOf(name)
+		if err != nil {
+			return nil, err
 		}
 		o.ways = append(o.ways, w)
 	}
@@ -123,14 +122,9 @@ func (f *flags) options() (*options, error) {
 		}
 		o.losses = append(o.losses, p)
 	}
-	rate, err := traffic.ParseRate(f.rate)
-	if err == nil && rate.PerSecond > 0 && !rate.Bits {
-		err = fmt.Errorf("%q is not in bits a second, such as 100mbit", f.rate)
+	if o.rate, err = hostRate(f.rate); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, cli.Usagef("--rate: %w", err)
-	}
-	o.rate = rate.PerSecond
 	if f.lab {
 		if err := o.findFabric(); err != nil {
 			return nil, err
@@ -229,19 +223,7 @@ func (o *options) exist() error {
 			return cli.Usagef("--receivers: the lab's receivers are %s, and not %q", strings.Join(o.labHosts()[1:], ", "), r)
 		}
 	}
-	return checkPlot(o.plot)
-}
-
-// checkPlot says now, and not when all is measured, that a plot cannot be written. Errors are usage errors.
-func checkPlot(file string) error {
-	if file == "" {
-		return nil
-	}
-	dir := filepath.Dir(file)
-	if i, err := os.Stat(dir); err != nil || !i.IsDir() {
-		return cli.Usagef("--plot %s: there is no directory %s", file, dir)
-	}
-	return nil
+	return plot.Writable(o.plot)
 }
 
 func split(list string) (out []string) {
@@ -263,6 +245,18 @@ func numbers(flag, list string, most int) (out []int, err error) {
 		out = append(out, n)
 	}
 	return out, nil
+}
+
+// hostRate reads --rate: bits a second, or 0. Errors are usage errors.
+func hostRate(text string) (uint64, error) {
+	rate, err := traffic.ParseRate(text)
+	if err == nil && rate.PerSecond > 0 && !rate.Bits {
+		err = fmt.Errorf("%q is not in bits a second, such as 100mbit", text)
+	}
+	if err != nil {
+		return 0, cli.Usagef("--rate: %w", err)
+	}
+	return rate.PerSecond, nil
 }
 
 // share reads a probability: 0.001 or 1/1024. Errors are usage errors.

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -13,16 +11,7 @@ import (
 // writePlot draws what a report says to a file: ratios, which depend less on machines, and
 // what was measured.
 func writePlot(name string, r *report) error {
-	return draw(name, "mcbench "+r.Info.Test+", receivers "+strings.Join(r.Info.Receivers, ", "), conditions(r), panelsOf(r))
-}
-
-func draw(name, title, conditions string, panels []plot.Panel) error {
-	var b bytes.Buffer
-	plot.Draw(&b, title, conditions, panels)
-	if err := os.WriteFile(name, b.Bytes(), 0o644); err != nil { //nolint:gosec // every user may read the plot
-		return fmt.Errorf("--plot: %w", err)
-	}
-	return nil
+	return plot.Write(name, "mcbench "+r.Info.Test+", receivers "+strings.Join(r.Info.Receivers, ", "), conditions(r), panelsOf(r))
 }
 
 // conditions are what all values have in common.

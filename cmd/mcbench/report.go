@@ -49,7 +49,7 @@ func (r *report) head(w io.Writer, title string) {
 	fmt.Fprintf(w, "%s\n%*s\n", line, (len(line)+len(title))/2, title)
 	x := r.Results[0]
 	var words string
-	if y, ok := wayOf(x.Way); ok {
+	if y, err := wayOf(x.Way); err == nil {
 		words = " (" + y.words + ")"
 	}
 	if len(i.Ways) > 1 {

@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
@@ -30,11 +31,12 @@ func wayNames() (names []string) {
 	return names
 }
 
-func wayOf(name string) (way, bool) {
+// wayOf finds a way. Errors are usage errors.
+func wayOf(name string) (way, error) {
 	for _, w := range ways {
 		if w.name == strings.ToLower(name) {
-			return w, true
+			return w, nil
 		}
 	}
-	return way{}, false
+	return way{}, cli.Usagef("there is no way %q; the ways are: %s", name, strings.Join(wayNames(), ", "))
 }

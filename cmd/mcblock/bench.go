@@ -8,10 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"os/signal"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -82,7 +79,7 @@ func benchCommand() *cobra.Command {
 		if err := o.complete(); err != nil {
 			return err
 		}
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		ctx, stop := cli.Interruptible(cmd.Context())
 		defer stop()
 		return flags.with(ctx, func(ctx context.Context, c *cluster) error {
 			name := ""

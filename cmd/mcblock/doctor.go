@@ -1,9 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,20 +42,8 @@ func doctorCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			found := diagnose(f)
-			w := cmd.OutOrStdout()
-			if out.IsJSON() {
-				err = out.JSON(w, struct {
-					Findings []findings.Finding `json:"findings"`
-				}{append([]findings.Finding{}, found...)})
-			} else {
-				looked := fmt.Sprintf("this host, etcd, %s and %s", cli.Plural(len(f.state.Hosts), "host"), cli.Plural(len(f.state.Volumes), "volume"))
-				err = findings.Text(w, found, looked, cli.Colored(w))
-			}
-			if slices.ContainsFunc(found, func(f findings.Finding) bool { return f.Severity >= findings.Warning }) {
-				return cmp.Or(err, errors.New("not all is well"))
-			}
-			return err
+			looked := fmt.Sprintf("this host, etcd, %s and %s", cli.Plural(len(f.state.Hosts), "host"), cli.Plural(len(f.state.Volumes), "volume"))
+			return findings.Show(cmd.OutOrStdout(), out, diagnose(f), looked, findings.Warning)
 		})
 	}
 	return cmd

@@ -8,10 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -95,7 +93,7 @@ func serveCommand() *cobra.Command {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "the configuration of %s is right\n", cfg.Name)
 			return err
 		}
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		ctx, stop := cli.Interruptible(cmd.Context())
 		defer stop()
 		if child {
 			go func() {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -109,7 +110,7 @@ func repeat(cmd *cobra.Command, quiet bool, o figures.Options, seeds int, chosen
 			}
 		}
 	}
-	slices.SortStableFunc(jobs, func(a, b job) int { return -compare(a.weight, b.weight) }) // the longest first
+	slices.SortStableFunc(jobs, func(a, b job) int { return cmp.Compare(b.weight, a.weight) }) // the longest first
 	if err := perform(cmd.Context(), cmd, quiet, jobs); err != nil {
 		return nil, err
 	}
@@ -143,16 +144,6 @@ func together(seeds [][]figures.Value) []figures.Value {
 		}
 	}
 	return out
-}
-
-func compare(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 func figuresText(cmd *cobra.Command, out *cli.Output, list []figure) error {

@@ -5,11 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"runtime"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -59,8 +55,10 @@ func advise(err error) error {
 // perform runs jobs, as many at a time as there are processors, and says how far they are. It ends at the first error, and when ctx
 // ends; simulations that have begun are not waited for then.
 func perform(ctx context.Context, cmd *cobra.Command, quiet bool, jobs []job) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	out := io.Discard
 	if !quiet {
 		out = cmd.ErrOrStderr()
@@ -68,21 +66,24 @@ func perform(ctx context.Context, cmd *cobra.Command, quiet bool, jobs []job) er
 	progress := cli.NewProgress(out)
 	defer progress.Done()
 	var total, done float64
+	next, results := make(chan job, len(jobs)), make(chan func() (job, error), len(jobs))
 	for _, j := range jobs {
 		total += j.weight
+		next <- j
 	}
-	next, results := make(chan job), make(chan func() (job, error), len(jobs))
-	var workers sync.WaitGroup
+	close(next)
 	for range min(len(jobs), runtime.GOMAXPROCS(0)) {
-		workers.Go(func() {
+		go func() {
 			for j := range next {
+				if ctx.Err() != nil {
+					return
+				}
 				err := j.run()
 				results <- func() (job, error) { return j, err }
 			}
-		})
+		}()
 	}
-	begin, left, sent := time.Now(), len(jobs), 0
-	var failed error
+	begin, left := time.Now(), len(jobs)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	text := func() string {
@@ -93,22 +94,15 @@ func perform(ctx context.Context, cmd *cobra.Command, quiet bool, jobs []job) er
 		}
 		return s
 	}
-	for left > 0 && failed == nil {
-		var offer chan job
-		var j job
-		if sent < len(jobs) {
-			offer, j = next, jobs[sent]
-		}
+	for left > 0 {
 		select {
-		case offer <- j:
-			sent++
 		case r := <-results:
 			j, err := r()
+			if err != nil {
+				return fmt.Errorf("%s: %w", j.name, advise(err))
+			}
 			left--
 			done += j.weight
-			if err != nil {
-				failed = fmt.Errorf("%s: %w", j.name, advise(err))
-			}
 			progress.Say(text)
 		case <-tick.C:
 			progress.Say(text)
@@ -116,9 +110,5 @@ func perform(ctx context.Context, cmd *cobra.Command, quiet bool, jobs []job) er
 			return errors.New("interrupted")
 		}
 	}
-	close(next)
-	if failed == nil {
-		workers.Wait()
-	}
-	return failed
+	return nil
 }

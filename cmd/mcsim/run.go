@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -179,12 +177,7 @@ func (f *runFlags) jobs() (*runReport, []job, error) {
 			return err
 		}}
 	}
-	if f.plot != "" {
-		if i, err := os.Stat(filepath.Dir(f.plot)); err != nil || !i.IsDir() {
-			return nil, nil, cli.Usagef("--plot %s: there is no directory %s", f.plot, filepath.Dir(f.plot))
-		}
-	}
-	return r, jobs, nil
+	return r, jobs, plot.Writable(f.plot)
 }
 
 // known are the workloads that have a name.
@@ -291,15 +284,10 @@ func (r *runReport) draw(name string) error {
 		}
 		return p
 	}
-	var b bytes.Buffer
-	plot.Draw(&b, fmt.Sprintf("mcsim: %s on %s, %d replicas", r.Workload, r.Topology, r.Replicas), seedsText(r.Seed, r.Seeds), []plot.Panel{
+	return plot.Write(name, fmt.Sprintf("mcsim: %s on %s, %d replicas", r.Workload, r.Topology, r.Replicas), seedsText(r.Seed, r.Seeds), []plot.Panel{
 		panel("reads: mean latency[usec]", 0, func(l *workload.Latency) float64 { return l.Mean }),
 		panel("reads: 99% latency[usec]", 0, func(l *workload.Latency) float64 { return l.P99 }),
 		panel("writes: mean latency[usec]", 1, func(l *workload.Latency) float64 { return l.Mean }),
 		panel("writes: 99% latency[usec]", 1, func(l *workload.Latency) float64 { return l.P99 }),
 	})
-	if err := os.WriteFile(name, b.Bytes(), 0o644); err != nil { //nolint:gosec // every user may read it
-		return fmt.Errorf("--plot: %w", err)
-	}
-	return nil
 }

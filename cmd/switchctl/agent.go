@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -95,7 +92,7 @@ func agentCommand() *cobra.Command {
 
 // runAgent runs until ctx ends or a signal says so.
 func runAgent(ctx context.Context, cfg *config.Config, o switchagent.Options, stdout io.Writer) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
 	a, err := switchagent.New(ctx, cfg, o)
 	if err != nil {

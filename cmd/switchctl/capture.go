@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/gopacket/gopacket"
@@ -87,7 +85,7 @@ func captureCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		ctx, stop := cli.Interruptible(cmd.Context())
 		defer stop()
 		tree, err := client.tree(ctx, args[0])
 		if err != nil {

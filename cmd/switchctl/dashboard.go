@@ -8,9 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,7 +72,7 @@ func dashboardCommand() *cobra.Command {
 			return cli.Usagef("--listen %q: it is IP:PORT with a loopback address, such as 127.0.0.1:9570; from another machine, take a tunnel: ssh -L %d:127.0.0.1:%[2]d HOST",
 				listen, max(addr.Port(), 1))
 		}
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		ctx, stop := cli.Interruptible(cmd.Context())
 		defer stop()
 		fleet := client.fleet()
 		defer fleet.Close()

@@ -71,7 +71,7 @@ func doctorCommand() *cobra.Command {
 		} else {
 			err = findingsText(cmd.OutOrStdout(), found, &facts, cli.Colored(cmd.OutOrStdout()))
 		}
-		return cmp.Or(err, findings.Failed(found))
+		return cmp.Or(err, findings.Failed(found, findings.Error))
 	}
 	return cmd
 }

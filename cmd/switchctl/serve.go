@@ -44,7 +44,7 @@ var gracePeriod = 2 * time.Second
 
 // serve runs the switch until ctx or a signal ends it.
 func (o *softswitchOptions) serve(ctx context.Context, stdout, stderr io.Writer) (err error) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
 	counters := make(chan os.Signal, 1)
 	signal.Notify(counters, syscall.SIGUSR1)

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,7 +42,7 @@ agents' GetStatusResponses (api/mcrdma/v1/switch.proto). Of each switch, the fir
 		if interval < 100*time.Millisecond {
 			return cli.Usagef("--interval %v: it is at least 100ms", interval)
 		}
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		ctx, stop := cli.Interruptible(cmd.Context())
 		defer stop()
 		fleet := client.fleet()
 		defer fleet.Close()

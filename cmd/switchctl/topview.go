@@ -10,6 +10,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/doctor"
+	"github.com/mcrdma/mcrdma/internal/grpcserver"
 )
 
 // topLines is the view of what happened between two looks. Without the first, rates
@@ -88,14 +89,14 @@ func (v *topView) switches() ([]string, [][]any) {
 		for _, p := range s.GetPorts() {
 			if p.GetState() != "-" {
 				all++
-				up += one(p.GetState() == "up")
+				up += grpcserver.One(p.GetState() == "up")
 			}
 		}
 		reached, peers := 0, 0
 		for _, p := range s.GetPeers() {
 			if p.GetAgent() != "" {
 				peers++
-				reached += one(p.GetReachable() || p.GetError() == "")
+				reached += grpcserver.One(p.GetReachable() || p.GetError() == "")
 			}
 		}
 		control := "primary"
@@ -122,13 +123,6 @@ func (v *topView) fastPaths() ([]string, [][]any) {
 		}
 	}
 	return []string{"switch", "fast path"}, rows
-}
-
-func one(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // groupRows has a row for each receiver; the group stands in the first of them.

@@ -170,8 +170,7 @@ func (d *demo) exit(err error) int {
 	}
 	d.bar.End()
 	fmt.Fprintf(d.stderr, "replicate: %v\n", err)
-	var i interruption
-	if errors.As(err, &i) {
+	if i, ok := errors.AsType[interruption](err); ok {
 		return 128 + int(i.Signal)
 	}
 	if log := d.log.String(); log != "" {

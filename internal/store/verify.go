@@ -57,8 +57,7 @@ func verify(f *os.File) error {
 	}
 	v := &verifier{f: f, size: uint64(max(info.Size(), 0)), seen: map[uint64]bool{}} //nolint:gosec // not negative
 	err = v.file()
-	var d damage
-	if errors.As(err, &d) {
+	if d, ok := errors.AsType[damage](err); ok {
 		return corrupt("%v", d)
 	}
 	return err

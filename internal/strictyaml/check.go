@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -39,6 +40,26 @@ func (f *Faults) Unicast(path string, a netip.Addr, what string) bool {
 	return false
 }
 
+// A Claim is a prefix that a field assigns to a switch.
+type Claim struct {
+	netip.Prefix
+	Of, Path string
+}
+
+// Overlaps reports claims that overlap: the one that stands first in the file, and another one.
+func (f *Faults) Overlaps(all []Claim, found func(first, second Claim)) {
+	slices.SortStableFunc(all, func(a, b Claim) int { return a.Compare(b.Prefix) })
+	for i := 1; i < len(all); i++ { // sorted: an overlapping prefix follows its container
+		if a, b := all[i-1], all[i]; a.Overlaps(b.Prefix) {
+			all[i] = a // it may contain the next as well
+			if f.Line(a.Path) > f.Line(b.Path) {
+				a, b = b, a
+			}
+			found(a, b)
+		}
+	}
+}
+
 // Between checks a time.
 func (f *Faults) Between(path string, d, least, most time.Duration) {
 	if d < least || d > most {
@@ -63,6 +84,29 @@ func (f *Faults) HostPort(path, s string) (host string, ok bool) {
 		f.Add(path, "%q is not an address with a port, as 192.0.2.1:9560", s)
 	}
 	return host, err == nil
+}
+
+// TLS holds the names of PEM files; the zero TLS is plain text.
+type TLS struct {
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+	CA   string `yaml:"ca"`
+}
+
+// TLS checks the field tls.
+func (f *Faults) TLS(t TLS) {
+	if t != (TLS{}) && (t.Cert == "" || t.Key == "" || t.CA == "") {
+		f.Add("tls", "incomplete: want cert, key and ca, or none of them")
+	}
+}
+
+// Listens checks an address that is listened at: in plain text only this machine may reach it.
+// remedy says where to take certificates from.
+func (f *Faults) Listens(path, at string, plain bool, remedy string) {
+	host, ok := f.HostPort(path, at)
+	if ok && plain && !Loopback(host) && !f.Unread("tls") {
+		f.Add(path, "%s can be reached from elsewhere, and nothing protects it: set tls%s, or insecure: true to verify no identity", at, remedy)
+	}
 }
 
 // Loopback says whether a host can be reached from this machine only.

@@ -23,6 +23,21 @@ func Load[C any](name, what string, format Format, parse func(data []byte, name 
 	return c, nil
 }
 
+// Parse reads a file into a C that finish gives its defaults and judges. The error joins one
+// [*Error] for each fault, in the order of the file, up to 20 of them; name is what messages
+// call the file.
+func Parse[C any](data []byte, name string, format Format, finish func(*Faults, *C)) (*C, error) {
+	c := new(C)
+	f, ok := Decode(data, name, c, format)
+	if ok {
+		finish(f, c)
+	}
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
 // Default sets what is not set.
 func Default[T comparable](v *T, value T) {
 	if *v == *new(T) {

@@ -106,9 +106,7 @@ type Agent struct {
 	preNumbers   *numbers
 }
 
-func (a *Agent) files() identity.Files {
-	return identity.Files{Cert: a.cfg.TLS.Cert, Key: a.cfg.TLS.Key, CA: a.cfg.TLS.CA}
-}
+func (a *Agent) files() identity.Files { return identity.Files(a.cfg.TLS) }
 
 // Addr is where the agent serves.
 func (a *Agent) Addr() net.Addr { return a.listener.Addr() }

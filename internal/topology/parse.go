@@ -34,9 +34,8 @@ func Load(name string) (*Topology, error) {
 // Parse reads a topology; name is what messages call the file. The error joins one [*Error]
 // for each fault, in the order of the file, up to 20 of them.
 func Parse(data []byte, name string) (*Topology, error) {
-	t := &Topology{nodes: map[string]*Node{}}
-	f, ok := strictyaml.Decode(data, name, t, format)
-	if ok {
+	return strictyaml.Parse(data, name, format, func(f *strictyaml.Faults, t *Topology) {
+		t.nodes = map[string]*Node{}
 		k := checker{f, t, map[string]string{}, map[netip.Addr]string{}}
 		k.nodes()
 		for i := range t.Links {
@@ -47,11 +46,7 @@ func Parse(data []byte, name string) (*Topology, error) {
 		if len(t.Switches) == 0 {
 			k.Add("switches", "none: list at least one, as %s", format.Example)
 		}
-	}
-	if err := f.Err(); err != nil {
-		return nil, err
-	}
-	return t, nil
+	})
 }
 
 type checker struct {
@@ -159,11 +154,7 @@ func (k *checker) end(at string, e *End) *Node {
 // prefixes makes sure that each prefix belongs to one switch: all others send what is for
 // the prefix there.
 func (k *checker) prefixes() {
-	type owned struct {
-		netip.Prefix
-		sw, path string
-	}
-	var all []owned
+	var all []strictyaml.Claim
 	for i, s := range k.t.Switches {
 		for j, p := range s.Prefixes {
 			path := fmt.Sprintf("switches[%d].prefixes[%d]", i, j)
@@ -171,20 +162,13 @@ func (k *checker) prefixes() {
 				k.Add(path, "%v has host bits set: did you mean %v?", p, p.Masked())
 			}
 			if p.IsValid() {
-				all = append(all, owned{p.Masked(), s.Name, path})
+				all = append(all, strictyaml.Claim{Prefix: p.Masked(), Of: s.Name, Path: path})
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b owned) int { return a.Compare(b.Prefix) })
-	for i := 1; i < len(all); i++ { // sorted: an overlapping prefix follows its container
-		if a, b := all[i-1], all[i]; a.Overlaps(b.Prefix) {
-			if k.Line(a.path) > k.Line(b.path) {
-				a, b = b, a
-			}
-			k.Add(b.path, "%v of switch %q overlaps %v of %q, in %s", b.Prefix, b.sw, a.Prefix, a.sw, k.Position(a.path))
-			all[i] = all[i-1] // it may contain the next as well
-		}
-	}
+	k.Overlaps(all, func(a, b strictyaml.Claim) {
+		k.Add(b.Path, "%v of switch %q overlaps %v of %q, in %s", b.Prefix, b.Of, a.Prefix, a.Of, k.Position(a.Path))
+	})
 }
 
 // attachments makes sure that each host is at one switch, in a prefix of that switch: routes

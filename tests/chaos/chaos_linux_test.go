@@ -55,7 +55,7 @@ func programs(t *testing.T) lab.Programs {
 	if os.Geteuid() != 0 {
 		testenv.Skip(t, "network namespaces take root")
 	}
-	p, err := build(filepath.Join(base, "bin"), true)
+	p, err := buildGroups(filepath.Join(base, "bin"), true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -109,7 +109,7 @@ func do(ctx context.Context, numbers []uint64, how manner, m measurements, keep 
 		return err
 	}
 	defer os.RemoveAll(base)
-	programs, err := build(filepath.Join(base, "bin"), m == measurements{})
+	programs, err := buildGroups(filepath.Join(base, "bin"), m == measurements{})
 	if err != nil {
 		return err
 	}
@@ -119,13 +119,15 @@ func do(ctx context.Context, numbers []uint64, how manner, m measurements, keep 
 	if m.soak > 0 {
 		return soak(ctx, programs, base, m.soak, m.cpus)
 	}
-	begun, failed := time.Now(), []string{}
-	var sum history.Summary
+	var plans []*plan.Plan
 	for _, n := range numbers {
-		p := plan.Of(n)
+		plans = append(plans, plan.Of(n))
+	}
+	var sum history.Summary
+	return each(plans, func(p *plan.Plan) (string, bool, error) {
 		res, err := one(ctx, programs, base, p, how, keep)
 		if err != nil {
-			return fmt.Errorf("%s: %w", p.Name(), err)
+			return "", false, err
 		}
 		for _, g := range res.Groups {
 			x := history.Summarize(g)
@@ -134,19 +136,10 @@ func do(ctx context.Context, numbers []uint64, how manner, m measurements, keep 
 			sum.Bytes += x.Bytes
 			sum.Removed = append(sum.Removed, x.Removed...)
 		}
-		fmt.Println(report(p, res))
-		if len(res.Violations) > 0 {
-			failed = append(failed, p.Name())
-		}
-	}
-	if len(numbers) > 1 {
-		fmt.Printf("%d runs in %v: %d operations, of which %d (%d MB) were promised, %d removals\n",
-			len(numbers), time.Since(begun).Round(time.Second), sum.Submitted, sum.Promised, sum.Bytes>>20, len(sum.Removed))
-	}
-	if len(failed) > 0 {
-		return fmt.Errorf("%d of %d runs failed: %s", len(failed), len(numbers), strings.Join(failed, ", "))
-	}
-	return nil
+		return report(p, res), len(res.Violations) == 0, nil
+	}, func() string {
+		return fmt.Sprintf("%d operations, of which %d (%d MB) were promised, %d removals", sum.Submitted, sum.Promised, sum.Bytes>>20, len(sum.Removed))
+	})
 }
 
 // one carries out the run of a plan. What its processes left goes to keep if it fails.
@@ -198,11 +191,5 @@ func report(p *plan.Plan, res *result) string {
 	if n := p.Kills(); n > 0 {
 		fmt.Fprintf(&b, "  %d of %d kills at writes came to be\n", res.Struck, n)
 	}
-	if len(res.Violations) == 0 {
-		fmt.Fprintf(&b, "  all promises were kept (%.1f s)", res.Took.Seconds())
-	}
-	for _, v := range res.Violations {
-		fmt.Fprintf(&b, "  VIOLATION %s\n", v)
-	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return b.String() + verdict(res.Violations, res.Took)
 }

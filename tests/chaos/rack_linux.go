@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,20 +37,7 @@ type volumePrograms struct {
 func buildVolumes(dir string, plans ...*volume.Plan) (volumePrograms, error) {
 	p := volumePrograms{lab.Programs{Switchctl: filepath.Join(dir, "switchctl"), Daemon: filepath.Join(dir, "cmd-daemon"), Member: "cat"},
 		filepath.Join(dir, "mcblock"), filepath.Join(dir, "etcd")}
-	const module = "github.com/mcrdma/mcrdma/"
-	args := []string{"build", "-o", dir + "/"}
-	if slices.ContainsFunc(plans, (*volume.Plan).SetsClocks) {
-		overlay, err := overlay(dir)
-		if err != nil {
-			return p, err
-		}
-		args = append(args, "-overlay", overlay)
-	}
-	out, err := exec.Command("go", append(args, module+"cmd/switchctl", module+"cmd/cmd-daemon", module+"cmd/mcblock", module+"tests/chaos/etcd")...).CombinedOutput()
-	if err != nil {
-		return p, fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return p, nil
+	return p, build(dir, slices.ContainsFunc(plans, (*volume.Plan).SetsClocks), "cmd/mcblock", "tests/chaos/etcd")
 }
 
 const (
@@ -388,19 +374,12 @@ func (r *rack) close() error {
 }
 
 func (r *rack) logs() string {
-	var b strings.Builder
-	b.WriteString(r.lab.Logs())
+	var more []*lab.Process
 	for _, h := range r.lab.Hosts {
-		if p := r.blocks[h.Name]; p != nil {
-			fmt.Fprintf(&b, "══ %s\n%s\n", p.Name, p.Log())
-		}
+		more = append(more, r.blocks[h.Name])
 	}
-	for _, p := range append(slices.Clone(r.etcds), r.follower) {
-		if p != nil {
-			fmt.Fprintf(&b, "══ %s\n%s\n", p.Name, p.Log())
-		}
-	}
-	return b.String()
+	more = append(append(more, r.etcds...), r.follower)
+	return r.lab.Logs() + lab.Logs(slices.DeleteFunc(more, func(p *lab.Process) bool { return p == nil })...)
 }
 
 // keepsICRC notes whether switches keep the ICRC of copies, once they make some, if they are to.
@@ -414,15 +393,4 @@ func (r *rack) keepsICRC(ctx context.Context) error {
 		}
 		sleep(ctx, 100*time.Millisecond)
 	}
-}
-
-// copiesText says what the mode of the ICRC was before the first fault, and how much was copied in the kernel; "": no switch made copies.
-func copiesText(copies int, inKernel uint64) (text string) {
-	if copies > 0 {
-		text = fmt.Sprintf("  switches keep the ICRC of their copies, for %d receivers\n", copies)
-	}
-	if inKernel > 0 {
-		text += fmt.Sprintf("  %d packets were copied in the kernel\n", inKernel)
-	}
-	return text
 }

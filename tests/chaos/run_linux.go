@@ -30,23 +30,31 @@ const (
 // daemons shortens the labs' leases. A host counts as dead after the default time.
 const daemons = "leases: {member: 4s, group: 4s}\nbeat: {dead_after: 2s, grace: 4s}\n"
 
-// build compiles the programs of labs into dir: such that live by clocks that can be
+// build compiles the programs of labs, and others of the repository, into dir: such that live by clocks that can be
 // set, if they shall.
-func build(dir string, clocks bool) (lab.Programs, error) {
+func build(dir string, clocks bool, others ...string) error {
 	const module = "github.com/mcrdma/mcrdma/"
 	args := []string{"build", "-o", dir + "/"}
 	if clocks {
 		overlay, err := overlay(dir)
 		if err != nil {
-			return lab.Programs{}, err
+			return err
 		}
 		args = append(args, "-overlay", overlay)
 	}
-	out, err := exec.Command("go", append(args, module+"cmd/switchctl", module+"cmd/cmd-daemon", module+"tests/chaos/app")...).CombinedOutput()
-	if err != nil {
-		return lab.Programs{}, fmt.Errorf("go build: %w\n%s", err, out)
+	for _, p := range append([]string{"cmd/switchctl", "cmd/cmd-daemon"}, others...) {
+		args = append(args, module+p)
 	}
-	return lab.Programs{Switchctl: filepath.Join(dir, "switchctl"), Daemon: filepath.Join(dir, "cmd-daemon"), Member: filepath.Join(dir, "app")}, nil
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// buildGroups compiles what labs for groups consist of.
+func buildGroups(dir string, clocks bool) (lab.Programs, error) {
+	return lab.Programs{Switchctl: filepath.Join(dir, "switchctl"), Daemon: filepath.Join(dir, "cmd-daemon"), Member: filepath.Join(dir, "app")},
+		build(dir, clocks, "tests/chaos/app")
 }
 
 // overlay makes what has programs live by clocks that can be set.

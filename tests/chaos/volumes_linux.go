@@ -300,17 +300,8 @@ func oneVolume(ctx context.Context, programs volumePrograms, base string, p *vol
 }
 
 func reportVolume(p *volume.Plan, res *volumeResult) string {
-	var b strings.Builder
-	b.WriteString(p.String())
-	fmt.Fprintf(&b, "  %d operations, the longest took %v; epoch %d, %d times all memory was lost\n", res.Ops, res.Longest.Round(time.Millisecond), res.Epochs, res.Losses)
-	b.WriteString(copiesText(res.Copies, res.InKernel))
-	if len(res.Violations) == 0 {
-		fmt.Fprintf(&b, "  all promises were kept (%.1f s)", res.Took.Seconds())
-	}
-	for _, v := range res.Violations {
-		fmt.Fprintf(&b, "  VIOLATION %s\n", v)
-	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return fmt.Sprintf("%v  %d operations, the longest took %v; epoch %d, %d times all memory was lost\n", p, res.Ops, res.Longest.Round(time.Millisecond), res.Epochs, res.Losses) +
+		copiesText(res.Copies, res.InKernel) + verdict(res.Violations, res.Took)
 }
 
 // doVolumes carries out the runs of some numbers.
@@ -335,23 +326,13 @@ func doVolumes(ctx context.Context, numbers []uint64, how manner, times int, kee
 	if times > 0 {
 		return measureVolumes(ctx, programs, base, times)
 	}
-	begun, failed, ops := time.Now(), []string{}, 0
-	for _, p := range plans {
+	ops := 0
+	return each(plans, func(p *volume.Plan) (string, bool, error) {
 		res, err := oneVolume(ctx, programs, base, p, how, keep)
 		if err != nil {
-			return fmt.Errorf("%s: %w", p.Name(), err)
+			return "", false, err
 		}
 		ops += res.Ops
-		fmt.Println(reportVolume(p, res))
-		if len(res.Violations) > 0 {
-			failed = append(failed, p.Name())
-		}
-	}
-	if len(numbers) > 1 {
-		fmt.Printf("%d runs in %v: %d operations\n", len(numbers), time.Since(begun).Round(time.Second), ops)
-	}
-	if len(failed) > 0 {
-		return fmt.Errorf("%d of %d runs failed: %s", len(failed), len(numbers), strings.Join(failed, ", "))
-	}
-	return nil
+		return reportVolume(p, res), len(res.Violations) == 0, nil
+	}, func() string { return fmt.Sprintf("%d operations", ops) })
 }

@@ -6,7 +6,6 @@ package dataplane
 
 import (
 	"fmt"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -220,6 +219,3 @@ func (p *Packet) Frame() []byte {
 func Addr(a [4]byte) uint64 {
 	return uint64(a[0])<<24 | uint64(a[1])<<16 | uint64(a[2])<<8 | uint64(a[3])
 }
-
-// IP parses an address.
-func IP(s string) [4]byte { return netip.MustParseAddr(s).As4() }

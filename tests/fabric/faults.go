@@ -2,7 +2,6 @@ package fabric
 
 import (
 	"context"
-	"slices"
 )
 
 // Wires are the wires between two switches, or between a switch and a host, in the
@@ -98,12 +97,4 @@ func (f *Fabric) Switches(only func(Switch) bool) (names []string) {
 		}
 	}
 	return names
-}
-
-// Hosts are the names of all hosts, in the order of the Spec.
-func (f *Fabric) Hosts() (names []string) {
-	for _, h := range f.hostList {
-		names = append(names, h.Name)
-	}
-	return slices.Clip(names)
 }

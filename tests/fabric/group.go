@@ -112,23 +112,6 @@ func (f *Fabric) Install(g *Group) {
 	}
 }
 
-// TryUpdate gives a group other receivers. New ones begin at the PSN after the last
-// that was sent.
-func (f *Fabric) TryUpdate(g *Group, receivers ...Receiver) error {
-	if !g.Address.IsValid() {
-		g.Address = f.address(g)
-	}
-	psn := uint32(rocev2.PSN(g.sent).Add(1))
-	err := within(func(ctx context.Context) error {
-		_, err := f.GroupsAs(g.Sender).Update(ctx, &mcrdmav1.UpdateRequest{Key: f.Key(g), Receivers: f.receivers(receivers, g), InitialPsn: &psn})
-		return err
-	})
-	if err == nil {
-		g.Receivers = receivers
-	}
-	return err
-}
-
 // Remove has a group removed.
 func (f *Fabric) Remove(g *Group) {
 	f.t.Helper()

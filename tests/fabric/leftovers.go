@@ -3,6 +3,7 @@ package fabric
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -173,12 +174,9 @@ func (f *Fabric) trees() error {
 // passes says that a switch has a step for the same packets that makes no copies:
 // what it holds elsewhere does not show then.
 func (f *Fabric) passes(step, holder string, steps []at) bool {
-	for _, a := range steps {
-		if a.sw == holder && len(a.children) == 0 && strings.HasPrefix(step, strings.TrimSuffix(a.String(), holder)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(steps, func(a at) bool {
+		return a.sw == holder && len(a.children) == 0 && strings.HasPrefix(step, strings.TrimSuffix(a.String(), holder))
+	})
 }
 
 // orphans says what nothing on the switch refers to.

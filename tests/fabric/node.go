@@ -256,7 +256,7 @@ func (n *node) config() *config.Config {
 	s := n.f.spec
 	c := &config.Config{Name: n.Name, Address: n.address(), MAC: n.mac(0), Programmable: n.Programmable,
 		P4Runtime: config.P4Runtime{Target: n.target, DeviceID: uint64(n.number)}, Listen: n.listen,
-		TLS:     config.TLS{Cert: n.files.Cert, Key: n.files.Key, CA: n.files.CA},
+		TLS:     config.TLS(n.files),
 		State:   filepath.Join(n.f.stateDir, n.Name+".db"),
 		Hello:   config.Hello{Interval: s.Hello},
 		Routing: config.Routing{Source: s.Routing, Topology: n.f.topology, Settle: s.Settle}}

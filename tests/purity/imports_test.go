@@ -126,7 +126,7 @@ var limits = []limit{
 	{dir: "internal/dashboard", only: []string{std, "golang.org/x/sync", "google.golang.org/protobuf", "google.golang.org/grpc", "api", "internal/grouptree", "pkg/rocev2"}},
 	{dir: "internal/simnet", only: []string{std, "internal/topology", "pkg/ackmerge", "pkg/bifurcation", "pkg/qp", "pkg/rdmcfallback/engine", "pkg/rdmcfallback/schedule",
 		"pkg/rocev2", "internal/simnet"}, never: []string{"internal/switchagent", "internal/connmgr", "cmd"}},
-	{dir: "cmd/internal/plot", only: []string{std}},
+	{dir: "cmd/internal/plot", only: []string{std, "cmd/internal/cli"}},
 }
 
 // A monopoly names what only some directories may import directly.

@@ -54,6 +54,8 @@ type lab struct {
 
 // A leaf is a switch with its agent.
 type leaf struct {
+	service // the agent
+
 	l      *lab
 	name   string
 	number int
@@ -65,12 +67,13 @@ type leaf struct {
 	served chan struct{}
 	reader *p4rt.Client
 	conn   *grpc.ClientConn // an administrator's, with the agent
-	runs   *process         // the agent; nil: it does not run
 	slow   atomic.Int64     // how long a call of the agent to the switch takes
 }
 
 // A host has a daemon, and at most one application.
 type host struct {
+	service // the daemon
+
 	l     *lab
 	name  string
 	addr  netip.Addr
@@ -81,8 +84,25 @@ type host struct {
 	disk  *disk
 	cfg   func(*config.Config) // nil: as usual
 	conn  *grpc.ClientConn     // an application's with the daemon, for its status
-	runs  *process             // the daemon; nil: it does not run
 	app   *app                 // nil: none
+}
+
+// A service is a daemon or an agent, which is started and ended.
+type service struct {
+	runs *process // nil: it does not run
+}
+
+// stop ends it in good order.
+func (s *service) stop() { s.end(false) }
+
+// crash ends it as a crash does.
+func (s *service) crash() { s.end(true) }
+
+func (s *service) end(crash bool) {
+	if s.runs != nil {
+		s.runs.end(crash)
+		s.runs = nil
+	}
 }
 
 // A process is a daemon or an agent that runs.
@@ -360,21 +380,6 @@ func (n *leaf) ready() {
 	})
 }
 
-func (n *leaf) stop() {
-	if n.runs != nil {
-		n.runs.end(false)
-		n.runs = nil
-	}
-}
-
-// crash ends the agent as a crash does.
-func (n *leaf) crash() {
-	if n.runs != nil {
-		n.runs.end(true)
-		n.runs = nil
-	}
-}
-
 func (n *leaf) status() (*mcrdmav1.GetStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -445,22 +450,6 @@ func (h *host) tryStart() error {
 		h.conn = l.client(h.socket())
 	}
 	return nil
-}
-
-// stop ends the daemon in good order.
-func (h *host) stop() {
-	if h.runs != nil {
-		h.runs.end(false)
-		h.runs = nil
-	}
-}
-
-// crash ends the daemon as a crash does.
-func (h *host) crash() {
-	if h.runs != nil {
-		h.runs.end(true)
-		h.runs = nil
-	}
 }
 
 // silence has nothing come from the host or get to it, or ends that.

@@ -124,9 +124,6 @@ func subcommands(cmd *cobra.Command) []string {
 	return names
 }
 
-// A UsageError tells that the command line is wrong.
-type UsageError = cmdline.UsageError
-
 // Usage makes an error one of usage.
 func Usage(err error) error { return cmdline.Usage(err) }
 

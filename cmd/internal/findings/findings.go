@@ -59,12 +59,24 @@ func (l List) Sorted() []Finding {
 	return l
 }
 
-// Failed is an error if there is a finding of that severity.
-func Failed(findings []Finding) error {
-	if slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity == Error }) {
+// Failed is an error if there is a finding that is at least so bad.
+func Failed(findings []Finding, bad Severity) error {
+	if slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity >= bad }) {
 		return errors.New("not all is well")
 	}
 	return nil
+}
+
+// Show shows findings as JSON or as text, and then returns the error that is Failed's.
+func Show(w io.Writer, out *cli.Output, list []Finding, looked string, bad Severity) (err error) {
+	if out.IsJSON() {
+		err = out.JSON(w, struct {
+			Findings []Finding `json:"findings"`
+		}{append([]Finding{}, list...)})
+	} else {
+		err = Text(w, list, looked, cli.Colored(w))
+	}
+	return cmp.Or(err, Failed(list, bad))
 }
 
 // Text writes findings for people; looked says at what the doctor looked. Without

@@ -41,10 +41,10 @@ NOTE     h1: is old
 func TestList(t *testing.T) {
 	var l List
 	l.Add(Note, "a", "", "", "")
-	if l.Add(Warning, "b", "", "", ""); Failed(l.Sorted()) != nil || Failed(nil) != nil {
+	if l.Add(Warning, "b", "", "", ""); Failed(l.Sorted(), Error) != nil || Failed(nil, Error) != nil {
 		t.Error("a warning is no failure")
 	}
-	if l.Add(Error, "c", "", "", ""); Failed(l.Sorted()) == nil || l.Sorted()[0].Subject != "c" || l.Sorted()[2].Subject != "a" {
+	if l.Add(Error, "c", "", "", ""); Failed(l.Sorted(), Error) == nil || l.Sorted()[0].Subject != "c" || l.Sorted()[2].Subject != "a" {
 		t.Errorf("%v", l)
 	}
 	if text, err := json.Marshal(Finding{Severity: Warning, Subject: "x", What: "y"}); err != nil || string(text) != `{"severity":"warning","subject":"x","what":"y"}` {

@@ -6,6 +6,10 @@ import (
 	"encoding/xml"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
 
 // A Panel is one diagram.
@@ -35,6 +39,26 @@ const (
 
 // colors that differ for the color-blind, too; marks differ besides.
 var colors = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
+
+// Writable says what is wrong with the file of a --plot before anything is measured. Without one, nothing is. Errors are
+// usage errors.
+func Writable(file string) error {
+	dir := filepath.Dir(file)
+	if i, err := os.Stat(dir); file != "" && (err != nil || !i.IsDir()) {
+		return cli.Usagef("--plot %s: there is no directory %s", file, dir)
+	}
+	return nil
+}
+
+// Write draws to the file of a --plot.
+func Write(file, title, conditions string, panels []Panel) error {
+	var b bytes.Buffer
+	Draw(&b, title, conditions, panels)
+	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil { //nolint:gosec // every user may read the plot
+		return fmt.Errorf("--plot: %w", err)
+	}
+	return nil
+}
 
 // Draw writes diagrams as one SVG, two in a row, under a title, the conditions and the
 // legend, which all have in common: curves have the same order in each.

@@ -56,11 +56,7 @@ type Config struct {
 }
 
 // TLS holds the names of PEM files.
-type TLS struct {
-	Cert string `yaml:"cert"`
-	Key  string `yaml:"key"`
-	CA   string `yaml:"ca"`
-}
+type TLS = strictyaml.TLS
 
 // A Switch is the host's ToR.
 type Switch struct {

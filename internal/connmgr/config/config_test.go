@@ -131,7 +131,7 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Dir(name)
-	if c.Socket != dir+"/run/d.sock" || c.State != dir+"/d.db" || c.TLS != (TLS{dir + "/c", "/k", dir + "/ca"}) || c.Direct != "" ||
+	if c.Socket != dir+"/run/d.sock" || c.State != dir+"/d.db" || c.TLS != (TLS{Cert: dir + "/c", Key: "/k", CA: dir + "/ca"}) || c.Direct != "" ||
 		c.Listen != "127.0.0.5:9550" || c.Device != "softroce:127.0.0.5" || c.Bootstrap != c.Address {
 		t.Errorf("%+v", c)
 	}

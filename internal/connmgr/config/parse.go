@@ -31,17 +31,10 @@ var format = strictyaml.Format{MaxBytes: strictyaml.MaxFile, Example: "name: h1"
 // are set, and the result is valid. The error joins one [*Error] for each fault,
 // in the order of the file, up to 20 of them.
 func Parse(data []byte, name string) (*Config, error) {
-	c := &Config{}
-	f, ok := strictyaml.Decode(data, name, c, format)
-	if !ok {
-		return nil, f.Err()
-	}
-	c.SetDefaults()
-	(&checker{f, c}).check()
-	if err := f.Err(); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return strictyaml.Parse(data, name, format, func(f *strictyaml.Faults, c *Config) {
+		c.SetDefaults()
+		(&checker{f, c}).check()
+	})
 }
 
 // Peers are the addresses of the other hosts' devices.
@@ -105,15 +98,9 @@ func (k *checker) services() {
 	if c.SocketMode == 0 || c.SocketMode > 0o777 {
 		k.Add("socket_mode", "%#o: want permissions, as 0660", c.SocketMode)
 	}
-	files, none := []string{c.TLS.Cert, c.TLS.Key, c.TLS.CA}, TLS{}
-	if c.TLS != none && slices.Contains(files, "") {
-		k.Add("tls", "incomplete: want cert, key and ca, or none of them")
-	}
+	k.TLS(c.TLS)
 	if c.Address.Is4() || k.Has("listen") { // otherwise its default is as wrong as the address
-		host, ok := k.HostPort("listen", c.Listen)
-		if c.TLS == none && ok && !strictyaml.Loopback(host) && !c.Insecure && !k.Unread("tls") {
-			k.Add("listen", "%s can be reached from elsewhere, and nothing protects it: set tls (cmd-daemon init makes certificates), or insecure: true to verify no identity", c.Listen)
-		}
+		k.Listens("listen", c.Listen, c.TLS == TLS{} && !c.Insecure, " (cmd-daemon init makes certificates)")
 	}
 	if c.Metrics != "" {
 		k.HostPort("metrics", c.Metrics)

@@ -113,14 +113,8 @@ func (k *checker) services() {
 	if c.P4Runtime.ElectionID == 0 {
 		k.Add("p4runtime.election_id", "0: want at least 1")
 	}
-	host, ok := k.HostPort("listen", c.Listen)
-	files, none := []string{c.TLS.Cert, c.TLS.Key, c.TLS.CA}, TLS{}
-	switch {
-	case c.TLS != none && slices.Contains(files, ""):
-		k.Add("tls", "incomplete: want cert, key and ca, or none of them")
-	case c.TLS == none && ok && !strictyaml.Loopback(host) && !c.Insecure:
-		k.Add("listen", "%s can be reached from elsewhere, and nothing protects it: set tls, or insecure: true to verify no identity", c.Listen)
-	}
+	k.TLS(c.TLS)
+	k.Listens("listen", c.Listen, c.TLS == TLS{} && !c.Insecure, "")
 	if c.Metrics != "" {
 		k.HostPort("metrics", c.Metrics)
 	}
@@ -246,11 +240,7 @@ func (k *checker) nextHop(at string, s Switch) {
 
 // prefixes makes sure that each prefix belongs to one switch.
 func (k *checker) prefixes() {
-	type owned struct {
-		netip.Prefix
-		path string
-	}
-	var all []owned
+	var all []strictyaml.Claim
 	add := func(at string, list []netip.Prefix) {
 		for i, p := range list {
 			switch path := fmt.Sprintf("%s[%d]", at, i); {
@@ -261,7 +251,7 @@ func (k *checker) prefixes() {
 			case p != p.Masked():
 				k.Add(path, "%v has host bits set: did you mean %v?", p, p.Masked())
 			default:
-				all = append(all, owned{p, path})
+				all = append(all, strictyaml.Claim{Prefix: p, Path: path})
 			}
 		}
 	}
@@ -269,19 +259,9 @@ func (k *checker) prefixes() {
 	for i, s := range k.c.Switches {
 		add(fmt.Sprintf("switches[%d].prefixes", i), s.Prefixes)
 	}
-	slices.SortStableFunc(all, func(a, b owned) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	k.Overlaps(all, func(first, second strictyaml.Claim) {
+		k.Add(second.Path, "%v overlaps %v, in %s", second.Prefix, first.Prefix, k.Position(first.Path))
 	})
-	for i := 1; i < len(all); i++ { // sorted: an overlapping prefix follows its container
-		if a, b := all[i-1], all[i]; a.Overlaps(b.Prefix) {
-			first, second := a, b
-			if k.Line(first.path) > k.Line(second.path) {
-				first, second = b, a
-			}
-			k.Add(second.path, "%v overlaps %v, in %s", second.Prefix, first.Prefix, k.Position(first.path))
-			all[i] = a // it may contain the next as well
-		}
-	}
 }
 
 func (k *checker) ports() {

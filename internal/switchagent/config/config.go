@@ -81,11 +81,7 @@ type P4Runtime struct {
 }
 
 // TLS holds the names of PEM files.
-type TLS struct {
-	Cert string `yaml:"cert"`
-	Key  string `yaml:"key"`
-	CA   string `yaml:"ca"`
-}
+type TLS = strictyaml.TLS
 
 // Routing says where unicast routes come from.
 type Routing struct {

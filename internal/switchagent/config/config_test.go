@@ -133,7 +133,7 @@ func TestLoadStatic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (TLS{"testdata/leaf1.crt", "testdata/leaf1.key", "testdata/ca.crt"}); c.TLS != want || c.State != "testdata/state/leaf1.db" || c.Routing.Topology != "testdata/fabric.yaml" {
+	if want := (TLS{Cert: "testdata/leaf1.crt", Key: "testdata/leaf1.key", CA: "testdata/ca.crt"}); c.TLS != want || c.State != "testdata/state/leaf1.db" || c.Routing.Topology != "testdata/fabric.yaml" {
 		t.Errorf("names of files %+v, %s, %s", c.TLS, c.State, c.Routing.Topology)
 	}
 	if !slices.Equal(c.Gateways, []netip.Addr{addr("10.1.0.1"), addr("10.1.1.0")}) {

@@ -24,27 +24,20 @@ var format = strictyaml.Format{MaxBytes: strictyaml.MaxFile, Example: "name: tor
 // are set, and the result is valid. The error joins one [*Error] for each fault,
 // in the order of the file, up to 20 of them.
 func Parse(data []byte, name string) (*Config, error) {
-	c := &Config{}
-	f, ok := strictyaml.Decode(data, name, c, format)
-	if !ok {
-		return nil, f.Err()
-	}
-	for i := range c.Ports {
-		if p := &c.Ports[i]; !f.Has(fmt.Sprintf("ports[%d].hello", i)) {
-			p.Hello = p.To != ""
+	return strictyaml.Parse(data, name, format, func(f *strictyaml.Faults, c *Config) {
+		for i := range c.Ports {
+			if p := &c.Ports[i]; !f.Has(fmt.Sprintf("ports[%d].hello", i)) {
+				p.Hello = p.To != ""
+			}
 		}
-	}
-	settle := c.Routing.Settle
-	c.ECN.noZeros(f)
-	c.SetDefaults()
-	if f.Has("routing.settle") {
-		c.Routing.Settle = settle // 0 is a value here
-	}
-	(&checker{Faults: f, c: c}).check()
-	if err := f.Err(); err != nil {
-		return nil, err
-	}
-	return c, nil
+		settle := c.Routing.Settle
+		c.ECN.noZeros(f)
+		c.SetDefaults()
+		if f.Has("routing.settle") {
+			c.Routing.Settle = settle // 0 is a value here
+		}
+		(&checker{f, c}).check()
+	})
 }
 
 // Load reads the file called name. Relative names of other files in it count

@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 )
 
 // MaxRanks is how many ranks there are at most: a group has 16 receivers.
@@ -121,10 +122,5 @@ func (m *members) alive() (ids []int) {
 
 // agreed says whether all that are left are known to know the same.
 func (m *members) agreed() bool {
-	for _, id := range m.alive() {
-		if m.state[id] != m.own() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(m.alive(), func(id int) bool { return m.state[id] != m.own() })
 }

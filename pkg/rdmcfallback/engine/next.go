@@ -184,15 +184,7 @@ func (e *Engine) mayStart(others []transfer, peer int) bool {
 	if len(others) <= e.cfg.Ahead {
 		return true
 	}
-	if len(others) >= samePeer {
-		return false
-	}
-	for i := range others {
-		if others[i].peer != peer {
-			return false
-		}
-	}
-	return true
+	return len(others) < samePeer && !slices.ContainsFunc(others, func(t transfer) bool { return t.peer != peer })
 }
 
 // nextComplete completes messages in their order.

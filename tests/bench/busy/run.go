@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/mcrdma/mcrdma/internal/lab"
+	"github.com/mcrdma/mcrdma/tests/bench/report"
 )
 
 // A process is one that this one has started, and whose standard output is lines of JSON.
@@ -179,24 +180,14 @@ func seconds(apps []*process) (sum float64) {
 		pids = append(pids, p.Process.Pid)
 	}
 	for _, pid := range pids {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			continue // it has ended, which is reported elsewhere
-		}
-		_, rest, _ := strings.Cut(string(b), ") ")
-		f := strings.Fields(rest) // from field 3 of proc_pid_stat(5) on
-		for _, ticks := range f[11:13] {
-			n, _ := strconv.ParseFloat(ticks, 64)
-			sum += n / 100
-		}
+		used, _ := report.UsedBy(pid) // one that has ended is reported elsewhere
+		sum += used.Seconds()
 	}
 	return sum
 }
 
 func load() float64 {
-	b, _ := os.ReadFile("/proc/loadavg")
-	text, _, _ := strings.Cut(string(b), " ")
-	f, _ := strconv.ParseFloat(text, 64)
+	f, _ := strconv.ParseFloat(report.Load(), 64)
 	return f
 }
 

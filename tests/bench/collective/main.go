@@ -18,12 +18,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/mcrdma/mcrdma/tests/bench/report"
 
@@ -46,27 +43,13 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 3, "how often each contestant runs")
 	flag.IntVar(&o.count, "n", 3, "operations in each run")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := run(ctx, &o)
-	switch {
-	case errors.Is(err, lab.ErrUnable):
-		fmt.Println("collective operations are left out:", err)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "collective:", err)
-		os.Exit(1)
-	}
+	lab.Main("collective", "collective operations", func(ctx context.Context, dir string) error { return run(ctx, dir, &o) })
 }
 
-func run(ctx context.Context, o *options) (err error) {
+func run(ctx context.Context, dir string, o *options) (err error) {
 	if o.ranks < 2 || o.ranks > 8 {
 		return fmt.Errorf("-ranks %d: want 2 to 8", o.ranks)
 	}
-	dir, err := os.MkdirTemp("", "mcrdma-bench-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	fmt.Printf("%d processors, load %s at the start (other load distorts all figures)\n", runtime.NumCPU(), report.Load())
 	r, err := newRack(ctx, dir, o)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,12 +32,9 @@ type rack struct {
 
 func newRack(ctx context.Context, dir string, o *options) (*rack, error) {
 	r := &rack{o: o, mcbench: filepath.Join(dir, "mcbench"), agent: filepath.Join(dir, "agent")}
-	programs, err := lab.Build(dir)
+	programs, err := lab.Build(dir, "cmd/mcbench")
 	if err != nil {
 		return nil, err
-	}
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", r.mcbench, "./cmd/mcbench").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	at := filepath.Join(dir, "lab")
 	if err := os.Mkdir(at, 0o700); err != nil {

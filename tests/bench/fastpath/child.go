@@ -1,26 +1,23 @@
 package main
 
 import (
-	"bufio"
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch"
 	"github.com/mcrdma/mcrdma/internal/softswitch/fastpath"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
+	"github.com/mcrdma/mcrdma/tests/bench/child"
+	"github.com/mcrdma/mcrdma/tests/bench/report"
 	"github.com/mcrdma/mcrdma/tests/dataplane"
 )
 
@@ -33,35 +30,23 @@ const (
 // A process is a switch between the veths. A line on its stdin asks for the processor time that it has used; the end
 // of stdin ends it.
 type process struct {
-	cmd      *exec.Cmd
-	in       io.WriteCloser
-	out      *bufio.Reader
+	*child.Process
 	programs map[string]*ebpf.Program // in the kernel
 	own      bool                     // only its own processor time counts
 }
 
 func start(by string, groups int) (_ *process, err error) {
-	cmd := exec.Command("/proc/self/exe", "child", by, strconv.Itoa(groups))
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in, err := cmd.StdinPipe()
+	c, err := child.Start(context.Background(), "", "child", by, strconv.Itoa(groups))
 	if err != nil {
 		return nil, err
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	s := &process{cmd, in, bufio.NewReader(out), map[string]*ebpf.Program{}, by != bySwitch && by != byKernel}
+	s := &process{c, map[string]*ebpf.Program{}, by != bySwitch && by != byKernel}
 	defer func() {
 		if err != nil {
 			s.kill()
 		}
 	}()
-	line, err := s.out.ReadString('\n')
+	line, err := s.Out.ReadString('\n')
 	if err != nil || !strings.HasPrefix(line, "ready") {
 		return nil, fmt.Errorf("the switch did not start: %q, %w", line, err)
 	}
@@ -89,18 +74,6 @@ type ran struct {
 	time time.Duration
 }
 
-// cpu is the processor time that it has used.
-func (s *process) cpu() (time.Duration, error) {
-	if _, err := io.WriteString(s.in, "cpu\n"); err != nil {
-		return 0, err
-	}
-	line, err := s.out.ReadString('\n')
-	if err != nil {
-		return 0, err
-	}
-	return time.ParseDuration(strings.TrimSpace(line))
-}
-
 // ran is what a program of it has done since its start.
 func (s *process) ran(name string) (r ran) {
 	if p := s.programs[name]; p != nil {
@@ -116,8 +89,7 @@ func (s *process) kill() {
 	for _, p := range s.programs {
 		p.Close()
 	}
-	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait()
+	s.End()
 }
 
 // serve is the switch's process.
@@ -131,7 +103,7 @@ func serve(args []string) error {
 			return err
 		}
 		fmt.Println("ready")
-		return answer(cpu)
+		return child.Answer(cpu)
 	}
 	groups, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -178,21 +150,5 @@ func serve(args []string) error {
 		}
 	}
 	fmt.Println(ready)
-	return answer(func() (time.Duration, error) {
-		var u unix.Rusage
-		err := unix.Getrusage(unix.RUSAGE_SELF, &u)
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano()), os.NewSyscallError("getrusage", err)
-	})
-}
-
-// answer tells the processor time whenever it is asked.
-func answer(cpu func() (time.Duration, error)) error {
-	for asked := bufio.NewScanner(os.Stdin); asked.Scan(); {
-		d, err := cpu()
-		if err != nil {
-			return err
-		}
-		fmt.Println(d)
-	}
-	return nil
+	return child.Answer(report.Used)
 }

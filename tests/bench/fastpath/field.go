@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
+	"github.com/mcrdma/mcrdma/tests/bench/report"
 	"github.com/mcrdma/mcrdma/tests/dataplane"
 )
 
@@ -271,17 +271,17 @@ func (f *field) look(s *process) (l look, err error) {
 	if l.out, err = f.out(); err != nil {
 		return l, err
 	}
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		return l, os.NewSyscallError("getrusage", err)
+	own, err := report.Used()
+	if err != nil {
+		return l, err
 	}
-	child, err := s.cpu()
+	child, err := s.CPU()
 	if err != nil {
 		return l, err
 	}
 	kernel, err := softirqd()
 	if l.cpu = child; !s.own {
-		l.cpu += time.Duration(u.Utime.Nano()+u.Stime.Nano()) + kernel
+		l.cpu += own + kernel
 	}
 	l.in, l.copies = s.ran("ingress"), s.ran("copy_out")
 	return l, err

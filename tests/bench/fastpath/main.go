@@ -16,6 +16,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -62,7 +63,7 @@ func run() error {
 		return err
 	}
 	defer f.close()
-	fmt.Printf("frames of %d bytes; %d processors, Linux %s, load %s (other load distorts all figures)\n", o.size, runtime.NumCPU(), word("/proc/sys/kernel/osrelease"), report.Load())
+	fmt.Printf("frames of %d bytes; %d processors, Linux %s, load %s (other load distorts all figures)\n", o.size, runtime.NumCPU(), report.Kernel(), report.Load())
 	tables := []struct {
 		name string
 		make func() error
@@ -177,18 +178,10 @@ type summary struct {
 }
 
 func summarize(rs []result) (s summary) {
-	of := func(f func(result) float64) []float64 {
-		var v []float64
-		for _, r := range rs {
-			v = append(v, f(r))
-		}
-		slices.Sort(v)
-		return v
-	}
-	median := func(f func(result) float64) float64 { v := of(f); return (v[(len(v)-1)/2] + v[len(v)/2]) / 2 }
+	median := func(f func(result) float64) float64 { return report.MedianOf(rs, f) }
 	s.rate, s.cpu = median(func(r result) float64 { return r.rate }), median(func(r result) float64 { return r.cpu })
 	s.lost, s.in, s.out = median(func(r result) float64 { return r.lost }), median(func(r result) float64 { return r.in }), median(func(r result) float64 { return r.out })
-	rates := of(func(r result) float64 { return r.rate })
-	s.lo, s.hi = rates[0], rates[len(rates)-1]
+	byRate := func(a, b result) int { return cmp.Compare(a.rate, b.rate) }
+	s.lo, s.hi = slices.MinFunc(rs, byRate).rate, slices.MaxFunc(rs, byRate).rate
 	return s
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/mcrdma/mcrdma/tests/bench/report"
 )
 
 // threads is the processor time of all threads of a process.
@@ -17,7 +19,7 @@ func threads(pid string) (sum time.Duration, err error) {
 		return 0, fmt.Errorf("processor time of process %s: %w", pid, errors.Join(err, os.ErrProcessDone))
 	}
 	for _, name := range names {
-		n, err := strconv.ParseInt(word(name), 10, 64)
+		n, err := strconv.ParseInt(report.FirstWord(name), 10, 64)
 		if err != nil {
 			return 0, fmt.Errorf("processor time of process %s: %w", pid, err)
 		}
@@ -33,20 +35,14 @@ func softirqd() (sum time.Duration, err error) {
 		return 0, err
 	}
 	for _, name := range names {
-		if !strings.HasPrefix(word(name), "ksoftirqd/") {
+		if !strings.HasPrefix(report.FirstWord(name), "ksoftirqd/") {
 			continue
 		}
-		n, err := strconv.ParseInt(word(filepath.Join(filepath.Dir(name), "schedstat")), 10, 64)
+		n, err := strconv.ParseInt(report.FirstWord(filepath.Join(filepath.Dir(name), "schedstat")), 10, 64)
 		if err != nil {
 			return 0, fmt.Errorf("processor time of the kernel's threads: %w", err)
 		}
 		sum += time.Duration(n)
 	}
 	return sum, nil
-}
-
-// word is the first word of a file.
-func word(name string) string {
-	b, _ := os.ReadFile(name)
-	return strings.Fields(string(b) + " unknown")[0]
 }

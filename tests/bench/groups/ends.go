@@ -8,8 +8,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -46,7 +44,7 @@ func used(l *lab.Lab) (c cost, err error) {
 		return c, err
 	}
 	add := func(part int, p *lab.Process) {
-		t, terr := processTime(p.PID())
+		t, terr := report.UsedBy(p.PID())
 		c[part], c[others], err = c[part]+t, c[others]-t, errors.Join(err, terr)
 	}
 	for i, h := range l.Hosts {
@@ -58,43 +56,15 @@ func used(l *lab.Lab) (c cost, err error) {
 	return c, err
 }
 
-const tick = time.Second / 100 // USER_HZ on all architectures that Go knows
-
 // busyTime is what all processors did until now, but for idling.
-func busyTime() (time.Duration, error) {
-	v, err := numbers("/proc/stat", "cpu ", 7)
+func busyTime() (sum time.Duration, err error) {
+	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return 0, err
 	}
-	return (v[0] + v[1] + v[2] + v[5] + v[6]) * tick, nil
-}
-
-// processTime is what a process has used.
-func processTime(pid int) (time.Duration, error) {
-	v, err := numbers(fmt.Sprintf("/proc/%d/stat", pid), ") ", 14)
-	if err != nil {
-		return 0, err
-	}
-	return (v[12] + v[13]) * tick, nil
-}
-
-// numbers are those of a file that follow a text; what is no number is 0.
-func numbers(file, behind string, n int) ([]time.Duration, error) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	_, text, _ := strings.Cut(string(b), behind)
-	words := strings.Fields(text)
-	if len(words) < n {
-		return nil, fmt.Errorf("%s has no %d numbers behind %q", file, n, behind)
-	}
-	v := make([]time.Duration, n)
-	for i := range v {
-		k, _ := strconv.Atoi(words[i])
-		v[i] = time.Duration(k)
-	}
-	return v, nil
+	var user, nice, system, idle, wait, hard, soft time.Duration
+	_, err = fmt.Sscanf(string(b), "cpu %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &hard, &soft)
+	return (user + nice + system + hard + soft) * report.Tick, err
 }
 
 // A turn is one of a contestant.
@@ -156,13 +126,7 @@ func ends(ctx context.Context, l *lab.Lab, o options) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "contestant\tMb/s of payload\tleast\tmost\tprocessors busy\ts/GiB and receiver\tsender\treceivers\tswitches\tothers\t")
 	for _, c := range all {
-		mid := func(f func(turn) float64) float64 {
-			var v []float64
-			for _, r := range c.runs {
-				v = append(v, f(r))
-			}
-			return report.Median(v)
-		}
+		mid := func(f func(turn) float64) float64 { return report.MedianOf(c.runs, f) }
 		bits := func(r turn) float64 { return r.bits / 1e6 }
 		part := func(p int) float64 { return mid(func(r turn) float64 { return r.takes[p].Seconds() }) }
 		slices.SortFunc(c.runs, func(a, b turn) int { return cmp.Compare(a.bits, b.bits) })

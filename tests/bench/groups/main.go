@@ -22,11 +22,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/mcrdma/mcrdma/tests/bench/report"
@@ -51,24 +49,10 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "create, goodput, ends, ends-bmv2, ends-programs or ends-kernel: by its beginning")
 	flag.StringVar(&o.device, "options", "", "of all hosts' devices, such as poll=off")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := run(ctx, o)
-	switch {
-	case errors.Is(err, lab.ErrUnable):
-		fmt.Println("groups are left out:", err)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "groups:", err)
-		os.Exit(1)
-	}
+	lab.Main("groups", "groups", func(ctx context.Context, dir string) error { return run(ctx, dir, o) })
 }
 
-func run(ctx context.Context, o options) (err error) {
-	dir, err := os.MkdirTemp("", "mcrdma-bench-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+func run(ctx context.Context, dir string, o options) (err error) {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: it takes root", lab.ErrUnable)
 	}

@@ -18,9 +18,9 @@ import (
 
 const patience = 30 * time.Second
 
-// child does the job that comes on stdin. At the root, a line for each message
+// serve does the job that comes on stdin. At the root, a line for each message
 // follows; the end of stdin is the end.
-func child() error {
+func serve() error {
 	in := json.NewDecoder(bufio.NewReader(os.Stdin))
 	var j job
 	if err := in.Decode(&j); err != nil {
@@ -72,7 +72,7 @@ func (m *member) group() error {
 	if err != nil {
 		return err
 	}
-	if err := m.out.Encode(report{}); err != nil {
+	if err := m.out.Encode(said{}); err != nil {
 		return err
 	}
 	if m.Self == 0 {
@@ -113,7 +113,7 @@ func (m *member) plain() error {
 			return err
 		}
 		defer l.Close()
-		if err := m.out.Encode(report{}); err != nil {
+		if err := m.out.Encode(said{}); err != nil {
 			return err
 		}
 		c, err := l.Accept()
@@ -134,7 +134,7 @@ func (m *member) plain() error {
 		return err
 	}
 	defer c.Close()
-	if err := m.out.Encode(report{}); err != nil {
+	if err := m.out.Encode(said{}); err != nil {
 		return err
 	}
 	for {

@@ -6,12 +6,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"github.com/mcrdma/mcrdma/tests/bench/child"
 )
 
 // A path is what hosts are joined by. Without hosts, it is loopback.
@@ -61,7 +62,7 @@ func limited(n int, rate uint64, cc string) (p *path, remove func(), err error) 
 		}
 	}()
 	hub := p.prefix + "hub"
-	if err := newNamespace(hub); err != nil {
+	if err := child.NewNamespace(hub); err != nil {
 		return nil, nil, err
 	}
 	made = append(made, hub)
@@ -80,7 +81,7 @@ func limited(n int, rate uint64, cc string) (p *path, remove func(), err error) 
 	}
 	for i := range n {
 		x := host{addr: fmt.Sprintf("10.99.0.%d", i+1), ns: fmt.Sprintf("%s%d", p.prefix, i+1)}
-		if err := newNamespace(x.ns); err != nil {
+		if err := child.NewNamespace(x.ns); err != nil {
 			return nil, nil, err
 		}
 		made = append(made, x.ns)
@@ -164,44 +165,6 @@ func limit(h *netlink.Handle, l netlink.Link, rate uint64) error {
 	})
 }
 
-// newNamespace makes a named namespace and leaves this process in its own.
-func newNamespace(name string) error {
-	done := make(chan error)
-	go func() { // on a thread that is thrown away
-		runtime.LockOSThread()
-		h, err := netns.NewNamed(name)
-		if err != nil {
-			done <- fmt.Errorf("namespace %s: %w", name, err)
-			return
-		}
-		done <- h.Close()
-	}()
-	return <-done
-}
-
-// inNamespace runs f on a thread in the network namespace ns.
-func inNamespace(ns string, f func() error) error {
-	if ns == "" {
-		return f()
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	old, err := netns.Get()
-	if err != nil {
-		return err
-	}
-	defer old.Close()
-	h, err := netns.GetFromName(ns)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	if err := netns.Set(h); err != nil {
-		return err
-	}
-	return errors.Join(f(), netns.Set(old))
-}
-
 // agent replaces ssh for mpirun: args are the prefix of the namespaces' names,
 // the host's address, and a command for its shell.
 func agent(args []string) error {
@@ -213,7 +176,7 @@ func agent(args []string) error {
 		return err
 	}
 	last := args[1][strings.LastIndexByte(args[1], '.')+1:]
-	return inNamespace(args[0]+last, func() error {
+	return child.InNamespace(args[0]+last, func() error {
 		// OpenMPI takes hosts of the same name for one.
 		if err := errors.Join(syscall.Unshare(syscall.CLONE_NEWUTS), syscall.Sethostname([]byte(args[0]+last))); err != nil {
 			return err

@@ -31,13 +31,14 @@ import (
 
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/tcp"
+	"github.com/mcrdma/mcrdma/tests/bench/report"
 )
 
 func main() {
 	var err error
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == "child":
-		err = child()
+		err = serve()
 	case len(os.Args) > 1 && os.Args[1] == "agent":
 		err = agent(os.Args[2:])
 	default:
@@ -109,10 +110,9 @@ func run() error {
 		wanted := strings.Split(*names, ",")
 		cs = slices.DeleteFunc(cs, func(c contestant) bool { return !slices.Contains(wanted, c.name) })
 	}
-	load, _, _ := strings.Cut(readFile("/proc/loadavg"), " ")
 	fmt.Printf("%d bytes; %d processors, Linux %s, load %s at the start (other load distorts all figures)\n",
-		*size, runtime.NumCPU(), strings.TrimSpace(readFile("/proc/sys/kernel/osrelease")), load)
-	fmt.Printf("congestion control: %s on loopback, %s on limited links\n", strings.TrimSpace(readFile(ccFile)), *cc)
+		*size, runtime.NumCPU(), report.Kernel(), report.Load())
+	fmt.Printf("congestion control: %s on loopback, %s on limited links\n", report.FirstWord(ccFile), *cc)
 	fmt.Println("plain is one TCP connection to one receiver, softroce-write RDMA WRITEs to one; the ratios are of medians, to that of the",
 		"same means, and to OpenMPI")
 	fmt.Printf(heading, "path", "receivers", "contestant", "ms", "fastest", "slowest", "/plain", "/openmpi")
@@ -151,10 +151,10 @@ func compare(ctx context.Context, p *path, cs []contestant, counts []int, size, 
 				}
 			}
 		}
-		mpi := median(took[openMPI])
+		mpi := report.Median(took[openMPI])
 		for _, c := range cs {
 			t := took[c.name]
-			fmt.Printf(row, p.name, n, c.name, median(t), slices.Min(t), slices.Max(t), ratio(t, median(took[c.plain])), ratio(t, mpi))
+			fmt.Printf(row, p.name, n, c.name, report.Median(t), slices.Min(t), slices.Max(t), ratio(t, report.Median(took[c.plain])), ratio(t, mpi))
 		}
 	}
 	return nil
@@ -169,7 +169,7 @@ func ratio(v []float64, to float64) string {
 	if to == 0 {
 		return "–"
 	}
-	return fmt.Sprintf("%.2f", median(v)/to)
+	return fmt.Sprintf("%.2f", report.Median(v)/to)
 }
 
 func numbers(s string) (n []int, err error) {
@@ -181,20 +181,4 @@ func numbers(s string) (n []int, err error) {
 		n = append(n, x)
 	}
 	return n, nil
-}
-
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	v = slices.Sorted(slices.Values(v))
-	return (v[len(v)/2] + v[(len(v)-1)/2]) / 2
-}
-
-func readFile(name string) string {
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return "unknown"
-	}
-	return string(b)
 }

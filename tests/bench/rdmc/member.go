@@ -25,10 +25,10 @@ type job struct {
 	BlockSize int
 }
 
-// A report is what a child says when it is ready, and for each message that is
+// A said is what a child says when it is ready, and for each message that is
 // complete: when it began to send it, when it had it, and for the first one, its
 // SHA-256.
-type report struct {
+type said struct {
 	Begin, End int64
 	Sum        string
 }
@@ -51,7 +51,7 @@ type member struct {
 }
 
 func (m *member) report(begin, end int64) error {
-	r := report{Begin: begin, End: end}
+	r := said{Begin: begin, End: end}
 	if m.count == 0 {
 		sum := sha256.Sum256(m.msg)
 		r.Sum = hex.EncodeToString(sum[:])

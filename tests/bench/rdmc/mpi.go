@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mcrdma/mcrdma/internal/mpi"
+	"github.com/mcrdma/mcrdma/tests/bench/child"
 )
 
 // buildMPI compiles the program that measures MPI_Bcast.
@@ -42,7 +43,7 @@ func bcast(ctx context.Context, p *path, i *mpi.Implementation, hosts, size, tim
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	var r mpi.Result
-	err := inNamespace(p.namespace(0), func() (err error) {
+	err := child.InNamespace(p.namespace(0), func() (err error) {
 		r, err = i.Run(ctx, job)
 		return err
 	})

@@ -1,47 +1,31 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"os/exec"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
+	"github.com/mcrdma/mcrdma/tests/bench/child"
 )
 
 // A process is a child seen from its parent.
 type process struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
+	*child.Process
 	out *json.Decoder
 }
 
 // start starts a child on a host of the path.
 func start(ctx context.Context, p *path, host int, j job) (*process, error) {
-	exe, err := os.Executable()
+	c, err := child.Start(ctx, p.namespace(host), "child")
 	if err != nil {
 		return nil, err
 	}
-	c := &process{cmd: exec.CommandContext(ctx, exe, "child")}
-	c.cmd.Stderr = os.Stderr
-	if c.in, err = c.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	c.out = json.NewDecoder(bufio.NewReader(out))
-	if err := inNamespace(p.namespace(host), c.cmd.Start); err != nil {
-		return nil, err
-	}
-	return c, json.NewEncoder(c.in).Encode(j)
+	return &process{c, json.NewDecoder(c.Out)}, json.NewEncoder(c.In).Encode(j)
 }
 
 // A crew is the processes of one run, the root first.
@@ -52,12 +36,12 @@ func muster(ctx context.Context, p *path, hosts int, j job) (crew, error) {
 	var c crew
 	for i := range hosts {
 		j.Self = i
-		child, err := start(ctx, p, i, j)
+		one, err := start(ctx, p, i, j)
 		if err != nil {
 			c.dismiss()
 			return nil, fmt.Errorf("process %d: %w", i, err)
 		}
-		c = append(c, child)
+		c = append(c, one)
 	}
 	for i := range c {
 		if _, err := c.report(i); err != nil { // it is ready
@@ -68,7 +52,7 @@ func muster(ctx context.Context, p *path, hosts int, j job) (crew, error) {
 	return c, nil
 }
 
-func (c crew) report(i int) (r report, err error) {
+func (c crew) report(i int) (r said, err error) {
 	if err = c[i].out.Decode(&r); errors.Is(err, io.EOF) {
 		err = fmt.Errorf("process %d ended early", i)
 	}
@@ -79,7 +63,7 @@ func (c crew) report(i int) (r report, err error) {
 // that they are done. The first message warms the connections, and is checked.
 func (c crew) spread(times int) (ds []time.Duration, err error) {
 	for round := range times + 1 {
-		if err := json.NewEncoder(c[0].in).Encode(round); err != nil {
+		if err := json.NewEncoder(c[0].In).Encode(round); err != nil {
 			return nil, err
 		}
 		var begin, end int64
@@ -106,12 +90,10 @@ func (c crew) spread(times int) (ds []time.Duration, err error) {
 // dismiss ends the processes.
 func (c crew) dismiss() {
 	for _, p := range c {
-		_ = p.in.Close()
+		_ = p.In.Close()
 	}
 	for _, p := range c {
-		kill := time.AfterFunc(5*time.Second, func() { _ = p.cmd.Process.Kill() })
-		_ = p.cmd.Wait()
-		kill.Stop()
+		p.End()
 	}
 }
 

@@ -108,7 +108,7 @@ func (m *member) write() error {
 		return err
 	}
 	if m.Self == 0 {
-		if err := m.out.Encode(report{}); err != nil {
+		if err := m.out.Encode(said{}); err != nil {
 			return err
 		}
 		return m.each(func() error { return m.writeAll(q, cq, mr, &there) })
@@ -118,7 +118,7 @@ func (m *member) write() error {
 			return err
 		}
 	}
-	if err := m.out.Encode(report{}); err != nil {
+	if err := m.out.Encode(said{}); err != nil {
 		return err
 	}
 	go func() { // the root is done

@@ -13,12 +13,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -43,12 +41,7 @@ func main() {
 	flag.StringVar(&o.device, "options", "rx=raw", "of the receivers' devices")
 	flag.Float64Var(&o.most, "most", 0, "how many times as much processor time a packet may take with icrc: neutral as with recompute")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o); err != nil {
-		fmt.Fprintln(os.Stderr, "receivers:", err)
-		os.Exit(1)
-	}
+	lab.Main("receivers", "receivers", func(ctx context.Context, dir string) error { return run(ctx, dir, o) })
 }
 
 // A contestant is the lab of one mode.
@@ -59,16 +52,10 @@ type contestant struct {
 	packets uint64
 }
 
-func run(ctx context.Context, o options) (err error) {
+func run(ctx context.Context, dir string, o options) (err error) {
 	if os.Geteuid() != 0 {
-		fmt.Println("receivers are left out: network namespaces take root")
-		return nil
+		return fmt.Errorf("%w: it takes root", lab.ErrUnable)
 	}
-	dir, err := os.MkdirTemp("", "mcrdma-bench-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	programs, err := lab.Build(filepath.Join(dir, "bin"))
 	if err != nil {
 		return err

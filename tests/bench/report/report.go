@@ -1,4 +1,5 @@
-// Package report has what benchmarks print in the same way: the machine's load, medians, and whether a goal is reached.
+// Package report has what benchmarks measure and print in the same way: the machine and its load, processor time, medians,
+// and whether a goal is reached.
 package report
 
 import (
@@ -9,19 +10,33 @@ import (
 )
 
 // Load is the machine's load of the last minute, as text.
-func Load() string {
-	b, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	text, _, _ := strings.Cut(string(b), " ")
-	return text
+func Load() string { return FirstWord("/proc/loadavg") }
+
+// Kernel is the version of Linux, as text.
+func Kernel() string { return FirstWord("/proc/sys/kernel/osrelease") }
+
+// FirstWord is that of a file; if there is none, it is "unknown".
+func FirstWord(name string) string {
+	b, _ := os.ReadFile(name)
+	return strings.Fields(string(b) + " unknown")[0]
 }
 
-// Median is that of some numbers, of which there is one at least.
+// Median is that of some numbers; 0 of none.
 func Median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
 	v = slices.Sorted(slices.Values(v))
 	return (v[len(v)/2] + v[(len(v)-1)/2]) / 2
+}
+
+// MedianOf is that of what f says of each.
+func MedianOf[T any](list []T, f func(T) float64) float64 {
+	var v []float64
+	for _, x := range list {
+		v = append(v, f(x))
+	}
+	return Median(v)
 }
 
 // Verdict says whether a figure is where it should be: at least the goal if more is true, else at most.

@@ -217,21 +217,30 @@ func udpPing(j job, exchange func(hello) (hello, error), _ <-chan struct{}) (r s
 		return r, err
 	}
 	_ = s.file.SetDeadline(time.Now().Add(j.Span + 5*time.Second))
+	r.RTT, err = j.pings(func() error {
+		if _, err := tx.do(); err != nil {
+			return err
+		}
+		_, err := rx.do()
+		return err
+	})
+	return r, err
+}
+
+// pings returns how long each round trip takes, in order of length.
+func (j *job) pings(once func() error) (list []time.Duration, err error) {
 	for end := time.Now().Add(j.Span); ; {
 		begin := time.Now()
 		if begin.After(end) {
 			break
 		}
-		if _, err := tx.do(); err != nil {
-			return r, err
+		if err := once(); err != nil {
+			return nil, err
 		}
-		if _, err := rx.do(); err != nil {
-			return r, err
-		}
-		r.RTT = append(r.RTT, time.Since(begin))
+		list = append(list, time.Since(begin))
 	}
-	slices.Sort(r.RTT)
-	return r, nil
+	slices.Sort(list)
+	return list, nil
 }
 
 func udpPong(j job, exchange func(hello) (hello, error), stop <-chan struct{}) (r sideResult, err error) {

@@ -15,16 +15,16 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"slices"
-	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"github.com/mcrdma/mcrdma/tests/bench/report"
 )
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "child" {
-		child()
+		serve()
 		return
 	}
 	if err := run(); err != nil {
@@ -68,9 +68,8 @@ func run() error {
 	if *rx != "" {
 		modes = []string{*rx}
 	}
-	load, _, _ := strings.Cut(readFile("/proc/loadavg"), " ")
 	fmt.Printf("1 MB WRITEs, path MTU %d; %d processors, Linux %s, load %s at the start (other load distorts all figures)\n",
-		pathMTU, runtime.NumCPU(), strings.TrimSpace(readFile("/proc/sys/kernel/osrelease")), load)
+		pathMTU, runtime.NumCPU(), report.Kernel(), report.Load())
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "path\trx\tcontestant\tGb/s\tratio\tCPU s/GB send\tCPU s/GB recv\tallocs/packet\tlost %\tp50 µs\tp99 µs\tratio\t")
 	for _, p := range paths {
@@ -99,14 +98,6 @@ func run() error {
 		}
 	}
 	return nil
-}
-
-func readFile(name string) string {
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return "unknown"
-	}
-	return string(b)
 }
 
 // A trial is the comparison on one path in one mode.
@@ -156,19 +147,9 @@ type flowResult struct {
 type latencyResult struct{ p50, p99 time.Duration }
 
 func summarise(fs []flowResult, ls []latencyResult) (s summary) {
-	of := func(f func(r flowResult) float64) float64 {
-		var v []float64
-		for _, r := range fs {
-			v = append(v, f(r))
-		}
-		return median(v)
-	}
+	of := func(f func(r flowResult) float64) float64 { return report.MedianOf(fs, f) }
 	ofL := func(f func(r latencyResult) time.Duration) float64 {
-		var v []float64
-		for _, r := range ls {
-			v = append(v, float64(f(r))/1e3)
-		}
-		return median(v)
+		return report.MedianOf(ls, func(r latencyResult) float64 { return float64(f(r)) / 1e3 })
 	}
 	return summary{
 		gbps:    of(func(r flowResult) float64 { return float64(r.recv.Bytes) * 8 / r.recv.Seconds / 1e9 }),
@@ -181,12 +162,4 @@ func summarise(fs []flowResult, ls []latencyResult) (s summary) {
 		p50:  ofL(func(r latencyResult) time.Duration { return r.p50 }),
 		p99:  ofL(func(r latencyResult) time.Duration { return r.p99 }),
 	}
-}
-
-func median(v []float64) float64 {
-	slices.Sort(v)
-	if len(v)%2 == 1 {
-		return v[len(v)/2]
-	}
-	return (v[len(v)/2-1] + v[len(v)/2]) / 2
 }

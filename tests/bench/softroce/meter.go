@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/mcrdma/mcrdma/tests/bench/report"
 )
 
 // A meter measures what the process uses from its making to its reading.
@@ -15,11 +15,8 @@ type meter struct {
 }
 
 func cpuSeconds() float64 {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+	used, _ := report.Used()
+	return used.Seconds()
 }
 
 func mallocs() uint64 {

@@ -1,18 +1,15 @@
 package main
 
 import (
-	"bufio"
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"runtime"
 	"runtime/pprof"
 	"time"
 
-	"github.com/vishvananda/netns"
+	"github.com/mcrdma/mcrdma/tests/bench/child"
 )
 
 // A job is what a child process does.
@@ -44,9 +41,9 @@ type sideResult struct {
 	Note    string
 }
 
-// child is a child process: job, and then the peer's hello, come in on stdin;
+// serve is a child process: job, and then the peer's hello, come in on stdin;
 // its own hello and the result go out on stdout.
-func child() {
+func serve() {
 	in := json.NewDecoder(os.Stdin)
 	out := json.NewEncoder(os.Stdout)
 	fatal := func(err error) {
@@ -106,62 +103,17 @@ var roles = map[string]roleFunc{
 
 // A process is a child seen from its parent.
 type process struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
+	*child.Process
 	out *json.Decoder
-	ns  string
 }
 
 // start starts a child in a network namespace.
 func start(ns string, j job) (*process, error) {
-	exe, err := os.Executable()
+	c, err := child.Start(context.Background(), ns, "child", j.Role)
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cmd: exec.Command(exe, "child", j.Role), ns: ns}
-	p.cmd.Stderr = os.Stderr
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	p.out = json.NewDecoder(bufio.NewReader(out))
-	if err := inNamespace(ns, p.cmd.Start); err != nil {
-		return nil, err
-	}
-	return p, json.NewEncoder(p.in).Encode(j)
-}
-
-// inNamespace runs f, on a thread in the network namespace ns.
-func inNamespace(ns string, f func() error) error {
-	if ns == "" {
-		return f()
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	old, err := netns.Get()
-	if err != nil {
-		return err
-	}
-	defer old.Close()
-	h, err := netns.GetFromName(ns)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	if err := netns.Set(h); err != nil {
-		return err
-	}
-	return errors.Join(f(), netns.Set(old))
-}
-
-// onOwnThread runs f on a thread that ends with the goroutine, whatever state f
-// left it in.
-func onOwnThread(f func() error) error {
-	runtime.LockOSThread()
-	return f()
+	return &process{c, json.NewDecoder(c.Out)}, json.NewEncoder(c.In).Encode(j)
 }
 
 // duel runs two children against each other: receiver first, both introduced
@@ -178,13 +130,13 @@ func (t trial) duel(kind, active, passive string) (a, b sideResult, err error) {
 	if err != nil {
 		return a, b, err
 	}
-	defer pb.kill()
+	defer pb.End()
 	pa, err := start(t.path.fromNS, job{Role: kind + "-" + active, Local: t.path.from, Peer: t.path.to,
 		Options: t.options, Span: t.span, CPUProf: profile(active)})
 	if err != nil {
 		return a, b, err
 	}
-	defer pa.kill()
+	defer pa.End()
 
 	var ha, hb hello
 	if err := pb.out.Decode(&hb); err != nil {
@@ -193,33 +145,21 @@ func (t trial) duel(kind, active, passive string) (a, b sideResult, err error) {
 	if err := pa.out.Decode(&ha); err != nil {
 		return a, b, err
 	}
-	if err := json.NewEncoder(pb.in).Encode(ha); err != nil {
+	if err := json.NewEncoder(pb.In).Encode(ha); err != nil {
 		return a, b, err
 	}
-	if err := json.NewEncoder(pa.in).Encode(hb); err != nil {
+	if err := json.NewEncoder(pa.In).Encode(hb); err != nil {
 		return a, b, err
 	}
 	// The active side stops by itself; the passive one when told.
 	if err := pa.out.Decode(&a); err != nil {
 		return a, b, err
 	}
-	pb.in.Close()
+	pb.In.Close()
 	if err := pb.out.Decode(&b); err != nil {
 		return a, b, err
 	}
 	return a, b, nil
-}
-
-func (p *process) kill() {
-	p.in.Close()
-	done := make(chan struct{})
-	go func() { _ = p.cmd.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(3 * time.Second):
-		_ = p.cmd.Process.Kill()
-		<-done
-	}
 }
 
 func (t trial) flow(kind string) (flowResult, error) {

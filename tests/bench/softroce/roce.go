@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
@@ -134,11 +134,7 @@ func roceSend(j job, exchange func(hello) (hello, error), _ <-chan struct{}) (r 
 }
 
 func nonZero(c map[string]uint64) map[string]uint64 {
-	for k, v := range c {
-		if v == 0 {
-			delete(c, k)
-		}
-	}
+	maps.DeleteFunc(c, func(_ string, n uint64) bool { return n == 0 })
 	return c
 }
 
@@ -184,21 +180,13 @@ func rocePing(j job, exchange func(hello) (hello, error), _ <-chan struct{}) (r 
 	if err := t.post(); err != nil {
 		return r, err
 	}
-	for end := time.Now().Add(j.Span); ; {
-		begin := time.Now()
-		if begin.After(end) {
-			break
-		}
+	r.RTT, err = j.pings(func() error {
 		if err := t.throw(ctx); err != nil {
-			return r, err
+			return err
 		}
-		if err := t.catch(ctx); err != nil {
-			return r, err
-		}
-		r.RTT = append(r.RTT, time.Since(begin))
-	}
-	slices.Sort(r.RTT)
-	return r, nil
+		return t.catch(ctx)
+	})
+	return r, err
 }
 
 func rocePong(j job, exchange func(hello) (hello, error), stop <-chan struct{}) (r sideResult, err error) {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"github.com/mcrdma/mcrdma/tests/bench/child"
 )
 
 // makeVeth makes two network namespaces joined by a veth pair with a jumbo MTU,
@@ -23,7 +25,7 @@ func makeVeth() (p path, remove func(), err error) {
 		}
 	}
 	for _, n := range []string{p.fromNS, p.toNS} {
-		if err := newNamespace(n); err != nil {
+		if err := child.NewNamespace(n); err != nil {
 			remove()
 			return p, nil, err
 		}
@@ -34,21 +36,6 @@ func makeVeth() (p path, remove func(), err error) {
 		return p, nil, err
 	}
 	return p, remove, nil
-}
-
-// newNamespace makes a named namespace and leaves this process in its own.
-func newNamespace(name string) error {
-	done := make(chan error)
-	go func() { // on a thread that is thrown away
-		done <- onOwnThread(func() error {
-			h, err := netns.NewNamed(name)
-			if err != nil {
-				return fmt.Errorf("namespace %s: %w", name, err)
-			}
-			return h.Close()
-		})
-	}()
-	return <-done
 }
 
 func join(p path) error {

@@ -1,88 +1,40 @@
 package main
 
 import (
-	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"runtime/pprof"
-	"strings"
-	"syscall"
-	"time"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
+	"github.com/mcrdma/mcrdma/tests/bench/child"
+	"github.com/mcrdma/mcrdma/tests/bench/report"
 	"github.com/mcrdma/mcrdma/tests/sample"
 )
 
-// A contestant is a child process between the veths. A line on its stdin asks
-// for the CPU time that it has used; the end of stdin ends it, and then it says
-// what it dropped.
-type contestant struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
-}
-
-func start(role, profile string) (*contestant, error) {
-	cmd := exec.Command("/proc/self/exe", "child", role, profile)
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in, err := cmd.StdinPipe()
+// start starts a contestant: a child process between the veths that tells the processor time that it has used, and at
+// its end what it dropped.
+func start(role, profile string) (*child.Process, error) {
+	c, err := child.Start(context.Background(), "", "child", role, profile)
 	if err != nil {
 		return nil, err
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	c := &contestant{cmd, in, bufio.NewReader(out)}
-	if line, err := c.out.ReadString('\n'); err != nil || line != "ready\n" {
-		c.kill()
+	if line, err := c.Out.ReadString('\n'); err != nil || line != "ready\n" {
+		c.End()
 		return nil, fmt.Errorf("it did not start: %q, %w", line, err)
 	}
 	return c, nil
 }
 
-// cpu returns the CPU time that the contestant has used.
-func (c *contestant) cpu() (d time.Duration, err error) {
-	if _, err = io.WriteString(c.in, "cpu\n"); err != nil {
-		return 0, err
-	}
-	line, err := c.out.ReadString('\n')
-	if err != nil {
-		return 0, err
-	}
-	return time.ParseDuration(strings.TrimSpace(line))
-}
-
-// stop ends the contestant and returns what it says of its drops.
-func (c *contestant) stop() (string, error) {
-	c.in.Close()
-	said, err := io.ReadAll(c.out)
-	return strings.TrimSpace(string(said)), errors.Join(err, c.cmd.Wait())
-}
-
-// kill ends one that was not stopped.
-func (c *contestant) kill() {
-	if c.cmd.ProcessState == nil {
-		_ = c.cmd.Process.Kill()
-		_ = c.cmd.Wait()
-	}
-}
-
-// child is a contestant's process.
-func child(role, profile string) {
+// serve is a contestant's process.
+func serve(role, profile string) {
 	if err := compete(role, profile); err != nil {
 		fmt.Fprintf(os.Stderr, "bench child %s: %v\n", role, err)
 		os.Exit(1)
@@ -110,7 +62,7 @@ func compete(role, profile string) error {
 		defer p.Close()
 		in[i] = p
 	}
-	report := func() any { return nil }
+	dropped := func() any { return nil }
 	switch role {
 	case "forward":
 		go forward(in[0], in[1])
@@ -123,20 +75,15 @@ func compete(role, profile string) error {
 		if err := prepare(s, in); err != nil {
 			return err
 		}
-		report = func() any { return drops(s.Stats()) }
+		dropped = func() any { return drops(s.Stats()) }
 	default:
 		return fmt.Errorf("no such role: %q", role)
 	}
 	fmt.Println("ready")
-	asked := bufio.NewScanner(os.Stdin)
-	for asked.Scan() {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-			return err
-		}
-		fmt.Println(time.Duration(u.Utime.Nano() + u.Stime.Nano()))
+	if err := child.Answer(report.Used); err != nil {
+		return err
 	}
-	return json.NewEncoder(os.Stdout).Encode(report())
+	return json.NewEncoder(os.Stdout).Encode(dropped())
 }
 
 // forward is the plain forwarder: one loop, no program.

@@ -8,9 +8,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
+	"github.com/mcrdma/mcrdma/tests/bench/report"
 	"github.com/mcrdma/mcrdma/tests/dataplane"
 )
 
@@ -39,17 +38,24 @@ func copies(w io.Writer, rounds int, span time.Duration, payload int) (float64, 
 	out := 0
 	run := func(span time.Duration) (float64, error) {
 		const batch = 500
-		n, begin, used := 0, time.Now(), cpuTime()
+		n, begin := 0, time.Now()
+		before, err := report.UsedByThread()
+		if err != nil {
+			return 0, err
+		}
 		for out = 0; time.Since(begin) < span; n += batch {
 			for range batch {
 				s.Process(s.Now, 1, frame, func(uint16, []byte) { out++ })
 			}
 		}
-		used = cpuTime() - used
+		used, err := report.UsedByThread()
+		if err != nil {
+			return 0, err
+		}
 		if out != 3*n {
 			return 0, fmt.Errorf("%d copies of %d packets; drops %v", out, n, s.Dropped())
 		}
-		return used.Seconds() * 1e6 / float64(n), nil
+		return (used - before).Seconds() * 1e6 / float64(n), nil
 	}
 	for range rounds {
 		for i := range modes {
@@ -78,12 +84,4 @@ func copies(w io.Writer, rounds int, span time.Duration, payload int) (float64, 
 		fmt.Fprintf(tab, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t\n", m.name, median, m.times[0], m.times[len(m.times)-1], base/median)
 	}
 	return ratio, tab.Flush()
-}
-
-func cpuTime() time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -19,15 +19,17 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"runtime"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/mcrdma/mcrdma/tests/bench/report"
 )
 
 // Namespaces belong to threads: the main thread gets one, and children inherit
@@ -36,7 +38,7 @@ func init() { runtime.LockOSThread() }
 
 func main() {
 	if len(os.Args) > 2 && os.Args[1] == "child" {
-		child(os.Args[2], os.Args[3])
+		serve(os.Args[2], os.Args[3])
 		return
 	}
 	if err := run(); err != nil {
@@ -80,9 +82,8 @@ func run() error {
 		return err
 	}
 	defer t.close()
-	load, _, _ := strings.Cut(readFile("/proc/loadavg"), " ")
 	fmt.Printf("IPv4 unicast, frames of %d bytes, %d under way; %d processors, Linux %s, load %s at the start (other load distorts all figures)\n",
-		o.size, o.window, runtime.NumCPU(), strings.TrimSpace(readFile("/proc/sys/kernel/osrelease")), load)
+		o.size, o.window, runtime.NumCPU(), report.Kernel(), report.Load())
 
 	results := map[string][]result{}
 	for i := range o.rounds {
@@ -148,29 +149,13 @@ type summary struct {
 }
 
 func summarise(rs []result) (s summary) {
-	of := func(f func(result) float64) []float64 {
-		var v []float64
-		for _, r := range rs {
-			v = append(v, f(r))
-		}
-		slices.Sort(v)
-		return v
-	}
-	median := func(v []float64) float64 { return (v[(len(v)-1)/2] + v[len(v)/2]) / 2 }
-	pps := of(func(r result) float64 { return r.pps })
-	s.pps, s.lo, s.hi = median(pps), pps[0], pps[len(pps)-1]
-	s.cpu = median(of(func(r result) float64 { return r.cpu }))
-	s.latency = median(of(func(r result) float64 { return r.latency }))
+	byRate := func(a, b result) int { return cmp.Compare(a.pps, b.pps) }
+	s.lo, s.hi = slices.MinFunc(rs, byRate).pps, slices.MaxFunc(rs, byRate).pps
+	s.pps = report.MedianOf(rs, func(r result) float64 { return r.pps })
+	s.cpu = report.MedianOf(rs, func(r result) float64 { return r.cpu })
+	s.latency = report.MedianOf(rs, func(r result) float64 { return r.latency })
 	for _, r := range rs {
 		s.lost += r.lost
 	}
 	return s
-}
-
-func readFile(name string) string {
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return "unknown"
-	}
-	return string(b)
 }

@@ -159,14 +159,14 @@ func (t *traffic) measure(role string, o options, profile string) (r result, err
 	if err != nil {
 		return r, err
 	}
-	defer c.kill()
+	defer c.End()
 	t.closed(o.window, burst, o.span/10) // warm up
-	before, err := c.cpu()
+	before, err := c.CPU()
 	if err != nil {
 		return r, err
 	}
 	came, lost, took := t.closed(o.window, burst, o.span)
-	after, err := c.cpu()
+	after, err := c.CPU()
 	if err != nil {
 		return r, err
 	}
@@ -174,7 +174,7 @@ func (t *traffic) measure(role string, o options, profile string) (r result, err
 	if came == 0 || pings == 0 {
 		return r, errors.New("nothing came out at the other end")
 	}
-	_, err = c.stop()
+	_, err = c.Stop()
 	return result{pps: float64(came) / took.Seconds(), cpu: (after - before).Seconds() * 1e6 / float64(came),
 		latency: pingTime.Seconds() * 1e6 / float64(pings), lost: lost + lostPings}, err
 }
@@ -186,7 +186,7 @@ func (t *traffic) offer(o options) (sent, lost int, drops string, err error) {
 	if err != nil {
 		return 0, 0, "", err
 	}
-	defer c.kill()
+	defer c.End()
 	t.closed(o.window, burst, o.span/10)
 	base := t.got.Load()
 	begin := time.Now()
@@ -203,6 +203,6 @@ func (t *traffic) offer(o options) (sent, lost int, drops string, err error) {
 	}
 	t.settle(base + int64(sent))
 	lost = sent - int(t.got.Load()-base)
-	drops, err = c.stop()
+	drops, err = c.Stop()
 	return sent, lost, drops, err
 }

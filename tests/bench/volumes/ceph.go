@@ -116,13 +116,6 @@ func (c *cluster) start(ctx context.Context, host int, name string, args ...stri
 	return p.Start(ctx)
 }
 
-func (c *cluster) logs() (text string) {
-	for _, p := range c.processes {
-		text += fmt.Sprintf("══ %s\n%s\n", p.Name, p.Log())
-	}
-	return text
-}
-
 func (c *cluster) close() error { return lab.Each(c.processes, (*lab.Process).Stop) }
 
 // write has fio write with the primaries of all placement groups on the first host's OSD, or on all by turns. What it writes in
@@ -153,7 +146,7 @@ func besideCeph(ctx context.Context, r *rack, o *options) (err error) {
 	c, err := newCluster(ctx, dir, r.lab.Hosts[6:]) // of mcbench, which is idle
 	defer func() {
 		if err = errors.Join(err, c.close(), os.RemoveAll(dir)); err != nil {
-			err = fmt.Errorf("%w\n%s", err, c.logs())
+			err = fmt.Errorf("%w\n%s", err, lab.Logs(c.processes...))
 		}
 	}()
 	if err != nil {

@@ -23,12 +23,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -54,19 +52,10 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "large, small, catchup or ceph; all if empty, but the last only with -ceph")
 	flag.BoolVar(&o.ceph, "ceph", false, "measure beside Ceph, too")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := run(ctx, &o)
-	switch {
-	case errors.Is(err, lab.ErrUnable):
-		fmt.Println("volumes are left out:", err)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "volumes:", err)
-		os.Exit(1)
-	}
+	lab.Main("volumes", "volumes", func(ctx context.Context, dir string) error { return run(ctx, dir, &o) })
 }
 
-func run(ctx context.Context, o *options) (err error) {
+func run(ctx context.Context, dir string, o *options) (err error) {
 	if o.fio, err = exec.LookPath("fio"); err != nil {
 		return fmt.Errorf("%w: there is no fio (Debian: fio)", lab.ErrUnable)
 	}
@@ -80,11 +69,6 @@ func run(ctx context.Context, o *options) (err error) {
 			return nil
 		}
 	}
-	dir, err := os.MkdirTemp("", "mcrdma-bench-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	fmt.Printf("%d processors, load %s at the start (other load distorts all figures)\n", runtime.NumCPU(), report.Load())
 	r, err := newRack(ctx, dir)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/mcrdma/mcrdma/tests/bench/report"
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
@@ -77,8 +78,8 @@ func fio(o *options, h *lab.HostNode, span time.Duration, args ...string) (f fig
 			} `json:"sync"`
 		} `json:"jobs"`
 	}
-	report := out[max(0, strings.Index(out, "{")):] // it says before that it is connected
-	if err := json.Unmarshal([]byte(report), &j); err != nil || len(j.Jobs) != 1 {
+	printed := out[max(0, strings.Index(out, "{")):] // it says before that it is connected
+	if err := json.Unmarshal([]byte(printed), &j); err != nil || len(j.Jobs) != 1 {
 		return f, fmt.Errorf("fio has printed %q: %w", out, err)
 	}
 	x := j.Jobs[0]
@@ -132,21 +133,9 @@ func counts(hosts []*lab.HostNode, writer int, p *lab.Process) (c count, err err
 			}
 		}
 	}
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
-	if err != nil {
-		return c, err
-	}
-	_, after, _ := strings.Cut(string(b), ") ")
-	fields := strings.Fields(after) // from the state on, proc_pid_stat(5)
-	const utime, hertz = 11, 100
-	for _, f := range fields[utime : utime+2] {
-		ticks, err := strconv.ParseFloat(f, 64)
-		if err != nil {
-			return c, err
-		}
-		c.used += ticks / hertz
-	}
-	return c, nil
+	used, err := report.UsedBy(p.PID())
+	c.used = used.Seconds()
+	return c, err
 }
 
 // fdatasync measures 4 KiB written to each of so many files at once, and made durable.
@@ -229,16 +218,9 @@ func contest(ctx context.Context, rounds int, all []*contestant) ([]figure, erro
 	}
 	var medians []figure
 	for _, c := range all {
-		m := func(of func(*figure) float64) float64 {
-			var list []float64
-			for i := range c.got {
-				list = append(list, of(&c.got[i]))
-			}
-			slices.Sort(list)
-			return list[len(list)/2]
-		}
-		medians = append(medians, figure{m(func(f *figure) float64 { return f.rate }), m(func(f *figure) float64 { return f.bytes }), m(func(f *figure) float64 { return f.uplink }), m(func(f *figure) float64 { return f.links }),
-			m(func(f *figure) float64 { return f.processor }), m(func(f *figure) float64 { return f.typical }), m(func(f *figure) float64 { return f.p99 })})
+		m := func(of func(figure) float64) float64 { return report.MedianOf(c.got, of) }
+		medians = append(medians, figure{m(func(f figure) float64 { return f.rate }), m(func(f figure) float64 { return f.bytes }), m(func(f figure) float64 { return f.uplink }), m(func(f figure) float64 { return f.links }),
+			m(func(f figure) float64 { return f.processor }), m(func(f figure) float64 { return f.typical }), m(func(f figure) float64 { return f.p99 })})
 	}
 	return medians, nil
 }

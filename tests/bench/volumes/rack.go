@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,11 +44,8 @@ func newRack(ctx context.Context, dir string) (*rack, error) {
 	r := &rack{dir: dir}
 	bin := filepath.Join(dir, "bin")
 	var err error
-	if r.programs, err = lab.Build(bin); err != nil {
+	if r.programs, err = lab.Build(bin, "cmd/mcblock", "cmd/mcbench"); err != nil {
 		return nil, err
-	}
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", bin+"/", "./cmd/mcblock", "./cmd/mcbench").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	at := filepath.Join(dir, "lab")
 	if err := os.Mkdir(at, 0o700); err != nil {
@@ -89,13 +85,7 @@ func (r *rack) processes() []*lab.Process {
 	return list
 }
 
-func (r *rack) logs() string {
-	text := r.lab.Logs()
-	for _, p := range r.processes() {
-		text += fmt.Sprintf("══ %s\n%s\n", p.Name, p.Log())
-	}
-	return text
-}
+func (r *rack) logs() string { return r.lab.Logs() + lab.Logs(r.processes()...) }
 
 func (r *rack) close() error {
 	return errors.Join(lab.Each(r.processes(), (*lab.Process).Stop), r.lab.Close())

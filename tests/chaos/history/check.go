@@ -250,10 +250,7 @@ func (c *checker) membership() {
 	if len(c.g.Sender) == 0 {
 		return
 	}
-	var changes []uint64 // where the members change
-	for _, n := range c.added {
-		changes = append(changes, n)
-	}
+	changes := slices.Collect(maps.Values(c.added)) // where the members change
 	for name, n := range c.removed {
 		if _, ok := c.first(name); !ok {
 			c.fail(RuleJournal, name, n, "it is removed, and never was a member")

@@ -48,7 +48,12 @@ func (d *Disk) Synced(pid, fd int) error {
 	case info.IsDir():
 		return d.listed(strings.TrimPrefix(path, d.root))
 	}
-	f, err := d.track(link, info)
+	return d.keep(link, info)
+}
+
+// keep has the file at a path be on disk as it is.
+func (d *Disk) keep(path string, info fs.FileInfo) error {
+	f, err := d.track(path, info)
 	if err != nil {
 		return err
 	}
@@ -152,16 +157,7 @@ func (d *Disk) Lose(lucky func(name string) bool) error {
 		if err != nil {
 			return err
 		}
-		f, err := d.track(path, info)
-		if err != nil {
-			return err
-		}
-		to, err := os.Create(d.copyOf(inode(info)))
-		if err != nil {
-			return err
-		}
-		defer to.Close()
-		return copyData(to, f)
+		return d.keep(path, info)
 	})
 }
 

@@ -16,12 +16,18 @@ type Programs struct {
 
 const module = "github.com/mcrdma/mcrdma/"
 
-// Build compiles the programs into dir.
-func Build(dir string) (Programs, error) { return build(context.Background(), "", dir) }
+// Build compiles the programs, and more of this module, such as cmd/mcblock, into dir.
+func Build(dir string, more ...string) (Programs, error) {
+	return build(context.Background(), "", dir, more...)
+}
 
 // build compiles the programs of the sources in a directory.
-func build(ctx context.Context, source, dir string) (Programs, error) {
-	_, err := command(ctx, source, "go", "build", "-o", dir+"/", module+"cmd/switchctl", module+"cmd/cmd-daemon", module+"tests/e2e/member")
+func build(ctx context.Context, source, dir string, more ...string) (Programs, error) {
+	args := []string{"go", "build", "-o", dir + "/"}
+	for _, p := range append([]string{"cmd/switchctl", "cmd/cmd-daemon", "tests/e2e/member"}, more...) {
+		args = append(args, module+p)
+	}
+	_, err := command(ctx, source, args...)
 	return programsIn(dir), err
 }
 

@@ -359,9 +359,12 @@ func (l *Lab) Close() error {
 }
 
 // Logs returns what all processes said.
-func (l *Lab) Logs() string {
+func (l *Lab) Logs() string { return Logs(l.processes...) }
+
+// Logs returns what processes said.
+func Logs(list ...*Process) string {
 	var b strings.Builder
-	for _, p := range l.processes {
+	for _, p := range list {
 		fmt.Fprintf(&b, "══ %s\n%s\n", p.Name, p.Log())
 	}
 	return b.String()

@@ -34,12 +34,8 @@ func Collect(ctx context.Context, cfg *config.Config, device bool) Facts {
 	return f
 }
 
-func files(cfg *config.Config) identity.Files {
-	return identity.Files{Cert: cfg.TLS.Cert, Key: cfg.TLS.Key, CA: cfg.TLS.CA}
-}
-
 func readCertificate(cfg *config.Config) *Certificate {
-	own := files(cfg)
+	own := identity.Files(cfg.TLS)
 	if own.Plain() {
 		return nil
 	}
@@ -94,7 +90,7 @@ func tryLinks(ctx context.Context, cfg *config.Config) []Link {
 	for i, a := range aims {
 		all.Go(func() {
 			out[i] = a.Link
-			out[i].Err = reach(ctx, files(cfg), a.Address, a.expect)
+			out[i].Err = reach(ctx, identity.Files(cfg.TLS), a.Address, a.expect)
 		})
 	}
 	all.Wait()

@@ -24,20 +24,13 @@ func Load(name string) (*Config, error) {
 // result is valid. The error joins one [*strictyaml.Error] for each fault, in the order of the file, up to
 // 20 of them.
 func Parse(data []byte, name string) (*Config, error) {
-	c := &Config{}
-	f, ok := strictyaml.Decode(data, name, c, format)
-	if !ok {
-		return nil, f.Err()
-	}
-	c.setDefaults()
-	k := &checker{f, c}
-	k.host()
-	k.services()
-	k.etcd()
-	if err := f.Err(); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return strictyaml.Parse(data, name, format, func(f *strictyaml.Faults, c *Config) {
+		c.setDefaults()
+		k := &checker{f, c}
+		k.host()
+		k.services()
+		k.etcd()
+	})
 }
 
 // A checker judges a Config.
@@ -71,14 +64,8 @@ func (k *checker) services() {
 
 // listens checks an address that this host listens at.
 func (k *checker) listens(path, at string) {
-	host, ok := k.HostPort(path, at)
-	if ok && k.c.TLS == (TLS{}) && !strictyaml.Loopback(host) && !k.c.Insecure && !k.Unread("tls") {
-		k.Add(path, "%s can be reached from elsewhere, and nothing protects it: set tls (cmd-daemon init makes certificates), or insecure: true to verify no identity", at)
-	}
+	k.Listens(path, at, k.c.TLS == TLS{} && !k.c.Insecure, " (cmd-daemon init makes certificates)")
 }
-
-// connects checks an address of another host.
-func (k *checker) connects(path, at string) { k.HostPort(path, at) }
 
 func (k *checker) etcd() {
 	e := k.c.Etcd
@@ -92,7 +79,7 @@ func (k *checker) etcd() {
 	}
 	k.Between("etcd.election", e.Election, 50*time.Millisecond, 10*time.Second)
 	for i, at := range e.Endpoints {
-		k.connects(fmt.Sprintf("etcd.endpoints[%d]", i), at)
+		k.HostPort(fmt.Sprintf("etcd.endpoints[%d]", i), at)
 	}
 	names, addresses := map[string]string{}, map[string]string{}
 	for i, m := range e.Members {
@@ -107,7 +94,7 @@ func (k *checker) etcd() {
 		if !k.Unicast(at+".address", m.Address, "the address of that host, as in its certificate") {
 			continue
 		}
-		check := k.connects
+		check := func(path, at string) { k.HostPort(path, at) }
 		if m.Name == k.c.Name {
 			check = k.listens
 		}

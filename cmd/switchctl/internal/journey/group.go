@@ -3,6 +3,7 @@ package journey
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/mcrdma/mcrdma/internal/grouptree"
@@ -71,20 +72,10 @@ func (g *groupInfo) merged(x *parsed) bool {
 
 // receiver is the index of the receiver that data is rewritten for; -1: none.
 func (g *groupInfo) receiver(x *parsed) int {
-	for i, m := range g.members {
-		if x.dst == m.addr && x.h.DestQP == m.qpn {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(g.members, func(m member) bool { return x.dst == m.addr && x.h.DestQP == m.qpn })
 }
 
 // answerer is the index of the receiver that an answer is from; -1: none.
 func (g *groupInfo) answerer(x *parsed) int {
-	for i, m := range g.members {
-		if x.src == m.addr && x.h.DestQP == g.mcid {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(g.members, func(m member) bool { return x.src == m.addr && x.h.DestQP == g.mcid })
 }

@@ -68,9 +68,7 @@ func (s *ethSwitch) attach(rw io.ReadWriteCloser) {
 	defer s.mu.Unlock()
 	p := &ethPort{ReadWriteCloser: rw, first: len(s.ports) == 0}
 	s.ports = append(s.ports, p)
-	s.wg.Add(1)
-	go func() {
-		defer s.wg.Done()
+	s.wg.Go(func() {
 		buf := make([]byte, maxFrame)
 		for {
 			n, err := p.Read(buf)
@@ -80,7 +78,7 @@ func (s *ethSwitch) attach(rw io.ReadWriteCloser) {
 			}
 			s.forward(p, buf[:n])
 		}
-	}()
+	})
 }
 
 func (s *ethSwitch) note(p *ethPort, err error) {

@@ -1,0 +1,13 @@
+package cli
+
+import (
+	"context"
+	"os/signal"
+	"syscall"
+)
+
+// Interruptible ends with ctx, or when the program is interrupted or asked to end. Once stop was called, a signal ends the
+// program at once.
+func Interruptible(ctx context.Context) (_ context.Context, stop context.CancelFunc) {
+	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+}
