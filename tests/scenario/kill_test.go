@@ -74,8 +74,8 @@ func (l *lab) arm(name string, n int, after bool) *killer {
 		if k.count < n || done != after {
 			return false
 		}
+		close(k.dead) // before others can meet what follows from it
 		l.net.Kill(process)
-		close(k.dead)
 		return true
 	})
 	l.wg.Go(func() {
@@ -246,8 +246,8 @@ func (tm *team) still(k *killer) {
 }
 
 // memberOf accepts until it is this group's member: those of tries that have failed come, too.
-// They end because the sender does not connect, or because its daemon learns that no application
-// has the group.
+// They end because the sender does not connect, because its daemon learns that no application has the group, or because
+// the sender's library closes a group of which it learns only after its daemon is back.
 func (a *app) memberOf(g *mcrdma.Group) {
 	a.h.l.t.Helper()
 	for {
@@ -256,7 +256,7 @@ func (a *app) memberOf(g *mcrdma.Group) {
 		if a.m.Err() == nil && a.m.Info().ID == g.Info().ID {
 			return
 		}
-		a.ends(mcrdma.ErrFailed, mcrdma.ErrSenderLost)
+		a.ends(mcrdma.ErrFailed, mcrdma.ErrSenderLost, mcrdma.ErrClosed)
 	}
 }
 
