@@ -90,7 +90,7 @@ var limits = []limit{
 	{dir: "internal/p4rt", never: []string{switchCode, "internal/switchagent", "internal/connmgr", "cmd"}},
 	{dir: "internal/identity", only: []string{std, "google.golang.org/grpc", "internal/identity"}, except: []string{"internal/identity/identitytest"}},
 	{dir: "internal/fanout", only: []string{std}},
-	{dir: "internal/nbd", only: []string{std}},
+	{dir: "internal/nbd", only: []string{std, "golang.org/x/sync"}},
 	{dir: "internal/cmdline", only: []string{std, "github.com/spf13"}},
 	{dir: "internal/failure", only: []string{std, "google.golang.org", "api"}},
 	{dir: "internal/grpcwindow", only: []string{"google.golang.org/grpc"}},
