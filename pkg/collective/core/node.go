@@ -190,9 +190,9 @@ func (n *Node) Shrink() (g Group, ok bool) {
 		n.epoch = e
 		for i := range n.lanes {
 			l := &n.lanes[i]
-			l.number, l.all.epochs = 0, epochs{}
+			l.number, l.all.inEpoch = 0, epochCount{}
 			for id := range l.one {
-				l.one[id].epochs = epochs{}
+				l.one[id].inEpoch = epochCount{}
 			}
 			for at := range l.from {
 				if l.from[at].newEpoch() {
@@ -275,6 +275,7 @@ func (m *Mismatch) Error() string {
 func (n *Node) Take(c *Call) (list []Arrival, err error) {
 	l := &n.lanes[c.lane]
 	for r, id := range c.IDs {
+		before := len(list)
 		for p := range paths {
 			q := &l.from[id*int(paths)+int(p)]
 			most := min(c.op.Want(r, p), len(q.waiting))
@@ -286,14 +287,13 @@ func (n *Node) Take(c *Call) (list []Arrival, err error) {
 				list = append(list, Arrival{r, p, q.waiting[i].Data})
 			}
 			q.waiting = q.waiting[i:]
-			q.epochs.all += uint64(i) //nolint:gosec // not negative
+			q.inEpoch.all += uint64(i) //nolint:gosec // not negative
 			c.held[r*int(paths)+int(p)] += i
 		}
-	}
-	for _, a := range list {
-		id := c.IDs[a.From]
-		l.one[id].ended(id)
-		l.all.ended(id)
+		if len(list) > before {
+			l.one[id].ended(id)
+			l.all.ended(id)
+		}
 	}
 	if len(list) > 0 {
 		n.pump(c.lane, All)
@@ -383,11 +383,13 @@ func (n *Node) sendNext(lane, to int) bool {
 		return false
 	}
 	n.actions = append(n.actions, Action{Type: Write, To: to, Lane: lane, Seq: seq, Message: m, Size: len(m.Data), Imm: messageImm(lane, seq)})
-	for _, id := range m.call.IDs {
-		if to == All || to == id {
-			for p := range int(paths) {
-				n.lanes[lane].from[id*int(paths)+p].spoken()
-			}
+	ids := []int{to}
+	if to == All {
+		ids = m.call.IDs
+	}
+	for _, id := range ids {
+		for p := range int(paths) {
+			n.lanes[lane].from[id*int(paths)+p].spoken()
 		}
 	}
 	if m.call.unsent--; m.call.unsent == 0 {

@@ -71,29 +71,29 @@ type Message struct {
 	call  *Call // of a message that is sent
 }
 
-// An epochs counts the messages of a ring that are of operations of this epoch. Where some are of operations before the one under way,
+// An epochCount counts the messages of a ring that are of operations of this epoch. Where some are of operations before the one under way,
 // all messages before those have come, too, as a connection keeps their order.
-type epochs struct{ all, before uint64 }
+type epochCount struct{ all, before uint64 }
 
 // A tx is a ring that this rank fills, at one other rank or at all.
 type tx struct {
-	to     []int // ids of ranks
-	acked  []uint64
-	sizes  []int // of the messages in the slots
-	sent   uint64
-	begun  uint64 // sent before the operation under way
-	epochs epochs
-	done   uint64 // of which, from the first on, the device is done with the bytes
-	flying int    // messages that the device has
-	failed bool   // one of them has failed, and none is sent until the device has none: then all are sent again from that one on
-	queue  []Message
+	to      []int // ids of ranks
+	acked   []uint64
+	sizes   []int // of the messages in the slots
+	sent    uint64
+	begun   uint64 // sent before the operation under way
+	inEpoch epochCount
+	done    uint64 // of which, from the first on, the device is done with the bytes
+	flying  int    // messages that the device has
+	failed  bool   // one of them has failed, and none is sent until the device has none: then all are sent again from that one on
+	queue   []Message
 }
 
 func newTx(slots int, to ...int) tx {
 	return tx{to: to, acked: make([]uint64, len(to)), sizes: make([]int, slots)}
 }
 
-func (t *tx) begin() { t.begun, t.epochs.before = t.sent, t.epochs.all }
+func (t *tx) begin() { t.begun, t.inEpoch.before = t.sent, t.inEpoch.all }
 
 // next returns the next message for which there is a slot, and which its operation's window lets go.
 func (t *tx) next() (m Message, seq uint64, ok bool) {
@@ -109,7 +109,7 @@ func (t *tx) next() (m Message, seq uint64, ok bool) {
 	seq = t.sent
 	*t.size(seq) = len(m.Data)
 	t.sent++
-	t.epochs.all++
+	t.inEpoch.all++
 	t.flying++
 	return m, seq, true
 }
@@ -149,7 +149,7 @@ func (t *tx) ack(id int, n uint64) error {
 
 // ended: a rank has begun the operation under way, so it has ended those before, and taken what was sent to it for them.
 func (t *tx) ended(id int) {
-	if t.epochs.before > 0 {
+	if t.inEpoch.before > 0 {
 		_ = t.ack(id, t.begun) // not more than was sent
 	}
 }
@@ -172,16 +172,16 @@ type rx struct {
 	arrived uint64
 	freed   uint64
 	begun   uint64 // freed before the operation under way
-	epochs  epochs
+	inEpoch epochCount
 	told    uint64
 	implied uint64 // the rank learns as much from the messages of this epoch that it gets
 }
 
-func (r *rx) begin() { r.begun, r.epochs.before = r.freed, r.epochs.all }
+func (r *rx) begin() { r.begun, r.inEpoch.before = r.freed, r.inEpoch.all }
 
 // spoken: the rank gets a message of the operation under way, from which it learns what tx.ended says.
 func (r *rx) spoken() {
-	if r.epochs.before > 0 {
+	if r.inEpoch.before > 0 {
 		r.implied = r.begun
 	}
 }
@@ -189,7 +189,7 @@ func (r *rx) spoken() {
 // newEpoch: messages of the epoch before imply nothing any more. tell is as that of free.
 func (r *rx) newEpoch() (tell bool) {
 	tell = r.implied > r.told
-	r.implied, r.epochs = 0, epochs{}
+	r.implied, r.inEpoch = 0, epochCount{}
 	if tell {
 		r.told = r.freed
 	}
