@@ -68,27 +68,12 @@ func PortKey(n uint16) uint32 {
 
 // portKeys are the changes of an rkey that change no source port, by the only one of the low 16 bits that each has.
 var portKeys = func() [16]uint32 {
-	var keys [32]uint32
-	var ports [32]uint16
+	var keys, ports [32]uint32
 	for i := range keys {
 		keys[i] = 1 << i
-		ports[i] = NeutralOf(HeaderChange{RKey: keys[i]}).SrcPort()
+		ports[i] = uint32(NeutralOf(HeaderChange{RKey: keys[i]}).SrcPort())
 	}
-	for bit := range 16 {
-		at := 16 + bit
-		for i := at; i < len(keys); i++ { // one has the bit: the changes of the high 16 are independent
-			if ports[i]>>bit&1 == 1 {
-				keys[i], keys[at], ports[i], ports[at] = keys[at], keys[i], ports[at], ports[i]
-				break
-			}
-		}
-		for i := range keys {
-			if i != at && ports[i]>>bit&1 == 1 {
-				ports[i] ^= ports[at]
-				keys[i] ^= keys[at]
-			}
-		}
-	}
+	eliminate(ports[:], keys[:], 16, 16) // the changes of the high 16 bits are independent
 	return [16]uint32(keys[:16])
 }()
 
@@ -117,20 +102,7 @@ var neutralTable = func() (t [4][256]uint32) {
 		n := Neutral(of[i])
 		adds[i] = place(uint32(bits.ReverseBytes16(n.ID())), 4) ^ place(uint32(bits.ReverseBytes16(n.SrcPort())), IPv4Len)
 	}
-	for bit := range adds {
-		for i := bit; i < len(adds); i++ { // one has the bit: the 32 values are independent
-			if adds[i]>>bit&1 == 1 {
-				adds[i], adds[bit], of[i], of[bit] = adds[bit], adds[i], of[bit], of[i]
-				break
-			}
-		}
-		for i := range adds {
-			if i != bit && adds[i]>>bit&1 == 1 {
-				adds[i] ^= adds[bit]
-				of[i] ^= of[bit]
-			}
-		}
-	}
+	eliminate(adds[:], of[:], len(adds), 0) // the 32 values are independent
 	for k := range t {
 		for b := range t[k] {
 			for i := range 8 {
@@ -142,3 +114,23 @@ var neutralTable = func() (t [4][256]uint32) {
 	}
 	return t
 }()
+
+// eliminate adds rows to one another until each of the low bits is in one value alone: bit 0 in that of row first, bit 1 in the next. of are
+// added as the values are.
+func eliminate(values, of []uint32, bits, first int) {
+	for bit := range bits {
+		at := first + bit
+		for i := at; i < len(values); i++ {
+			if values[i]>>bit&1 == 1 {
+				values[i], values[at], of[i], of[at] = values[at], values[i], of[at], of[i]
+				break
+			}
+		}
+		for i := range values {
+			if i != at && values[i]>>bit&1 == 1 {
+				values[i] ^= values[at]
+				of[i] ^= of[at]
+			}
+		}
+	}
+}
