@@ -23,6 +23,7 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
 	"github.com/mcrdma/mcrdma/internal/durable"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
+	"github.com/mcrdma/mcrdma/internal/hostload"
 	"github.com/mcrdma/mcrdma/internal/nbd"
 	"github.com/mcrdma/mcrdma/internal/strictyaml"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
@@ -108,6 +109,7 @@ func serveCommand() *cobra.Command {
 		if relay != "" {
 			s.options.Mode, s.options.Algorithm = mcrdma.ModeOff, relay
 		}
+		hostload.Batch()
 		return s.run(ctx, cmd.OutOrStdout())
 	}
 	return cmd

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/hostload"
 	"github.com/mcrdma/mcrdma/internal/softswitch"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
@@ -108,6 +109,7 @@ func softswitchCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			hostload.Batch()
 			return o.serve(cmd.Context(), stdout, stderr)
 		},
 	}

@@ -1,6 +1,7 @@
 // Package hostload tells whether the host's processors have more work than they can do at
 // once, from what Linux says about pressure on them (/proc/pressure/cpu). What runs there
-// then takes longer, which must not look like death to others.
+// then takes longer, which must not look like death to others. Batch says how a program
+// shares them.
 package hostload
 
 import (

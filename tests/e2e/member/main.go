@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/mcrdma/mcrdma/internal/hostload"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce"
@@ -22,6 +23,7 @@ import (
 )
 
 func main() {
+	hostload.Batch()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	a := &app{log: log, groups: map[string]*group{}, replicas: map[string]*replica{},
 		listeners: map[string]*mcrdma.Listener{}, flows: map[string]*flow{}}
