@@ -13,13 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
-	"github.com/mcrdma/mcrdma/internal/hostload"
 	_ "github.com/mcrdma/mcrdma/pkg/qp/ibverbs"  // a device's driver
 	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce" // likewise
 )
 
 func main() {
-	hostload.Batch()
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
