@@ -65,7 +65,7 @@ const (
 	injectQueue = 1024                   // frames from the control plane that wait
 	idlePeriod  = 100 * time.Millisecond // between looks for idle entries
 	upPeriod    = 100 * time.Millisecond // between looks at the ports' states
-	fastPeriods = 10                     // of these are between looks of the fast path
+	lookPeriod  = time.Second            // between looks of the fast path where nothing is new
 )
 
 // A Config describes a Switch. The zero value works.
@@ -377,14 +377,11 @@ func (a *attachment) send() {
 func (s *Switch) watch() {
 	tick := time.NewTicker(upPeriod)
 	defer tick.Stop()
-	for n := 1; ; n++ {
+	for {
 		select {
 		case <-tick.C:
 		case <-s.stop.Done():
 			return
-		}
-		if n%fastPeriods == 0 {
-			s.lookAtFastPath()
 		}
 		for _, a := range s.attached() {
 			up := a.up()
@@ -398,15 +395,6 @@ func (s *Switch) watch() {
 			}
 			s.log.Warn("a port is "+state, "port", a.number, "name", a.port.Name())
 		}
-	}
-}
-
-// lookAtFastPath has the fast path see what has changed at ports.
-func (s *Switch) lookAtFastPath() {
-	s.lock.take()
-	defer s.lock.give()
-	if s.fast != nil {
-		s.fast.Look()
 	}
 }
 

@@ -36,13 +36,14 @@ type FastPath interface {
 	// Loaded is called with a pipeline that packets meet from now on.
 	Loaded(p *pipeline.Pipeline, e *pre.Engine)
 	// Ends is called when the control plane has had access to the pipeline. It returns what waits
-	// until Changed may be called, without the switch's lock, so that Look may come meanwhile; nil: nothing does.
+	// until Changed may be called, without the switch's lock, so that what Look returns may come meanwhile; nil: nothing does.
 	Ends() (wait func())
 	Changed()
 	// Mine says that a frame must not be processed here, and counts it.
 	Mine(frame []byte) bool
-	// Look is called each second.
-	Look()
+	// Look is called each second, and when there are News, without the switch's lock, and what it returns with it.
+	Look() (note func())
+	News() <-chan struct{}
 	// Status says in a few words where packets are processed, and why.
 	Status() string
 }
@@ -63,7 +64,10 @@ func (NoFastPath) Changed() {}
 func (NoFastPath) Mine([]byte) bool { return false }
 
 // Look implements FastPath.
-func (NoFastPath) Look() {}
+func (NoFastPath) Look() (note func()) { return func() {} }
+
+// News implements FastPath.
+func (NoFastPath) News() <-chan struct{} { return nil }
 
 // Status implements FastPath.
 func (why NoFastPath) Status() string { return "off: " + string(why) }
@@ -75,6 +79,25 @@ func (s *Switch) Accelerate(f FastPath) {
 	s.fast = f
 	if p := s.manager.Pipeline(); p != nil {
 		f.Loaded(p, s.pre)
+	}
+	s.work.Go(func() { s.follow(f) })
+}
+
+// follow has the fast path see what has changed at ports.
+func (s *Switch) follow(f FastPath) {
+	tick := time.NewTicker(lookPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-f.News():
+		case <-tick.C:
+		case <-s.stop.Done():
+			return
+		}
+		note := f.Look()
+		s.lock.take()
+		note()
+		s.lock.give()
 	}
 }
 

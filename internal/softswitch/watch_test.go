@@ -113,6 +113,38 @@ type slowPath struct {
 func (*slowPath) Ends() (wait func()) { return func() { time.Sleep(time.Second) } }
 func (p *slowPath) Changed()          { p.changed.Add(1) }
 
+// A telling path has news.
+type tellingPath struct {
+	NoFastPath
+	s     *Switch
+	news  chan struct{}
+	looks atomic.Int32
+}
+
+func (p *tellingPath) News() <-chan struct{} { return p.news }
+func (p *tellingPath) Look() (note func()) {
+	p.s.FastPath() // which takes the lock
+	return func() { p.looks.Add(1) }
+}
+
+// TestNews: the fast path looks at its ports each second, and at once when there are news; the switch goes on meanwhile.
+func TestNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSwitch(t, Config{})
+		p := &tellingPath{s: s, news: make(chan struct{}, 1)}
+		s.Accelerate(p)
+		p.news <- struct{}{}
+		synctest.Wait()
+		if n := p.looks.Load(); n != 1 {
+			t.Errorf("%d looks at once", n)
+		}
+		time.Sleep(3500 * time.Millisecond)
+		if n := p.looks.Load(); n != 4 {
+			t.Errorf("%d looks", n)
+		}
+	})
+}
+
 // TestCopiesLeave: while copies leave the fast path, the switch goes on, and the control plane waits.
 func TestCopiesLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -174,6 +175,28 @@ func (w *Wires) Refuse(t testing.TB, host int) {
 	if err := w.far[host](); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// SetGRO has a host's interface put packets together, or not.
+func (w *Wires) SetGRO(host int, on bool) error {
+	value := struct{ command, is uint32 }{command: unix.ETHTOOL_SGRO}
+	if on {
+		value.is = 1
+	}
+	var pin runtime.Pinner
+	pin.Pin(&value)
+	defer pin.Unpin()
+	var req struct { // struct ifreq
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}
+	copy(req.name[:], fmt.Sprintf("h%d", host))
+	req.data = unsafe.Pointer(&value)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(w.hosts[host]), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
+		return os.NewSyscallError("ethtool", errno)
+	}
+	return nil
 }
 
 // Leave has the switch itself send a frame by a port.

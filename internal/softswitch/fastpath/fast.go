@@ -4,19 +4,24 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/mcrdma/mcrdma/bpf"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
-// A Fast is the kernel's part of a switch. Its methods are called with the switch's lock held.
+// A Fast is the kernel's part of a switch. Its methods are called with the switch's lock held, but for News and Look.
 type Fast struct {
 	k     *kernel
 	log   *slog.Logger
 	ports map[uint16]uint32 // interfaces
 	all   []Port
 	skew  time.Duration // what the kernel's time is ahead of the pipeline's
+	news  *news
+
+	looking sync.Mutex // guards the prober, and
+	ended   bool
 
 	plan       *plan // nil: the switch has no pipeline with the program that the kernel has
 	pipe       *pipeline.Pipeline
@@ -29,8 +34,7 @@ type Fast struct {
 	why        string   // it does not
 	told       string   // by the log
 	broken     error    // from when on it never will
-	refusal    string   // of a port that is up and does not send what is redirected to it
-	absent     []string // ports that carry nothing, and why
+	seen       view     // of the ports
 	floods     floods
 	strays     uint64 // answers that came to the switch although they are the kernel's
 }
@@ -61,8 +65,8 @@ func (f *Fast) Status() string {
 		return "off: " + f.why
 	}
 	here := fmt.Sprintf("xdp at %d ports", len(f.all))
-	if n := len(f.absent); n > 0 {
-		here = fmt.Sprintf("xdp at %d of %d ports (%s)", len(f.all)-n, len(f.all), strings.Join(f.absent, "; "))
+	if n := len(f.seen.absent); n > 0 {
+		here = fmt.Sprintf("xdp at %d of %d ports (%s)", len(f.all)-n, len(f.all), strings.Join(f.seen.absent, "; "))
 	}
 	climbing, all := len(f.plan.climbing), len(f.plan.climbing)+len(f.plan.copied)
 	switch {

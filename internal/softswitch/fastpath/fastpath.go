@@ -99,62 +99,81 @@ func New(c Config) (f *Fast, err error) {
 		f.ports[p.Number] = uint32(p.Index) //nolint:gosec // an interface's number
 	}
 	f.all = c.Ports
-	if err := f.prove(); err != nil {
+	if f.seen = f.k.see(f.all); f.seen.err != nil {
+		return nil, fmt.Errorf("fast path: %w", f.seen.err)
+	}
+	if f.news, err = follow(f.all); err != nil {
 		return nil, fmt.Errorf("fast path: %w", err)
 	}
 	return f, nil
 }
 
-// Look sees whether all ports send what is redirected to them. It is to be called each second or so.
-func (f *Fast) Look() {
-	if f.all == nil {
-		return // it has ended
+// News gets a token when something has changed at a port, or at a veth's other end.
+func (f *Fast) News() <-chan struct{} { return f.news.dirty }
+
+// Look sees whether all ports send what is redirected to them. It is to be called each second or so, and when there are News, without
+// the switch's lock, with which what it returns is to be called then.
+func (f *Fast) Look() (note func()) {
+	f.looking.Lock()
+	defer f.looking.Unlock()
+	if f.ended {
+		return func() {}
 	}
-	if err := f.prove(); err != nil {
-		f.fail(err)
+	seen := f.k.see(f.all)
+	return func() {
+		if f.all == nil {
+			return // it has ended meanwhile
+		}
+		if f.seen = seen; seen.err != nil {
+			f.fail(seen.err)
+		}
+		f.floods.look(f.read("drops", unknownMAC).Packets)
+		f.Changed()
 	}
-	f.floods.look(f.read("drops", unknownMAC).Packets)
-	f.Changed()
 }
 
-// prove looks at all ports, and tries those that carry packets.
-func (f *Fast) prove() error {
+// A view is what a look at all ports has shown.
+type view struct {
+	refusal string   // of a port that is up and does not send what is redirected to it
+	absent  []string // ports that carry nothing, and why
+	err     error
+}
+
+// see looks at all ports, and tries those that carry packets.
+func (p *prober) see(all []Port) (v view) {
 	states, err := lookAt()
-	if err != nil {
-		return err
-	}
-	f.refusal, f.absent = "", nil
-	for _, p := range f.all {
-		switch s, there := states[p.Index]; {
+	v.err = err
+	for _, at := range all {
+		switch s, there := states[at.Index]; {
+		case v.err != nil:
+			return v
 		case !there:
-			f.absent = append(f.absent, p.named()+", was removed")
+			v.absent = append(v.absent, at.named()+", was removed")
 		case !s.up:
-			f.absent = append(f.absent, p.named()+", is down")
+			v.absent = append(v.absent, at.named()+", is down")
 		case s.veth: // other drivers say at once what they cannot do
-			if err := f.try(p, s.name); err != nil {
-				return err
-			}
+			p.try(at, s.name, &v)
 		}
 	}
-	return nil
+	return v
 }
 
 // try notes whether a veth takes what is redirected to it.
-func (f *Fast) try(p Port, name string) error {
-	takes, err := f.k.takes(p.Index, name)
+func (p *prober) try(at Port, name string, v *view) {
+	takes, err := p.takes(at.Index, name)
 	if takes {
-		return nil
+		return
 	}
 	states, lost := lookAt()
 	switch {
 	case lost != nil:
-		return lost
-	case !states[p.Index].up || states[p.Index].name != name: // meanwhile: the next look says why
-		return nil
-	case err == nil:
-		f.refusal = fmt.Sprintf("%s: %v", p.named(), errRefuses)
+		v.err = lost
+	case !states[at.Index].up || states[at.Index].name != name: // meanwhile: the next look says why
+	case err != nil:
+		v.err = err
+	default:
+		v.refusal = fmt.Sprintf("%s: %v", at.named(), errRefuses)
 	}
-	return err
 }
 
 // Taken returns the ports at which there is some XDP program. Whose interfaces have one of another switch see only what that one
@@ -181,7 +200,10 @@ func (f *Fast) Close() error {
 		f.plan.engine.Changed = nil
 	}
 	f.pipe, f.plan, f.all, f.active, f.why = nil, nil, nil, false, "it has ended"
-	return f.k.close()
+	f.looking.Lock()
+	defer f.looking.Unlock()
+	f.ended = true
+	return errors.Join(f.news.close(), f.k.close())
 }
 
 // Loaded is called when the switch has got another pipeline.

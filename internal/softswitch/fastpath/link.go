@@ -20,6 +20,7 @@ const (
 // A state is what the kernel says of an interface.
 type state struct {
 	name string
+	peer int // a veth's
 	veth bool
 	up   bool // with a link
 	xdp  bool // some program is there
@@ -31,13 +32,18 @@ func lookAt() (map[int]state, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("netlink", err)
 	}
-	list, err := syscall.ParseNetlinkMessage(rib)
+	return statesIn(rib)
+}
+
+// statesIn are those that messages of the kernel have.
+func statesIn(messages []byte) (map[int]state, error) {
+	list, err := syscall.ParseNetlinkMessage(messages)
 	if err != nil {
 		return nil, os.NewSyscallError("netlink", err)
 	}
 	all := map[int]state{}
 	for _, m := range list {
-		if m.Header.Type != unix.RTM_NEWLINK || len(m.Data) < unix.SizeofIfInfomsg {
+		if m.Header.Type != unix.RTM_NEWLINK && m.Header.Type != unix.RTM_DELLINK || len(m.Data) < unix.SizeofIfInfomsg {
 			continue
 		}
 		attrs, err := syscall.ParseNetlinkRouteAttr(&m)
@@ -51,6 +57,8 @@ func lookAt() (map[int]state, error) {
 			switch {
 			case a.Attr.Type == unix.IFLA_IFNAME:
 				s.name = unix.ByteSliceToString(a.Value)
+			case a.Attr.Type == unix.IFLA_LINK && len(a.Value) >= 4:
+				s.peer = int(binary.NativeEndian.Uint32(a.Value))
 			case a.Attr.Type == unix.IFLA_XDP:
 				s.xdp = len(a.Value) > 8 // behind how it is attached there are programs' numbers
 			case a.Attr.Type == unix.IFLA_LINKINFO && len(a.Value) >= 8: // the first of what is nested in it is the kind

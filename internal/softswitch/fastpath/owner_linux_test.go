@@ -134,7 +134,7 @@ func TestVethFloods(t *testing.T) {
 	}
 	says := func(want string) {
 		t.Helper()
-		w.Look()
+		w.Look()()
 		if got := w.Status(); got != want {
 			t.Fatalf("%s; expected %s", got, want)
 		}

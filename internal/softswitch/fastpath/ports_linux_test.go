@@ -15,7 +15,7 @@ import (
 // looks has the switch look at its ports, and compares what it says then.
 func (w *wired) looks(want string) {
 	w.Helper()
-	w.Look()
+	w.Look()()
 	if got := w.Status(); got != want {
 		w.Fatalf("%s; expected %s", got, want)
 	}
@@ -54,8 +54,47 @@ func TestVethRefuses(t *testing.T) {
 		t.Fatalf("the sender is told %d", psn)
 	}
 	w.wires.Refuse(t, 1)
-	w.looks(whole) // of what was sent since the last look
 	w.looks(refusing("1"))
+}
+
+// TestVethNews: what changes at a port or at a host is told at once, and what changes elsewhere is not.
+func TestVethNews(t *testing.T) {
+	w := newWired(t)
+	hears := func(what string, change func() error) {
+		t.Helper()
+		for end := time.After(50 * time.Millisecond); end != nil; { // what came before
+			select {
+			case <-w.News():
+			case <-end:
+				end = nil
+			}
+		}
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-w.News():
+		case <-time.After(10 * time.Second):
+			t.Fatalf("nothing is told of it that %s", what)
+		}
+	}
+	gro := func(on bool) func() error { return func() error { return w.wires.SetGRO(3, on) } }
+	hears("a host has GRO", gro(true))
+	w.wires.Refuse(t, 3)
+	w.looks(whole)
+	hears("a host has none", gro(false))
+	w.looks(refusing("3"))
+	hears("it has again", gro(true))
+	w.looks(whole)
+	link, err := netlink.LinkByName("s2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hears("a port is down", func() error { return netlink.LinkSetDown(link) })
+	hears("a port was removed", func() error { return netlink.LinkDel(link) })
+	if states, err := lookAt(); err != nil || states[w.wires.Peers[1]].peer != int(w.wires.Ports[1]) {
+		t.Errorf("%v, %v", states, err)
+	}
 }
 
 // TestVethBusyRefuses: a host that takes nothing that is redirected is seen through, whatever else leaves by its port.
@@ -104,7 +143,7 @@ func TestVethAbsent(t *testing.T) {
 	if err := netlink.LinkSetUp(link); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); w.Status() != whole; w.Look() { // the kernel says later that there is a link
+	for end := time.Now().Add(10 * time.Second); w.Status() != whole; w.Look()() { // the kernel says later that there is a link
 		if time.Now().After(end) {
 			t.Fatal(w.Status())
 		}
@@ -122,7 +161,7 @@ func TestVethAbsent(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if w.Look(); w.broken != nil {
+	if w.Look()(); w.broken != nil {
 		t.Errorf("a look after the end: %v", w.broken)
 	}
 }

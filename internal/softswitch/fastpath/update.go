@@ -88,7 +88,7 @@ func (f *Fast) Changed() {
 		return
 	}
 	c := f.plan.changes()
-	why := cmp.Or(f.refusal, f.plan.why(), f.floods.why())
+	why := cmp.Or(f.seen.refusal, f.plan.why(), f.floods.why())
 	if f.broken == nil {
 		if err := f.makeSets(c); err != nil {
 			f.fail(err)
@@ -131,7 +131,7 @@ func (f *Fast) Changed() {
 
 // tell logs where packets are processed when that has changed, but for how many groups there are.
 func (f *Fast) tell() {
-	is := fmt.Sprint(f.why, f.absent, f.active, f.settings.ICRCMode)
+	is := fmt.Sprint(f.why, f.seen.absent, f.active, f.settings.ICRCMode)
 	if f.told != is {
 		f.told = is
 		f.log.Info("fast path", "is", f.Status())

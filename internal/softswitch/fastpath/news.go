@@ -1,0 +1,67 @@
+package fastpath
+
+import (
+	"errors"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// news says when something may have changed at ports: the kernel tells of links and their features, GRO among them, also of those
+// ends of veths that are in other namespaces.
+type news struct {
+	socket *os.File
+	dirty  chan struct{}
+	done   chan struct{}
+}
+
+// follow begins to listen. Without CAP_NET_BROADCAST nothing is heard of other namespaces.
+func follow(ports []Port) (*news, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	x := &news{os.NewFile(uintptr(fd), "netlink"), make(chan struct{}, 1), make(chan struct{})}
+	if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1); err != nil && !errors.Is(err, unix.EPERM) {
+		return nil, errors.Join(os.NewSyscallError("setsockopt", err), x.socket.Close())
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK}); err != nil {
+		return nil, errors.Join(os.NewSyscallError("bind", err), x.socket.Close())
+	}
+	go x.listen(ports)
+	return x, nil
+}
+
+// listen passes on what concerns a port. Numbers of interfaces may be those of another namespace: one look too many.
+func (x *news) listen(ports []Port) {
+	defer close(x.done)
+	b := make([]byte, 1<<16)
+	for {
+		n, err := x.socket.Read(b)
+		if err != nil && !errors.Is(err, unix.ENOBUFS) { // closed; news may have been lost
+			return
+		}
+		states, broken := statesIn(b[:max(n, 0)])
+		if err == nil && broken == nil && !slices.ContainsFunc(ports, func(p Port) bool {
+			for index, s := range states {
+				if index == p.Index || s.peer == p.Index {
+					return true
+				}
+			}
+			return false
+		}) {
+			continue
+		}
+		select {
+		case x.dirty <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (x *news) close() error {
+	err := x.socket.Close()
+	<-x.done
+	return err
+}
