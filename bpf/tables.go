@@ -95,7 +95,10 @@ type MAC struct {
 }
 
 // Port is the value of map ports_in, by interface.
-type Port struct{ Number, Guarded uint32 }
+type Port struct {
+	Number, Guarded uint32
+	Flood           uint32 // the set of its bridge's ports; 0: it has none
+}
 
 // PortHost is the key of map port_hosts.
 type PortHost struct {

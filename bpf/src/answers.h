@@ -139,7 +139,7 @@ INLINE int answered(struct xdp_md *ctx, struct roce *p, void *end, const struct 
     if ((void *)(aeth + 1) > end) {
         return drop(ctx, DROP_MALFORMED);
     }
-    if (w->reason < DROP_REASONS) {
+    if (w->reason < DROP_REASONS && !w->flood) {
         return drop(ctx, w->reason);
     }
     if (!slot) {

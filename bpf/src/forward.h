@@ -17,6 +17,7 @@ struct mac {
 struct port {
     u32 number;
     u32 guarded;
+    u32 flood; // the set of its bridge's ports; 0: it has none
 };
 
 struct port_host {
@@ -57,6 +58,21 @@ MAP(BPF_MAP_TYPE_HASH, u32, struct next_hop, 8192, BPF_F_NO_PREALLOC) next_hops 
 MAP(BPF_MAP_TYPE_DEVMAP_HASH, u32, struct bpf_devmap_val, 512, 0) ports_out SECTION(".maps"); // by number, with copy_out
 MAP(BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct count, 512, 0) ecn_seen SECTION(".maps"); // by port
 MAP(BPF_MAP_TYPE_HASH, u32, u32, 512, BPF_F_NO_PREALLOC) ecn_ports SECTION(".maps");
+
+// Sets of ports, each with the program copy_out. PRE groups of the same ports share one: a change of port_sets takes user
+// space some milliseconds, so none is made while tables change.
+struct {
+    int (*type)[BPF_MAP_TYPE_HASH_OF_MAPS];
+    u32 *key;
+    int (*max_entries)[4096];
+    int (*map_flags)[BPF_F_NO_PREALLOC];
+    struct {
+        int (*type)[BPF_MAP_TYPE_DEVMAP_HASH];
+        u32 *key;
+        int (*value_size)[sizeof(struct bpf_devmap_val)];
+        int (*max_entries)[512];
+    } *values[];
+} port_sets SECTION(".maps");
 
 INLINE bool same_mac(const u8 *a, const u8 *b) {
     u8 differs = 0;
@@ -118,6 +134,7 @@ struct way {
     u32 reason;    // of a drop before egress, less than DROP_REASONS
     bool routed;   // hop is known then
     u32 port;      // of egress
+    void *flood;   // instead: the ports of the bridge, for an answer to a MAC that it does not know
     struct next_hop hop;
 };
 
@@ -129,6 +146,7 @@ INLINE void unicast(const struct ethernet *eth, const struct ipv4 *ip, u32 ports
     w->reason = DROP_REASONS;
     w->routed = lookup(&router_macs, &mac) != 0;
     w->port = 0;
+    w->flood = 0;
     if (!w->routed) {
         u32 *port = lookup(&bridge, &mac);
         if (port) {
@@ -189,10 +207,12 @@ INLINE int leave(struct xdp_md *ctx, struct ethernet *eth, struct ipv4 *ip, cons
         ip->ttl--;
         ip->checksum = checksum(ip);
     }
-    seen(ctx, ip, w->port);
+    if (!w->flood) {
+        seen(ctx, ip, w->port);
+    }
     int carries = ctx->data - ctx->data_meta;
     if (carries > 0 && adjust_meta(ctx, carries)) { // it would be taken for a copy
         return drop(ctx, DROP_MALFORMED);
     }
-    return redirect(&ports_out, w->port, XDP_DROP);
+    return w->flood ? redirect(w->flood, 0, BPF_F_BROADCAST | BPF_F_EXCLUDE_INGRESS) : redirect(&ports_out, w->port, XDP_DROP);
 }

@@ -82,6 +82,8 @@ SECTION("xdp.frags") int ingress(struct xdp_md *ctx) {
     struct way w;
     unicast(eth, ip, ports_of(ip, end), set->hash_seed, &w);
     if (m) {
+        u32 flood = port->flood;
+        w.flood = flood && w.reason == DROP_UNKNOWN_MAC ? lookup(&port_sets, &flood) : 0;
         return answered(ctx, p, end, set, m, &w, spoofed, wrong, &r);
     }
     if (spoofed || w.climbs || (w.routed && !w.hop.known) || unfinished(ctx, ip, end) || !whole(&r)) {

@@ -92,21 +92,6 @@ MAP(BPF_MAP_TYPE_HASH, struct region_key, struct region, 65536, BPF_F_NO_PREALLO
 MAP(BPF_MAP_TYPE_ARRAY, u32, struct pre_group, 65536, 0) pre_groups SECTION(".maps");
 MAP(BPF_MAP_TYPE_HASH, struct place_key, u32, 131072, BPF_F_NO_PREALLOC) places SECTION(".maps");
 
-// Sets of ports, each with the program below. PRE groups of the same ports share one: a change of port_sets takes user
-// space some milliseconds, so none is made while tables change.
-struct {
-    int (*type)[BPF_MAP_TYPE_HASH_OF_MAPS];
-    u32 *key;
-    int (*max_entries)[4096];
-    int (*map_flags)[BPF_F_NO_PREALLOC];
-    struct {
-        int (*type)[BPF_MAP_TYPE_DEVMAP_HASH];
-        u32 *key;
-        int (*value_size)[sizeof(struct bpf_devmap_val)];
-        int (*max_entries)[512];
-    } *values[];
-} port_sets SECTION(".maps");
-
 // What a packet carries from its copying to its copies, ahead of the frame.
 struct carried {
     u64 generation;

@@ -30,12 +30,11 @@ type Fast struct {
 	dropped    [bpf.DropUpdate + 1]bpf.Count // that are in the pipeline's counters
 	settings   bpf.Settings
 	generation uint64
-	active     bool     // the kernel owns the state
-	why        string   // it does not
-	told       string   // by the log
-	broken     error    // from when on it never will
-	seen       view     // of the ports
-	floods     floods
+	active     bool   // the kernel owns the state
+	why        string // it does not
+	told       string // by the log
+	broken     error  // from when on it never will
+	seen       view   // of the ports
 	strays     uint64 // answers that came to the switch although they are the kernel's
 }
 

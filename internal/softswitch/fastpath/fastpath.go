@@ -18,8 +18,7 @@
 // control plane looks, so P4Runtime and what stands upon it see no difference.
 //
 // All of that ends, and state moves to the pipeline, as soon as there is anything that the kernel cannot do for all
-// packets: another program, rules of fault injection, ECMP groups with too many paths, answers that are to be flooded. It begins
-// anew when that has gone.
+// packets: another program, rules of fault injection, ECMP groups with too many paths. It begins anew when that has gone.
 //
 // Nothing is pinned: when the process ends, however it does, the kernel takes programs and maps away.
 package fastpath
@@ -127,7 +126,6 @@ func (f *Fast) Look() (note func()) {
 		if f.seen = seen; seen.err != nil {
 			f.fail(seen.err)
 		}
-		f.floods.look(f.read("drops", unknownMAC).Packets)
 		f.Changed()
 	}
 }
@@ -225,7 +223,7 @@ func (f *Fast) Loaded(p *pipeline.Pipeline, e *pre.Engine) {
 		f.merges(x)
 	}
 	p.SetOffload(f)
-	e.Changed = func(group uint16) { f.plan.touchAll(f.plan.groups.byPRE[group]) }
+	e.Changed = f.plan.preGroupChanged
 	f.Changed()
 }
 
@@ -257,9 +255,6 @@ func (f *Fast) empty() {
 // EntryChanged implements pipeline.Offload.
 func (f *Fast) EntryChanged(t *pipeline.Table, e *pipeline.Entry, gone bool) {
 	f.plan.changed(t, e, gone)
-	if t == f.plan.bridge && !gone {
-		f.floods.left, f.floods.learnt = 0, true
-	}
 	if t == f.plan.mergeGroups && !gone {
 		f.merges(e)
 	}

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/match"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
@@ -123,51 +126,59 @@ func TestVethLong(t *testing.T) {
 	}
 }
 
-// TestVethFloods: answers to a MAC that the bridge does not know are the switch's after the next look, until it knows one, or for
-// a while.
+// TestVethFloods: answers to a MAC that the bridge does not know are merged in the kernel, and go to its other ports, as many times as there are such
+// answers; where nothing is bridged they are dropped. Who answers to a MAC that nobody has disturbs nobody else.
 func TestVethFloods(t *testing.T) {
 	w := newWired(t)
-	answer := func() []byte {
-		p := w.group.Answer(0, rocev2.AckNoLimit, 5, 5)
-		p.Eth.Dst = dataplane.HostMAC(1)
-		return p.Frame()
-	}
-	says := func(want string) {
+	unknown := func(i int, psn rocev2.PSN) {
 		t.Helper()
-		w.Look()()
-		if got := w.Status(); got != want {
-			t.Fatalf("%s; expected %s", got, want)
+		p := w.group.Answer(i, rocev2.AckNoLimit, psn, uint32(psn))
+		p.Eth.Dst = dataplane.HostMAC(9)
+		s := w.Stats()
+		w.wires.Send(t, w.group.Receivers[i], p.Frame())
+		w.until("answers", func(now Stats) uint64 { return now.Answers + now.Dropped }, s.Answers+s.Dropped+1)
+		w.looks(whole)
+	}
+	come := func(want ...int) {
+		t.Helper()
+		for host := 1; host <= hosts; host++ {
+			if f := w.wires.Next(host, unix.MSG_DONTWAIT); (f != nil) != slices.Contains(want, host) {
+				t.Errorf("host %d: % x", host, f)
+			} else if p, err := (dataplane.Frame{Data: f}).Parse(); f != nil && (err != nil || p.Eth.Dst != dataplane.HostMAC(9) || p.H.DestQP != w.group.SenderQPN ||
+				!(dataplane.Frame{Data: f}).GoodICRC()) {
+				t.Errorf("host %d: % x, %v", host, f, err)
+			}
 		}
 	}
-	const off = "off: there are answers to a MAC that the bridge does not know"
-	says(whole)
-	for range 2 {
-		before := w.Stats().Dropped
-		w.wires.Send(t, 2, answer())
-		w.until("dropped", func(s Stats) uint64 { return s.Dropped }, before+1)
-		for range floodLooks {
-			says(off)
+	unknown(0, 4) // nothing is bridged
+	come()
+	flood := func(ports ...uint16) (list []pre.Replica) {
+		for _, n := range ports {
+			list = append(list, pre.Replica{Port: n})
 		}
-		w.wires.Send(t, 2, answer())
-		if f := w.wires.Climbs(2, 0); w.Mine(f) {
-			t.Error("an answer is no side's")
-		}
-		says(whole)
+		return list
 	}
-	w.wires.Send(t, 2, answer())
-	w.until("dropped", func(s Stats) uint64 { return s.Dropped }, 3)
-	says(off)
-	w.Add("ingress.unicast.bridge", []any{dataplane.MAC(dataplane.HostMAC(1))}, "ingress.unicast.to_port", 1)
-	says(whole)
-	w.merges(0, 5)
-	p := w.group.Answer(0, rocev2.AckNoLimit, 6, 6) // for a MAC that is learnt before the look
-	p.Eth.Dst = dataplane.HostMAC(3)
-	before := w.Stats().Dropped
-	w.wires.Send(t, 2, p.Frame())
-	w.until("dropped", func(s Stats) uint64 { return s.Dropped }, before+1)
-	w.Add("ingress.unicast.bridge", []any{dataplane.MAC(dataplane.HostMAC(3))}, "ingress.unicast.to_port", 3)
-	says(whole)
-	if d := w.Dropped(); d["unknown_mac"] != 4 {
+	for n := 1; n <= hosts; n++ {
+		w.Add("ingress.bridge_ports", []any{n}, "ingress.bridge_port", 500)
+	}
+	if err := w.PRE.InsertGroup(500, flood(1, 2, 3, 4)); err != nil {
+		t.Fatal(err)
+	}
+	w.Changed()
+	unknown(0, 5)
+	unknown(1, 5)
+	come() // absorbed: one member is silent
+	unknown(2, 5)
+	come(1, 2, 3)
+	if err := w.PRE.ModifyGroup(500, flood(1, 2, 4)); err != nil {
+		t.Fatal(err)
+	}
+	w.Changed()
+	unknown(0, 6)
+	unknown(2, 6)
+	unknown(1, 6)
+	come(1, 2, 4)
+	if d := w.Dropped(); d["unknown_mac"] != 1 || d["absorbed"] != 4 {
 		t.Errorf("dropped: %v", d)
 	}
 }

@@ -31,6 +31,7 @@ type tables struct {
 	settings, faultIn, faultOut            *pipeline.Table
 	routerMACs, routes, bridge, ecmpGroups *pipeline.Table
 	nextHops, neighbors, guarded, hosts    *pipeline.Table
+	bridging                               *pipeline.Table
 	ecn, matches, replicas, regions        *pipeline.Table
 	members, mergeGroups                   *pipeline.Table
 	selector                               *pipeline.Profile
@@ -46,7 +47,7 @@ func tablesOf(p *pipeline.Pipeline) tables {
 		settings: p.Table("ingress.settings"), faultIn: p.Table("ingress.fault_in.rules"), faultOut: p.Table("egress.fault_out.rules"),
 		routerMACs: p.Table("ingress.unicast.router_macs"), routes: p.Table("ingress.unicast.routes"), bridge: p.Table("ingress.unicast.bridge"),
 		ecmpGroups: p.Table("ingress.unicast.ecmp_groups"), nextHops: p.Table("ingress.unicast.next_hops"), neighbors: p.Table("egress.neighbour.neighbours"),
-		guarded: p.Table("ingress.guard.guarded_ports"), hosts: p.Table("ingress.guard.port_hosts"), ecn: p.Table("egress.ecn.ports"),
+		guarded: p.Table("ingress.guard.guarded_ports"), hosts: p.Table("ingress.guard.port_hosts"), bridging: p.Table("ingress.bridge_ports"), ecn: p.Table("egress.ecn.ports"),
 		matches: p.Table("ingress.replication.groups"), replicas: p.Table("egress.rewrite.replicas"), regions: p.Table("egress.rewrite.regions"),
 		members: p.Table("egress.ack_merge.merge_members"), mergeGroups: p.Table("egress.ack_merge.merge_groups"),
 		selector: p.Profile("ingress.unicast.ecmp_selector"),
@@ -134,7 +135,7 @@ func (l *plan) changed(t *pipeline.Table, e *pipeline.Entry, gone bool) {
 	case l.neighbors:
 		u = unit{kind: nextHop, n: key32(e, 0)}
 		l.touchAll(l.groups.byHop[uint16(u.n)])
-	case l.guarded:
+	case l.guarded, l.bridging:
 		u = unit{kind: port, n: key32(e, 0)}
 	case l.matches, l.replicas, l.regions:
 		l.touchAll(l.groups.changed(l, t, e, gone))
@@ -143,6 +144,16 @@ func (l *plan) changed(t *pipeline.Table, e *pipeline.Entry, gone bool) {
 		return
 	}
 	l.touch(u)
+}
+
+// preGroupChanged notes what a PRE group that has changed makes dirty.
+func (l *plan) preGroupChanged(pre uint16) {
+	l.touchAll(l.groups.byPRE[pre])
+	for e := range l.bridging.All() {
+		if arg(e, 0) == uint64(pre) {
+			l.touch(unit{kind: port, n: key32(e, 0)})
+		}
+	}
 }
 
 func (l *plan) touchAll(groups map[uint16]struct{}) {

@@ -1,6 +1,10 @@
 package fastpath
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/mcrdma/mcrdma/bpf"
+)
 
 // maxSets is how many sets of ports the kernel holds.
 const maxSets = 4096
@@ -20,6 +24,23 @@ func (s *sets) unused() { *s = newSets() }
 type preGroup struct {
 	set   portSet
 	first uint32
+}
+
+// A portIn is what ports_in is to hold for a port, but for the number of the set.
+type portIn struct {
+	bpf.Port
+	flood portSet
+}
+
+// setIn is the set of what a map is to hold; "": it has none.
+func setIn(v any) portSet {
+	switch v := v.(type) {
+	case preGroup:
+		return v.set
+	case portIn:
+		return v.flood
+	}
+	return ""
 }
 
 // A setOf is a set of interfaces in ascending order, as text. What the map holds is its number.
@@ -45,9 +66,7 @@ func (s *sets) takeUnused(l *plan) (uint32, bool) {
 	used := map[portSet]bool{}
 	for _, has := range l.have {
 		for _, v := range has {
-			if x, ok := v.(preGroup); ok {
-				used[x.set] = true
-			}
+			used[setIn(v)] = true
 		}
 	}
 	found, n := false, uint32(0)

@@ -2,6 +2,7 @@ package fastpath
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/mcrdma/mcrdma/bpf"
@@ -113,11 +114,26 @@ func (l *plan) port(n uint16) items {
 	if !there {
 		return nil
 	}
-	p := bpf.Port{Number: uint32(n)}
+	p := portIn{Port: bpf.Port{Number: uint32(n)}}
 	if l.guarded.Exactly(uint64(n)) != nil {
 		p.Guarded = 1
 	}
+	if e := l.bridging.Exactly(uint64(n)); e != nil {
+		p.flood = l.interfacesOf(uint16(arg(e, 0))) //nolint:gosec // 16 bits
+	}
 	return items{{"ports_in", index}: p, {"ports_out", uint32(n)}: bpf.Out{Interface: index}}
+}
+
+// interfacesOf are those that a PRE group copies to.
+func (l *plan) interfacesOf(pre uint16) portSet {
+	var list []uint32
+	for _, r := range l.engine.Group(pre) {
+		if index, there := l.ports[r.Port]; there {
+			list = append(list, index)
+		}
+	}
+	slices.Sort(list)
+	return setOf(slices.Compact(list))
 }
 
 // merging is an entry of merge_groups.

@@ -88,7 +88,7 @@ func (f *Fast) Changed() {
 		return
 	}
 	c := f.plan.changes()
-	why := cmp.Or(f.seen.refusal, f.plan.why(), f.floods.why())
+	why := cmp.Or(f.seen.refusal, f.plan.why())
 	if f.broken == nil {
 		if err := f.makeSets(c); err != nil {
 			f.fail(err)
@@ -163,6 +163,9 @@ func (f *Fast) write(c *change) error {
 	for _, at := range c.order() {
 		is := c.put[at].is
 		switch p := is.(type) {
+		case portIn:
+			p.Flood = f.sets.numbers[p.flood]
+			is = p.Port
 		case preGroup:
 			is = bpf.PREGroup{Set: uint16(f.sets.numbers[p.set]), N: uint16(len(p.set.interfaces())), First: p.first} //nolint:gosec // 4096 and 512 at most
 		case bpf.Out:
@@ -246,15 +249,11 @@ func (f *Fast) Mine(frame []byte) bool {
 // makeSets makes the sets that a change needs, before it begins.
 func (f *Fast) makeSets(c *change) error {
 	for _, v := range c.put {
-		p, ok := v.is.(preGroup)
-		if !ok {
+		s := setIn(v.is)
+		if _, there := f.sets.numbers[s]; there || s == "" {
 			continue
 		}
-		s := p.set
-		if _, there := f.sets.numbers[s]; there {
-			continue
-		}
-		n := f.sets.next
+		n, ok := f.sets.next, true
 		if n <= maxSets {
 			f.sets.next++
 		} else if n, ok = f.sets.takeUnused(f.plan); !ok {
