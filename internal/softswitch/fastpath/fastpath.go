@@ -118,6 +118,9 @@ func (f *Fast) Look() (note func()) {
 	if f.ended {
 		return func() {}
 	}
+	if f.news.heard.Swap(false) {
+		clear(f.k.prober.seen) // what was taken before says nothing
+	}
 	seen := f.k.see(f.all)
 	return func() {
 		if f.all == nil {

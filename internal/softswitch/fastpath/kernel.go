@@ -182,6 +182,7 @@ var errRefuses = errors.New("the veth drops what the kernel sends to it until it
 type prober struct {
 	program *ebpf.Program
 	*statistics
+	seen map[int]uint64 // what was redirected until the last look, by interface
 }
 
 // probeHeader begins a frame that no bridge forwards, and no host answers: Ethernet's configuration testing protocol, to a link-local MAC. The interface's number follows it.
@@ -199,14 +200,19 @@ func newProber() (*prober, error) {
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	return &prober{p, s}, nil
+	return &prober{p, s, map[int]uint64{}}, nil
 }
 
-// takes says whether a veth that is up takes what is redirected to it: a frame shows it.
+// takes says whether a veth that is up takes what is redirected to it: it has since the last look, or a frame shows it.
 func (p *prober) takes(index int, name string) (bool, error) {
 	before, err := p.redirected(name)
 	if err != nil {
 		return false, err
+	}
+	seen, is := p.seen[index]
+	p.seen[index] = before
+	if is && seen != before {
+		return true, nil
 	}
 	const liveFrames = 1 << 1                                                                                        // BPF_F_TEST_XDP_LIVE_FRAMES
 	frame := append(binary.NativeEndian.AppendUint32(slices.Clone(probeHeader), uint32(index)), make([]byte, 42)...) //nolint:gosec // an interface's number
@@ -214,6 +220,7 @@ func (p *prober) takes(index int, name string) (bool, error) {
 		return false, fmt.Errorf("a frame to try it with: %w", err)
 	}
 	after, err := p.redirected(name)
+	p.seen[index] = after
 	return after != before, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,6 +14,7 @@ import (
 type news struct {
 	socket *os.File
 	dirty  chan struct{}
+	heard  atomic.Bool // since the last look
 	done   chan struct{}
 }
 
@@ -22,7 +24,7 @@ func follow(ports []Port) (*news, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	x := &news{os.NewFile(uintptr(fd), "netlink"), make(chan struct{}, 1), make(chan struct{})}
+	x := &news{socket: os.NewFile(uintptr(fd), "netlink"), dirty: make(chan struct{}, 1), done: make(chan struct{})}
 	if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1); err != nil && !errors.Is(err, unix.EPERM) {
 		return nil, errors.Join(os.NewSyscallError("setsockopt", err), x.socket.Close())
 	}
@@ -53,6 +55,7 @@ func (x *news) listen(ports []Port) {
 		}) {
 			continue
 		}
+		x.heard.Store(true)
 		select {
 		case x.dirty <- struct{}{}:
 		default:
