@@ -16,6 +16,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/bmv2"
 	"github.com/mcrdma/mcrdma/bpf"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // TestObjectIsCurrent fails when the source has changed and was not compiled, and when the object was edited.
@@ -67,6 +68,26 @@ func TestTable(t *testing.T) {
 	data, ok := spec(t).Maps[".rodata"].Contents[0].Value.([]byte)
 	if !ok || !bytes.Contains(data, b) {
 		t.Error("the table of CRC-32 is not in the object")
+	}
+}
+
+// TestVerified: the kernel's verifier takes at most half of the steps that it gives a program; that of Linux 6.1 takes more than later ones.
+func TestVerified(t *testing.T) {
+	c, err := ebpf.NewCollectionWithOptions(spec(t), ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}})
+	if err != nil {
+		testenv.Skip(t, "%v", err)
+	}
+	defer c.Close()
+	for name, p := range c.Programs {
+		found := regexp.MustCompile(`processed (\d+) insns \(limit (\d+)\)`).FindStringSubmatch(p.VerifierLog)
+		if found == nil {
+			t.Fatalf("%s: %q", name, p.VerifierLog)
+		}
+		steps, _ := strconv.Atoi(found[1])
+		limit, _ := strconv.Atoi(found[2])
+		if t.Logf("%s: %d steps", name, steps); steps > limit/2 {
+			t.Errorf("%s takes %d steps of %d", name, steps, limit)
+		}
 	}
 }
 

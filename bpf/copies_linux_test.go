@@ -266,12 +266,17 @@ func TestVethUpdates(t *testing.T) {
 	go func() { // on another processor, while a burst comes in
 		defer close(changed)
 		number := uint64(0)
+		turn := func(to uint64) {
+			for i := range groups {
+				w.Put("generation", cellOf(&groups[i]), to)
+			}
+		}
 		for i := range change {
-			w.Put("generation", uint32(0), number+1)
+			turn(number + 1)
 			_ = w.Maps["groups"].Delete(key(&groups[1-i]))
 			w.replicate(&groups[i], w.Ports)
 			number += 4
-			w.Put("generation", uint32(0), number)
+			turn(number)
 		}
 	}()
 	const batches, burst = 2000, 64
@@ -313,6 +318,11 @@ func (w *wired) ofOneGroup(groups []dataplane.Group, i int, frame []byte, copies
 	return ""
 }
 
+// cellOf is the number of a group's packets in map generation.
+func cellOf(g *dataplane.Group) uint32 {
+	return bpf.CellOf(dataplane.HostIP(g.Sender), dataplane.Wire(g.MCID))
+}
+
 // TestClimbs: requests to a group that the kernel cannot copy climb, whole.
 func TestClimbs(t *testing.T) {
 	k := load(t)
@@ -349,10 +359,13 @@ func TestClimbs(t *testing.T) {
 		"group climbs":      {"groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 77, PREGroups: 1, Climbs: 1}, write(func(*dataplane.Packet) {})},
 		"half an update":    {"generation", uint32(0), uint64(3), write(func(*dataplane.Packet) {})},
 		"about to be one":   {"generation", uint32(0), uint64(4 + bpf.Ending), write(func(*dataplane.Packet) {})},
+		"half of its own":   {"generation", cellOf(&g), uint64(3), write(func(*dataplane.Packet) {})},
+		"about to be its":   {"generation", cellOf(&g), uint64(4 + bpf.Ending), write(func(*dataplane.Packet) {})},
 		"no PRE group":      {"groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 78, PREGroups: 1}, write(func(*dataplane.Packet) {})},
 	} {
 		k.Put("settings", uint32(0), bpf.Settings{ICRCMode: bpf.Neutral})
 		k.Put("generation", uint32(0), uint64(4))
+		k.Put("generation", cellOf(&g), uint64(4))
 		k.Put("groups", key, multicast(77))
 		if c.table != "" {
 			k.Put(c.table, c.key, c.value)

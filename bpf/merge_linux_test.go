@@ -188,20 +188,22 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// TestHalfAnUpdate: an answer that comes while tables change is dropped and counted, and moves nothing.
+// TestHalfAnUpdate: an answer that comes while tables change, those of all or of its group, is dropped and counted, and moves nothing.
 func TestHalfAnUpdate(t *testing.T) {
 	p := newPair(t)
 	p.configure(ackmerge.Config{Members: 1, Epoch: 1})
 	p.forget()
-	p.Put("generation", uint32(0), uint64(1))
-	if did, _ := p.Run(p.g.Answer(0, rocev2.AckNoLimit, 5, 1).Frame()); did != xdpDrop || p.dropped()["update"] != 1 {
-		t.Errorf("the kernel says %d", did)
+	for _, cell := range []uint32{0, cellOf(&p.g)} {
+		p.Put("generation", cell, uint64(1))
+		p.lost["update"]++
+		if did, _ := p.Run(p.g.Answer(0, rocev2.AckNoLimit, 5, 1).Frame()); did != xdpDrop || p.dropped()["update"] != p.lost["update"] {
+			t.Errorf("the kernel says %d", did)
+		}
+		if diff := p.same(); diff != "" {
+			t.Error(diff)
+		}
+		p.Put("generation", cell, uint64(4))
 	}
-	p.lost["update"]++
-	if diff := p.same(); diff != "" {
-		t.Error(diff)
-	}
-	p.Put("generation", uint32(0), uint64(2))
 	if _, _, diff := p.answer(ackmerge.Answer{Syndrome: rocev2.AckNoLimit, PSN: 5, MSN: 1}, time.Second); diff != "" {
 		t.Error(diff)
 	}

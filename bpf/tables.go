@@ -1,5 +1,7 @@
 package bpf
 
+import "encoding/binary"
+
 // The types here are those of the C source, field by field. Numbers are the machine's, addresses
 // and QPNs those of the wire: [4]byte. A test compares sizes and places with the object's.
 
@@ -159,9 +161,21 @@ type GroupRegion struct {
 // Span is its value: virtual addresses, both ends included, at which all copies can be rewritten.
 type Span struct{ First, Last uint64 }
 
-// Ending is set in the number in map generation when tables are about to change: no more copies are made then. The number is odd while they
+// Ending is set in a number in map generation when tables are about to change: no more copies are made then. The number is odd while they
 // do.
 const Ending = 2
+
+// Cells is how many numbers map generation has beside the first, which is for all packets.
+const Cells = 1 << cellBits
+
+const cellBits = 14
+
+// CellOf is the number in map generation of a group's packets, and of its answers: by its sender, and by the QPN that both are for.
+func CellOf(sender, qpn [4]byte) uint32 {
+	h := binary.BigEndian.Uint32(sender[:])*0x9e3779b1 ^ binary.BigEndian.Uint32(qpn[:])*0x85ebca6b
+	h ^= h >> 15
+	return 1 + h*0xc2b2ae35>>(32-cellBits)
+}
 
 // CopyCells is how many copies there is room for.
 const CopyCells = 131072

@@ -88,7 +88,7 @@ INLINE bool locked(struct slot *slot, const struct config *c, struct answer *a, 
     *v = NOT_MEMBER;
     u32 kind = kind_of(a);
     spin_lock(&slot->lock);
-    if (same(*r->now, r->began)) {
+    if (stays(r)) {
         in_time = true;
         slot->answers++;
         *v = merge(c, &slot->state, a, now);

@@ -38,6 +38,9 @@ static void (*const spin_unlock)(struct bpf_spin_lock *) = (void *)BPF_FUNC_spin
 #define swap16(x) __builtin_bswap16(x)
 #define swap32(x) __builtin_bswap32(x)
 
+// low24 is the number in the low 24 bits of a word of the wire.
+INLINE u32 low24(u32 word) { return swap32(word) & 0xffffff; }
+
 // The compiler may not know more of x than is written: else it leaves out the check of an index
 // that the kernel's verifier wants to see.
 #define forget(x) asm volatile("" : "+r"(x))

@@ -62,6 +62,9 @@ SECTION("xdp.frags") int ingress(struct xdp_md *ctx) {
         } else if (set->icrc_mode != ICRC_OFF && *trailer != icrc) {
             wrong = DROP_ICRC;
         }
+        if (!begin_own(&r, cell_of(ip->dst, p->bth.dest_qp))) {
+            return XDP_PASS;
+        }
         m = member_of(p);
         if (m ? m->bypass : wrong < DROP_REASONS) {
             return XDP_PASS;
@@ -70,10 +73,14 @@ SECTION("xdp.frags") int ingress(struct xdp_md *ctx) {
         if (spoofed || set->icrc_mode == ICRC_RECOMPUTE || unfinished(ctx, ip, end)) {
             return XDP_PASS;
         }
+        u32 cell = cell_of(ip->src, p->bth.dest_qp);
+        if (!begin_own(&r, cell)) {
+            return XDP_PASS;
+        }
         struct group_key key = {ip->src, ip->dst, p->bth.dest_qp & swap32(0xffffff)};
         struct multicast *g = lookup(&groups, &key);
         if (g) {
-            return replicate(ctx, p, end, set, g, &r);
+            return replicate(ctx, p, end, set, g, &r, cell);
         }
         if (member_of(p)) {
             return XDP_PASS;

@@ -94,11 +94,12 @@ MAP(BPF_MAP_TYPE_HASH, struct place_key, u32, 131072, BPF_F_NO_PREALLOC) places 
 
 // What a packet carries from its copying to its copies, ahead of the frame.
 struct carried {
-    u64 generation;
+    u64 all; // generations
+    u64 own;
+    u32 cell;
     u32 pre_group;
     u32 set;
     u32 first;
-    u32 pad;
 };
 
 #define MAX_ASKED 16
@@ -119,7 +120,7 @@ INLINE void ask(u32 first, u32 n) {
 
 // replicate copies a request to a group. XDP_PASS: it climbs. r has been begun, and g read since.
 INLINE int replicate(struct xdp_md *ctx, struct roce *p, void *end, const struct settings *set, const struct multicast *g,
-                     const struct reading *r) {
+                     const struct reading *r, u32 cell) {
     if (g->climbs || set->icrc_mode != ICRC_NEUTRAL || p->bth.opcode > OP_WRITE_ONLY_IMM || p->ip.ttl <= 1) {
         return XDP_PASS;
     }
@@ -150,18 +151,19 @@ INLINE int replicate(struct xdp_md *ctx, struct roce *p, void *end, const struct
     u32 counter = g->counter, set_of = pre ? pre->set : 0, first = pre ? pre->first : 0;
     ask(first, pre ? pre->n : 0);
     void *to = set_of ? lookup(&port_sets, &set_of) : 0;
-    if (!to || r->began & ENDING || !whole(r) || adjust_meta(ctx, -(int)sizeof(struct carried))) {
+    if (!to || (r->all_began | r->own_began) & ENDING || !whole(r) || adjust_meta(ctx, -(int)sizeof(struct carried))) {
         return XDP_PASS;
     }
     struct carried *c = (struct carried *)(long)ctx->data_meta;
     if ((void *)(c + 1) > (void *)(long)ctx->data) {
         return XDP_PASS;
     }
-    c->generation = r->began;
+    c->all = r->all_began;
+    c->own = r->own_began;
+    c->cell = cell;
     c->pre_group = pre_group;
     c->set = set_of;
     c->first = first;
-    c->pad = 0;
     counted(ctx, counter);
     count(ctx, &handled, REQUESTS);
     return redirect(to, 0, BPF_F_BROADCAST);
@@ -185,11 +187,11 @@ INLINE int copied(struct xdp_md *ctx) {
     if ((void *)(p + 1) > end) {
         return drop(ctx, DROP_NO_REPLICA);
     }
-    u64 generation = c->generation;
+    u64 all = c->all, own = c->own;
     u32 pre_group = c->pre_group, at = c->first;
     struct place_key key = {c->set, ctx->egress_ifindex};
     struct reading r;
-    if (!begin(&r) || !same(r.began, generation)) {
+    if (!begin(&r) || !begin_own(&r, c->cell) || !same(r.all_began, all) || !same(r.own_began, own)) {
         return drop(ctx, DROP_UPDATE);
     }
     u32 *place = lookup(&places, &key);

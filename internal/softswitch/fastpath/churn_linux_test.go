@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -367,6 +368,60 @@ func TestVethChurn(t *testing.T) {
 	t.Logf("%d updates and %d requests in %v: %d copied by the kernel, %d routed, %d copies, %d dropped for half an update", updates, bursts*burst,
 		time.Since(began).Round(time.Millisecond), now.Requests-before.Requests, now.Routed-before.Routed, now.Copies-before.Copies, now.Updates-before.Updates)
 	if now.Requests == before.Requests || now.Routed == before.Routed || c.Status()[:3] != "xdp" {
+		t.Error(c.Status())
+	}
+}
+
+// TestVethOthers: what changes of groups, their copies, members and merging, no packet and no answer of another group meets: none climbs, and none is
+// dropped.
+func TestVethOthers(t *testing.T) {
+	c := &churn{wired: newWiredTo(t, lastPort)}
+	c.Install(c.group)
+	c.Loaded(c.Pipeline, c.PRE)
+	other := still(9)
+	c.Install(other)
+	c.Changed()
+	for i := range c.groups {
+		g := &changing{index: i + 20, mcid: rocev2.QPN(0xe10000 + i), members: [4]bool{true, true, true}, away: -1}
+		g.states = []outcome{g.state()}
+		c.groups[i] = g
+	}
+	var ends sync.WaitGroup
+	defer ends.Wait()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var steps atomic.Int32
+	ends.Go(func() {
+		c.wires.Enter(t)                   // sets of ports are made where they are
+		rng := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // for a test
+		for ; ctx.Err() == nil; steps.Add(1) {
+			if err := c.step(rng); err != nil {
+				t.Error(err)
+				return
+			}
+			other.Members = uint16(1 + steps.Load()%7) //nolint:gosec // few
+			c.Merge(other)
+			c.Changed()
+		}
+	})
+	const updates, burst = 300, 32
+	for n := 0; steps.Load() < updates; n++ {
+		for i := range burst {
+			c.wires.Send(t, 1, c.group.Data(rocev2.SendOnly, rocev2.PSN(i), make([]byte, 64)).Frame())
+			c.wires.Send(t, c.group.Receivers[i%3], c.ack(i%3, rocev2.PSN(n*burst+i)))
+		}
+		want := uint64((n + 1) * burst) //nolint:gosec // few
+		c.until("copies", func(s Stats) uint64 { return s.Copies }, 3*want)
+		c.until("answers", func(s Stats) uint64 { return s.Answers + s.Dropped - s.Updates }, want)
+		for port := 1; port <= lastPort; port++ {
+			for c.wires.Next(port, unix.MSG_DONTWAIT) != nil {
+			}
+		}
+	}
+	stop()
+	ends.Wait()
+	now := c.Stats()
+	if t.Logf("%d updates: %+v", steps.Load(), now); now.Updates > 0 || now.Strays > 0 {
 		t.Error(c.Status())
 	}
 }

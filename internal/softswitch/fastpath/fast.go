@@ -29,13 +29,14 @@ type Fast struct {
 	sets       sets
 	dropped    [bpf.DropUpdate + 1]bpf.Count // that are in the pipeline's counters
 	settings   bpf.Settings
-	generation uint64
-	active     bool   // the kernel owns the state
-	why        string // it does not
-	told       string // by the log
-	broken     error  // from when on it never will
-	seen       view   // of the ports
-	strays     uint64 // answers that came to the switch although they are the kernel's
+	generation map[uint32]uint64   // by cell
+	ending     map[uint32]struct{} // cells for whose packets no more copies are made
+	active     bool                // the kernel owns the state
+	why        string              // it does not
+	told       string              // by the log
+	broken     error               // from when on it never will
+	seen       view                // of the ports
+	strays     uint64              // answers that came to the switch although they are the kernel's
 }
 
 // read is a cell of a map of counters.

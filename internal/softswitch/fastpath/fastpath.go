@@ -11,7 +11,7 @@
 //
 // Tables: the pipeline. After each access of the control plane, the maps are brought to what the tables say,
 // as one step: while that is under way requests and unicast climb, and what can't (answers, copies on
-// their way) is dropped and counted as DropUpdate.
+// their way) is dropped and counted as DropUpdate. Where only groups change, theirs do alone.
 //
 // Merging state: the kernel, for all groups, while packets are processed there; answers that still come to the
 // switch then are dropped and counted. Counters: what each has counted is added up. Both are in the pipeline whenever the
@@ -81,7 +81,7 @@ func New(c Config) (f *Fast, err error) {
 			err = errors.Join(err, k.close())
 		}
 	}()
-	f = &Fast{k: k, log: c.Log, ports: map[uint16]uint32{}, slots: newSlots(), sets: newSets(), why: "there is no program yet"}
+	f = &Fast{k: k, log: c.Log, ports: map[uint16]uint32{}, slots: newSlots(), sets: newSets(), generation: map[uint32]uint64{}, ending: map[uint32]struct{}{}, why: "there is no program yet"}
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 		return nil, fmt.Errorf("fast path: %w", err)
@@ -232,7 +232,7 @@ func (f *Fast) Loaded(p *pipeline.Pipeline, e *pre.Engine) {
 
 // empty takes everything of a pipeline out of the maps.
 func (f *Fast) empty() {
-	f.apply(func() error {
+	f.apply(map[uint32]struct{}{everything: {}}, func() error {
 		f.active, f.settings = false, bpf.Settings{Climbs: 1}
 		if f.plan == nil {
 			return f.k.put("settings", uint32(0), f.settings)

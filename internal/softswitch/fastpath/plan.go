@@ -2,6 +2,7 @@ package fastpath
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mcrdma/mcrdma/bpf"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
@@ -22,6 +23,8 @@ type plan struct {
 	due    change
 	have   map[unit]items
 	cannot map[unit]string // what no map can hold, and why
+
+	merges map[uint32]map[*pipeline.Entry]uint32 // cells of generation of a slot's members
 
 	copied, climbing map[uint16]struct{} // groups, by where their requests are copied
 }
@@ -93,7 +96,7 @@ type place struct {
 func newPlan(p *pipeline.Pipeline, e *pre.Engine, ports map[uint16]uint32, read func(string, uint32) bpf.Count) *plan {
 	l := &plan{tables: tablesOf(p), engine: e, ports: ports, cells: newCells(read), groups: newIndex(), room: newRoom(bpf.CopyCells),
 		dirty: map[unit]struct{}{}, have: map[unit]items{}, cannot: map[unit]string{},
-		copied: map[uint16]struct{}{}, climbing: map[uint16]struct{}{}}
+		merges: map[uint32]map[*pipeline.Entry]uint32{}, copied: map[uint16]struct{}{}, climbing: map[uint16]struct{}{}}
 	l.due.reset()
 	for n := range ports {
 		l.touch(unit{kind: port, n: uint32(n)})
@@ -166,8 +169,11 @@ func (l *plan) touchAll(groups map[uint16]struct{}) {
 type change struct {
 	put    map[place]value
 	remove map[place]struct{}
-	alters bool // something that was there
+	turns  map[uint32]struct{} // cells of generation whose packets may meet half of it
 }
+
+// everything is the cell of generation that is every packet's.
+const everything = 0
 
 type value struct {
 	of unit
@@ -187,26 +193,78 @@ func (l *plan) changes() *change {
 			}
 		}
 	}
+	var slots []uint32
 	for u, next := range now {
-		l.due.step(u, l.have[u], next)
+		had := l.have[u]
+		if u.kind == member {
+			l.mergesIn(u.e, had, next)
+		}
+		if altered := l.due.step(u, had, next); altered && u.kind == merging {
+			slots = append(slots, key32(u.e, 0))
+		} else if altered {
+			l.turn(u, had, next)
+		}
 		if l.have[u] = next; len(next) == 0 {
 			delete(l.have, u)
 		}
 	}
+	for _, n := range slots { // when all of their members are known
+		l.turnSlot(n)
+	}
 	return &l.due
 }
 
+// turn notes whose packets may meet half of what changes for a unit.
+func (l *plan) turn(u unit, had, next items) {
+	if u.kind != multicast && u.kind != member {
+		l.due.turns[everything] = struct{}{}
+	}
+	for _, has := range []items{had, next} {
+		for at := range has {
+			switch k := at.key.(type) {
+			case bpf.GroupKey:
+				l.due.turns[bpf.CellOf(k.Src, k.MCID)] = struct{}{}
+			case bpf.MemberKey:
+				l.due.turns[bpf.CellOf(k.Dst, k.DestQP)] = struct{}{}
+			}
+		}
+	}
+}
+
+// turnSlot notes the same of what changes for all answers that are merged in a slot.
+func (l *plan) turnSlot(n uint32) {
+	for _, cell := range l.merges[n] {
+		l.due.turns[cell] = struct{}{}
+	}
+}
+
+// mergesIn notes in which slot a member's answers are merged.
+func (l *plan) mergesIn(e *pipeline.Entry, had, next items) {
+	for _, v := range had {
+		delete(l.merges[v.(bpf.Member).Slot], e)
+	}
+	for at, v := range next {
+		n, k := v.(bpf.Member).Slot, at.key.(bpf.MemberKey)
+		if l.merges[n] == nil {
+			l.merges[n] = map[*pipeline.Entry]uint32{}
+		}
+		l.merges[n][e] = bpf.CellOf(k.Dst, k.DestQP)
+	}
+}
+
 // reset forgets what was to change: the maps have it.
-func (c *change) reset() { *c = change{put: map[place]value{}, remove: map[place]struct{}{}} }
+func (c *change) reset() {
+	*c = change{put: map[place]value{}, remove: map[place]struct{}{}, turns: map[uint32]struct{}{}}
+}
 
 func (c *change) none() bool { return len(c.put) == 0 && len(c.remove) == 0 }
 
-// step adds what changes for a unit.
-func (c *change) step(u unit, old, next items) {
+// step adds what changes for a unit, and says whether packets may meet half of that: what is new of a group they meet whole, or not at all.
+func (c *change) step(u unit, old, next items) (altered bool) {
 	for at, v := range next {
 		if was, there := old[at]; !there || was != v {
 			c.put[at] = value{u, v}
-			c.alters = c.alters || len(old) > 0
+			altered = altered || len(old) > 0 || !slices.Contains(leads, at.table)
 			delete(c.remove, at)
 		}
 	}
@@ -214,13 +272,14 @@ func (c *change) step(u unit, old, next items) {
 		if _, stays := next[at]; stays {
 			continue
 		}
-		c.alters = true
+		altered = true
 		if p, taken := c.put[at]; taken && p.of != u {
 			continue // another unit has it now
 		}
 		delete(c.put, at)
 		c.remove[at] = struct{}{}
 	}
+	return altered
 }
 
 // compute is what a unit is to have in the maps, and why it cannot have it.

@@ -26,14 +26,14 @@ func (f *Fast) Ends() (wait func()) {
 	if f.plan == nil || !f.active {
 		return nil
 	}
-	c := f.plan.changes()
-	if f.adds(c) {
+	c := f.changes()
+	if len(c.turns) == 0 {
 		return nil
 	}
 	if err := f.makeSets(c); err != nil { // it takes milliseconds, and none climbs for it
 		f.fail(err)
 	}
-	f.end()
+	f.end(c.turns)
 	return pause
 }
 
@@ -43,16 +43,19 @@ func pause() {
 	}
 }
 
-// end has no more copies made.
-func (f *Fast) end() {
-	if f.generation&bpf.Ending == 0 {
-		f.turnGeneration(bpf.Ending)
+// end has no more copies made of the packets of some cells.
+func (f *Fast) end(cells map[uint32]struct{}) {
+	for cell := range cells {
+		if _, ends := f.ending[cell]; !ends {
+			f.ending[cell] = struct{}{}
+			f.turnGeneration(cell, bpf.Ending)
+		}
 	}
 }
 
-func (f *Fast) turnGeneration(by uint64) {
-	f.generation += by
-	if err := f.k.put("generation", uint32(0), f.generation); err != nil {
+func (f *Fast) turnGeneration(cell uint32, by uint64) {
+	f.generation[cell] += by
+	if err := f.k.put("generation", cell, f.generation[cell]); err != nil {
 		f.fail(err)
 	}
 }
@@ -67,19 +70,15 @@ func (c *change) order() []place {
 	})
 }
 
-// adds says whether a change only adds groups, to which no packet has come: it meets all of one or nothing then.
-func (f *Fast) adds(c *change) bool {
-	for at := range c.put {
-		if !slices.Contains(leads, at.table) {
-			return false
-		}
-	}
+// changes are those of tables, and of registers of slots in which answers are merged already.
+func (f *Fast) changes() *change {
+	c := f.plan.changes()
 	for n := range f.slots.sets {
-		if _, added := c.put[place{"merge_groups", n}]; !added && f.slots.entries[n].entry != nil {
-			return false // there are answers that are merged in it
+		if _, added := c.put[place{"merge_groups", n}]; !added {
+			f.plan.turnSlot(n)
 		}
 	}
-	return !c.alters
+	return c
 }
 
 // Changed brings the maps to what the tables say. It is called after each access of the control plane.
@@ -87,7 +86,7 @@ func (f *Fast) Changed() {
 	if f.plan == nil {
 		return
 	}
-	c := f.plan.changes()
+	c := f.changes()
 	why := cmp.Or(f.seen.refusal, f.plan.why())
 	if f.broken == nil {
 		if err := f.makeSets(c); err != nil {
@@ -107,9 +106,12 @@ func (f *Fast) Changed() {
 	f.why = why
 	defer f.tell()
 	turns := f.active != (why == "")
+	if turns || next != f.settings {
+		c.turns[everything] = struct{}{}
+	}
 	switch none := c.none() && len(f.slots.sets) == 0 && len(f.slots.fresh) == 0; {
-	case turns, next != f.settings, !none && !f.adds(c):
-		f.apply(func() error {
+	case len(c.turns) > 0:
+		f.apply(c.turns, func() error {
 			errs := []error{f.writeRegisters(), f.write(c)}
 			if turns {
 				errs = append(errs, f.turn(why == ""))
@@ -138,20 +140,27 @@ func (f *Fast) tell() {
 	}
 }
 
-// apply changes the maps so that no packet meets half of it.
-func (f *Fast) apply(change func() error) {
-	if f.active && f.generation&bpf.Ending == 0 {
-		f.end()
+// apply changes the maps so that no packet of some cells meets half of it.
+func (f *Fast) apply(cells map[uint32]struct{}, change func() error) {
+	if _, all := cells[everything]; all {
+		cells = map[uint32]struct{}{everything: {}}
+	}
+	n := len(f.ending)
+	if f.end(cells); f.active && len(f.ending) > n {
 		pause()
 	}
-	f.generation |= bpf.Ending
-	f.turnGeneration(1)  // odd
+	for cell := range f.ending {
+		f.turnGeneration(cell, 1) // odd
+	}
 	if f.broken == nil { // else it may not be odd
 		if err := change(); err != nil {
 			f.fail(err)
 		}
 	}
-	f.turnGeneration(1)
+	for cell := range f.ending {
+		f.turnGeneration(cell, 1)
+	}
+	clear(f.ending)
 }
 
 // write writes a change.
