@@ -124,15 +124,10 @@ func TestVethMixed(t *testing.T) {
 	g := still()
 	w.portSet(&g, w.Ports)
 	w.replicate(&g, w.Ports)
-	mix := w.mixer()
 	const n = 32
 	frame := g.Data(rocev2.WriteOnly, 1, make([]byte, 64)).Frame()
 	requests := w.count("counters", 33)
-	w.live(mix, w.Ports[1], frame, n, n)
-	requests = w.count("counters", 33) - requests
-	if requests == 0 || requests == n {
-		t.Fatalf("%d of %d packets are the group's", requests, n)
-	}
+	w.live(w.mixer(1), w.Ports[1], frame, n, n)
 	got := uint64(0)
 	for range n {
 		p, err := dataplane.Frame{Data: w.receive(2)}.Parse()
@@ -148,8 +143,8 @@ func TestVethMixed(t *testing.T) {
 			t.Fatalf("a packet to QPN %#x", p.H.DestQP)
 		}
 	}
-	if got != requests {
-		t.Fatalf("%d copies of %d requests", got, requests)
+	if requests = w.count("counters", 33) - requests; got != requests || got == 0 || got == n {
+		t.Fatalf("%d copies of %d requests among %d packets", got, requests, n)
 	}
 	for range requests {
 		w.receive(3)
@@ -160,16 +155,12 @@ func TestVethMixed(t *testing.T) {
 	}
 }
 
-// mixer is a program that has the kernel's see a frame with its destination QPN, or that with another last bit, by chance.
-func (w *wired) mixer() *ebpf.Program {
+// mixer is a program by which a host sends a frame with its destination QPN, or that with another last bit, by chance. The kernel's sees it when it has come
+// in, and not in the test run: Linux 6.1 copies frames wrongly there.
+func (w *wired) mixer(host int) *ebpf.Program {
 	w.Helper()
-	next, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(func() { next.Close() })
 	const end = 14 + 20 + 8 + 8 // of the destination QPN
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, AttachType: ebpf.AttachXDP, Flags: unix.BPF_F_XDP_HAS_FRAGS, License: "Apache-2.0", Instructions: asm.Instructions{
+	p, err := dataplane.XDP(asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.FnGetPrandomU32.Call(),
 		asm.And.Imm(asm.R0, 1),
@@ -181,20 +172,17 @@ func (w *wired) mixer() *ebpf.Program {
 		asm.LoadMem(asm.R5, asm.R2, end-1, asm.Byte),
 		asm.Xor.Reg(asm.R5, asm.R0),
 		asm.StoreMem(asm.R2, end-1, asm.R5, asm.Byte),
-		asm.Mov.Reg(asm.R1, asm.R6),
-		asm.LoadMapPtr(asm.R2, next.FD()),
-		asm.Mov.Imm(asm.R3, 0),
-		asm.FnTailCall.Call(),
+		asm.Mov.Imm(asm.R1, int32(w.Peers[host])), //nolint:gosec // an interface's number
+		asm.Mov.Imm(asm.R2, 0),
+		asm.FnRedirect.Call(),
+		asm.Return(),
 		asm.Mov.Imm(asm.R0, xdpDrop).WithSymbol("out"),
 		asm.Return(),
-	}})
+	})
 	if err != nil {
 		w.Fatal(err)
 	}
 	w.Cleanup(func() { p.Close() })
-	if err := next.Put(uint32(0), uint32(w.Programs["ingress"].FD())); err != nil {
-		w.Fatal(err)
-	}
 	return p
 }
 
