@@ -372,7 +372,7 @@ func TestVethChurn(t *testing.T) {
 	}
 }
 
-// TestVethOthers: what changes of groups, their copies, members and merging, no packet and no answer of another group meets: none climbs, and none is
+// TestVethOthers: what changes of groups, their copies, members and merging, and that MACs are learnt, no packet and no answer of another group meets: none climbs, and none is
 // dropped.
 func TestVethOthers(t *testing.T) {
 	c := &churn{wired: newWiredTo(t, lastPort)}
@@ -401,6 +401,7 @@ func TestVethOthers(t *testing.T) {
 			}
 			other.Members = uint16(1 + steps.Load()%7) //nolint:gosec // few
 			c.Merge(other)
+			c.Add("ingress.unicast.bridge", []any{uint64(0x020000010000) + uint64(steps.Load())}, "ingress.unicast.to_port", 2) //nolint:gosec // few
 			c.Changed()
 		}
 	})

@@ -431,7 +431,7 @@ func TestVethReload(t *testing.T) {
 	}
 }
 
-// TestVethAdds: no packet meets an update by which groups are made, also in a slot where others have merged, and nothing waits. One by which a
+// TestVethAdds: no packet meets an update by which MACs and routes are learnt, or groups are made, also in a slot where others have merged, and nothing waits. One by which a
 // member moves, or leaves, has copies under way leave first.
 func TestVethAdds(t *testing.T) {
 	w := newWired(t)
@@ -486,4 +486,8 @@ func TestVethAdds(t *testing.T) {
 		t.Fatal(err)
 	}
 	meets("members that leave", true)
+	w.Add("ingress.unicast.bridge", []any{dataplane.MAC(dataplane.HostMAC(9))}, "ingress.unicast.to_port", 2)
+	w.Add("ingress.unicast.next_hops", []any{900}, "ingress.unicast.to_port", 3)
+	w.Add("ingress.unicast.routes", []any{dataplane.Prefix{Value: dataplane.Addr(dataplane.HostIP(200)), Len: 32}}, "ingress.unicast.to_next_hop", 900)
+	meets("a MAC and a route", false)
 }

@@ -2,7 +2,6 @@ package fastpath
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/mcrdma/mcrdma/bpf"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
@@ -259,12 +258,12 @@ func (c *change) reset() {
 
 func (c *change) none() bool { return len(c.put) == 0 && len(c.remove) == 0 }
 
-// step adds what changes for a unit, and says whether packets may meet half of that: what is new of a group they meet whole, or not at all.
+// step adds what changes for a unit, and says whether packets may meet half of that: what is new they meet whole, or not at all.
 func (c *change) step(u unit, old, next items) (altered bool) {
 	for at, v := range next {
 		if was, there := old[at]; !there || was != v {
 			c.put[at] = value{u, v}
-			altered = altered || len(old) > 0 || !slices.Contains(leads, at.table)
+			altered = altered || len(old) > 0
 			delete(c.remove, at)
 		}
 	}

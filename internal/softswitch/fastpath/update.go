@@ -63,9 +63,15 @@ func (f *Fast) turnGeneration(cell uint32, by uint64) {
 // leads is the order in which what is new is written: nothing leads to what is not there yet.
 var leads = []string{"regions", "group_regions", "copies", "pre_groups", "merge_groups", "merge_members", "groups"}
 
-// order is the order in which a change is written. What belongs together lies together in memory then.
+// unicastLeads is the same of unicast, which is written before groups.
+var unicastLeads = []string{"ports_out", "ports_in", "ecn_ports", "port_hosts", "next_hops", "ecmp_groups", "routes", "router_macs", "bridge"}
+
+// order is the order in which a change is written. What belongs together of a group lies together in memory then.
 func (c *change) order() []place {
 	return slices.SortedFunc(maps.Keys(c.put), func(a, b place) int {
+		if x, y := slices.Index(unicastLeads, a.table), slices.Index(unicastLeads, b.table); x >= 0 || y >= 0 {
+			return cmp.Compare(uint(x), uint(y)) //nolint:gosec // that of a group's is the largest
+		}
 		return cmp.Or(cmp.Compare(c.put[a].of.n, c.put[b].of.n), cmp.Compare(slices.Index(leads, a.table), slices.Index(leads, b.table)))
 	})
 }
