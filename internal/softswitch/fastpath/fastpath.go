@@ -98,11 +98,11 @@ func New(c Config) (f *Fast, err error) {
 		f.ports[p.Number] = uint32(p.Index) //nolint:gosec // an interface's number
 	}
 	f.all = c.Ports
-	if f.seen = f.k.see(f.all); f.seen.err != nil {
-		return nil, fmt.Errorf("fast path: %w", f.seen.err)
-	}
 	if f.news, err = follow(f.all); err != nil {
 		return nil, fmt.Errorf("fast path: %w", err)
+	}
+	if f.seen = f.k.see(f.all); f.seen.err != nil { // of what changes meanwhile there are news
+		return nil, fmt.Errorf("fast path: %w", errors.Join(f.seen.err, f.news.close()))
 	}
 	return f, nil
 }
