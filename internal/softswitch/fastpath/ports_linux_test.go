@@ -55,7 +55,7 @@ func TestVethRefuses(t *testing.T) {
 		t.Fatalf("the sender is told %d", psn)
 	}
 	w.wires.Refuse(t, 1)
-	w.Look()() // it may be told of late, and has taken something since the last look
+	w.Look()() // news may come late, and it has taken something since the last look
 	w.looks(refusing("1"))
 }
 

@@ -268,10 +268,12 @@ func (f *Fast) makeSets(c *change) error {
 		if _, there := f.sets.numbers[s]; there || s == "" {
 			continue
 		}
-		n, ok := f.sets.next, true
+		n := f.sets.next
 		if n <= maxSets {
 			f.sets.next++
-		} else if n, ok = f.sets.takeUnused(f.plan); !ok {
+		} else if unused, ok := f.sets.takeUnused(f.plan); ok {
+			n = unused
+		} else {
 			return errors.New("there are more than 4096 sets of ports that groups are copied to")
 		}
 		if err := f.k.putSet(n, s.interfaces()); err != nil {
