@@ -82,7 +82,7 @@ func TestVethNews(t *testing.T) {
 		select {
 		case <-w.News():
 		case <-time.After(10 * time.Second):
-			t.Fatalf("nothing is told of it that %s", what)
+			t.Fatalf("there are no news of it that %s", what)
 		}
 	}
 	gro := func(on bool) func() error { return func() error { return w.wires.SetGRO(3, on) } }
