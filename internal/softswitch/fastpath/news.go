@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// news says when something may have changed at ports: the kernel tells of links and their features, GRO among them, also of those
+// news says when something may have changed at ports: the kernel reports links and their features, GRO among them, also of those
 // ends of veths that are in other namespaces.
 type news struct {
 	socket *os.File

@@ -128,7 +128,7 @@ func TestVethLong(t *testing.T) {
 }
 
 // TestVethFloods: answers to a MAC that the bridge does not know are merged in the kernel, and go to its other ports, as many times as there are such
-// answers; where nothing is bridged they are dropped. Who answers to a MAC that nobody has disturbs nobody else.
+// answers; where nothing is bridged they are dropped. Who answers to a MAC that no host has disturbs no other.
 func TestVethFloods(t *testing.T) {
 	w := newWired(t)
 	unknown := func(i int, psn rocev2.PSN) {

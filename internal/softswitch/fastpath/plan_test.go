@@ -100,7 +100,7 @@ func (c *change) has(at place) (own bool) {
 	case bpf.MemberKey:
 		_, own = c.turns[bpf.CellOf(k.Dst, k.DestQP)]
 	default:
-		own = len(c.turns) > 0 || at.table == "merge_groups" // of a slot in which nobody merges
+		own = len(c.turns) > 0 || at.table == "merge_groups" // of a slot without members
 	}
 	return all || own
 }
