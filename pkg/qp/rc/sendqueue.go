@@ -11,9 +11,12 @@ import (
 // A workQueue is the ring of posted send or receive requests. Three indices run
 // through it, none ever passing the next: reported (completions handed out),
 // done (complete or flushed) and tail (posted). They are 32-bit counters that
-// wrap; a slot is index modulo the ring's size.
+// wrap; a slot is index modulo the ring's size. The ring grows to what was ever outstanding:
+// queue pairs are made for more than most of them have.
 type workQueue struct {
-	slots          []wqe
+	slots          []wqe // a power of two, so that 32-bit indices may wrap
+	most           int   // slots
+	maxSGE         int
 	reported, done uint32
 	tail           uint32
 }
@@ -40,15 +43,15 @@ type wqe struct {
 	hasImm bool
 }
 
+// firstSlots are those of a new queue.
+const firstSlots = 8
+
 func newWorkQueue(size, maxSGE int) workQueue {
-	n := 1
-	for n < size { // a power of two, so that 32-bit indices may wrap
-		n <<= 1
+	q := workQueue{most: 1, maxSGE: maxSGE}
+	for q.most < size {
+		q.most <<= 1
 	}
-	q := workQueue{slots: make([]wqe, n)}
-	for i := range q.slots {
-		q.slots[i].mem = make([][]byte, 0, maxSGE)
-	}
+	q.slots = make([]wqe, min(q.most, firstSlots))
 	return q
 }
 
@@ -56,14 +59,20 @@ func (q *workQueue) at(i uint32) *wqe { return &q.slots[i&uint32(len(q.slots)-1)
 
 // free returns the slot for a request with that memory, at tail.
 func (q *workQueue) free(mem [][]byte, kind string) (*wqe, error) {
-	if int(q.tail-q.reported) >= len(q.slots) {
-		return nil, fmt.Errorf("%w: %d %s requests outstanding", qp.ErrQueueFull, len(q.slots), kind)
+	open := int(q.tail - q.reported)
+	switch {
+	case open >= q.most:
+		return nil, fmt.Errorf("%w: %d %s requests outstanding", qp.ErrQueueFull, q.most, kind)
+	case len(mem) > q.maxSGE:
+		return nil, fmt.Errorf("%w: %d entries, the queue pair allows %d", qp.ErrSGE, len(mem), q.maxSGE)
+	case open == len(q.slots):
+		old := *q
+		q.slots = make([]wqe, 2*open)
+		for i := q.reported; i != q.tail; i++ {
+			*q.at(i) = *old.at(i)
+		}
 	}
-	w := q.at(q.tail)
-	if len(mem) > cap(w.mem) {
-		return nil, fmt.Errorf("%w: %d entries, the queue pair allows %d", qp.ErrSGE, len(mem), cap(w.mem))
-	}
-	return w, nil
+	return q.at(q.tail), nil
 }
 
 // fail gives the oldest request that is not done, of which there is one, the status.

@@ -101,3 +101,41 @@ func TestMemoryIsLetGo(t *testing.T) {
 	}
 	runtime.KeepAlive(q)
 }
+
+// TestQueueGrows: what is outstanding stays in order when the ring grows, wherever it begins.
+func TestQueueGrows(t *testing.T) {
+	for begin := range uint64(2 * firstSlots) {
+		q := sendQueue{workQueue: newWorkQueue(8*firstSlots, 1)}
+		n, got := uint64(0), uint64(0)
+		post := func() error {
+			err := q.push(&qp.SendWR{ID: n, Flags: qp.FlagSignaled}, nil, 1024, false)
+			n++
+			return err
+		}
+		take := func(until uint64) {
+			q.acknowledge(until)
+			for wc := (qp.WC{}); q.nextWC(&wc, 1); got++ {
+				if wc.ID != got {
+					t.Fatalf("begun at %d: completion of %d, want %d", begin, wc.ID, got)
+				}
+			}
+		}
+		for n < begin {
+			if err := post(); err != nil {
+				t.Fatal(err)
+			}
+			take(n)
+		}
+		for n < begin+8*firstSlots {
+			if err := post(); err != nil {
+				t.Fatalf("begun at %d: %v", begin, err)
+			}
+		}
+		if err := post(); !errors.Is(err, qp.ErrQueueFull) {
+			t.Errorf("begun at %d: one more: %v", begin, err)
+		}
+		if take(n); got != begin+8*firstSlots {
+			t.Errorf("begun at %d: %d completions", begin, got)
+		}
+	}
+}

@@ -8,9 +8,10 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// A CQ is a completion queue: a ring.
+// A CQ is a completion queue: a ring, which grows to what was ever in it.
 type CQ struct {
 	dev   *Device
+	depth int
 	users int // queue pairs × directions; guarded by the device's lock
 
 	mu      sync.Mutex
@@ -31,6 +32,8 @@ const (
 	overrunTold
 )
 
+const firstCQEs = 8 // of a ring
+
 // CreateCQ implements qp.Device.
 func (d *Device) CreateCQ(depth int) (qp.CQ, error) {
 	if depth < 1 || depth > MaxCQE {
@@ -41,7 +44,7 @@ func (d *Device) CreateCQ(depth int) (qp.CQ, error) {
 	if d.closed {
 		return nil, errClosed("device")
 	}
-	c := &CQ{dev: d, ring: make([]qp.WC, depth), wake: make(chan struct{}, 1), done: make(chan struct{})}
+	c := &CQ{dev: d, depth: depth, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	d.cqs[c] = struct{}{}
 	return c, nil
 }
@@ -55,9 +58,13 @@ func (c *CQ) push(wc *qp.WC) (woken, ok bool) {
 	switch {
 	case c.closed || c.overrun != notOverrun:
 		return false, true
-	case c.n == len(c.ring):
+	case c.n == c.depth:
 		c.overrun = overrunNew
 		return c.signal(), false
+	case c.n == len(c.ring):
+		grown := make([]qp.WC, min(c.depth, max(firstCQEs, 2*c.n)))
+		copy(grown[copy(grown, c.ring[c.head:]):], c.ring[:c.head])
+		c.ring, c.head = grown, 0
 	}
 	at := c.head + c.n
 	if at >= len(c.ring) {
@@ -103,7 +110,7 @@ func (c *CQ) Poll(wc []qp.WC) (int, error) {
 
 func (c *CQ) overrunErr() error {
 	return fmt.Errorf("softroce: %w: more than %d completions; poll more often or make the queue deeper",
-		qp.ErrOverrun, len(c.ring))
+		qp.ErrOverrun, c.depth)
 }
 
 // Wait implements qp.CQ. On a queue that has overrun it returns until that has

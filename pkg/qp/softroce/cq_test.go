@@ -51,6 +51,30 @@ func TestPollOrder(t *testing.T) {
 	}
 }
 
+// So they do when the ring grows, wherever it begins.
+func TestPollOrderGrows(t *testing.T) {
+	const depth = 4*firstCQEs + 1
+	for begin := range 2 * firstCQEs {
+		c := newCQ(t, depth)
+		var wc [depth]qp.WC
+		c.pushN(t, 0, firstCQEs/2)
+		for range begin {
+			c.pushN(t, 0, 1)
+			must(c.Poll(wc[:1]))(t)
+		}
+		must(c.Poll(wc[:]))(t)
+		c.pushN(t, 0, depth)
+		if k := must(c.Poll(wc[:]))(t); k != depth {
+			t.Errorf("%d completions, want %d", k, depth)
+		}
+		for i, w := range wc {
+			if w.ID != uint64(i) {
+				t.Fatalf("begun at %d: completion %d, want %d", begin, w.ID, i)
+			}
+		}
+	}
+}
+
 func TestWaitContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCQ(t, 4)
@@ -171,7 +195,7 @@ func TestConsumers(t *testing.T) {
 	}
 	for id := 0; id < total && ctx.Err() == nil; {
 		c.mu.Lock()
-		room := len(c.ring) - c.n
+		room := c.depth - c.n
 		c.mu.Unlock()
 		if room > 0 {
 			c.pushN(t, uint64(id), 1)
