@@ -200,7 +200,8 @@ type Memberships struct {
 }
 
 // gone is why the latest membership of those has ended whose end the sender's daemon did not
-// ask for. It is told at once (TellGone), and learns it by its next beat as well.
+// ask for. It is told at once (TellGone), and learns it by its next beat as well. Until it has, no membership is made in that
+// formation again.
 type gone struct {
 	formation uint32 // 0: none
 	why       string

@@ -37,6 +37,11 @@ func (r *Memberships) invite(in Invitation, now time.Time) (*membership, error) 
 		f.Formation = r.last
 		return nil, f
 	}
+	if in.Formation <= r.gone.formation { // the news of that end, which may be late, would end this one
+		f := failure.New(mcrdmav1.Reason_STALE, "this host's membership in formation %d of the group has ended (%s): try again", r.gone.formation, r.gone.why)
+		f.Formation = r.gone.formation
+		return nil, f
+	}
 	var previous *membership
 	live := r.live()
 	for _, x := range live {

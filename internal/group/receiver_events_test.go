@@ -226,12 +226,13 @@ func TestWhyGone(t *testing.T) {
 		}, 3, "it has left"},
 		{"twice", func(r *Memberships) {
 			_ = r.Leave("token", 3, "it has left", now)
-			for _, why := range []string{"once", "twice"} {
-				r.Prepare(1, invited(4), now)
-				_ = r.Answer("token", 4, &mcrdmav1.PrepareResponse{}, nil)
-				_ = r.Leave("token", 4, why, now)
+			for i, why := range []string{"once", "twice"} {
+				n := uint32(4 + i)
+				r.Prepare(1, invited(n), now)
+				_ = r.Answer("token", uint64(n), &mcrdmav1.PrepareResponse{}, nil)
+				_ = r.Leave("token", uint64(n), why, now)
 			}
-		}, 4, "twice"},
+		}, 5, "twice"},
 		{"an earlier one afterward", func(r *Memberships) {
 			*r = *joined(now, 2, 3)
 			_ = r.Leave("token", 3, "it has left", now)
@@ -332,6 +333,34 @@ func TestEndsAreNews(t *testing.T) {
 	r.SessionEnded("token", "it has ended", now) // the call says so
 	if got := acts[TellGone](&r); len(got) > 0 {
 		t.Errorf("it was asked only: %+v", got)
+	}
+}
+
+// TestNewsAreOfOneMembership: a formation of which news was told has no other membership here, which late news would end. A later
+// one has, and one whose application was only asked.
+func TestNewsAreOfOneMembership(t *testing.T) {
+	now := time.Unix(1000, 0)
+	r := &Memberships{}
+	r.Prepare(1, invited(3), now)
+	r.SessionEnded("token", "it has ended", now)
+	r.Prepare(2, invited(3), now)
+	if err := r.Answer("token", 3, &mcrdmav1.PrepareResponse{}, nil); err != nil {
+		t.Errorf("asked again, when it was only asked: %v", err)
+	}
+	r.SessionEnded("token", "it has ended", now)
+	if gone := acts[TellGone](r); len(gone) != 1 {
+		t.Fatalf("told: %+v", gone)
+	}
+	again := invited(3)
+	again.Attach = 4
+	r.Prepare(3, again, now)
+	calls := acts[Respond](r)
+	if len(calls) != 1 || calls[0].Err == nil || failure.Of(calls[0].Err).Reason != mcrdmav1.Reason_STALE || failure.Of(calls[0].Err).Formation != 3 {
+		t.Errorf("the same again: %+v", calls)
+	}
+	r.Prepare(4, invited(4), now)
+	if asked := acts[Ask](r); len(asked) != 1 {
+		t.Errorf("the next formation: %+v", asked)
 	}
 }
 
