@@ -16,7 +16,6 @@ import (
 
 const (
 	warmUp     = 30
-	region     = 4 << 10               // bytes: the applications make and keep memory for each group, which is not what is measured
 	createGoal = 10 * time.Millisecond // p99
 )
 
@@ -28,7 +27,7 @@ func create(ctx context.Context, l *lab.Lab, o options) error {
 	var all []time.Duration
 	for i := range warmUp + o.groups {
 		info, err := lab.Ask[orders.GroupInfo](ctx, h1.Member, orders.Create, orders.CreateArgs{Name: "g", Service: service,
-			Receivers: receivers(l), Mode: "require", Regions: []uint64{region}})
+			Receivers: receivers(l), Mode: "require", Regions: []uint64{1 << 20}})
 		if err != nil {
 			return fmt.Errorf("group %d: %w", i, err)
 		}
