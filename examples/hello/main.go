@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	flag.Parse() // of which there is --help
+	flag.Parse() // for --help
 	ctx := context.Background()
 	client := must(mcrdma.Dial(ctx, mcrdma.Options{}))
 	defer client.Close()
@@ -26,7 +26,7 @@ func main() {
 			Service: "hello", Receivers: hosts, Regions: []mcrdma.Region{{Length: 64}}, Wait: 10 * time.Second}))
 		n := copy(memory.Bytes(), "Hello, all of you!")
 		must(0, group.WriteImm(ctx, mcrdma.At{}, uint32(n), memory.Slice(0, n)))
-		info := group.Info() // a receiver that fails is taken out, and the write completes at the others
+		info := group.Info() // a receiver that fails is removed, and the write completes at the others
 		fmt.Printf("%d of %d have it; %s\n", len(info.Members), len(hosts), strings.Join(info.Why, "; "))
 		must(0, group.Close(ctx))
 		return
