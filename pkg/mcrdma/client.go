@@ -91,7 +91,7 @@ func (c *Client) Host() string { return c.hello.GetHost() }
 // Address returns the address of this host's device.
 func (c *Client) Address() string { return c.hello.GetAddress() }
 
-// Device returns the device; nil if there is none.
+// Device returns the device, or nil if there is none.
 func (c *Client) Device() qp.Device { return c.dev }
 
 var errClientClosed = fmt.Errorf("%w: the Client was closed", ErrClosed)

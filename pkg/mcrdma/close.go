@@ -12,9 +12,9 @@ import (
 // goodbye is how long it may take to tell the daemon that something is closed.
 const goodbye = 2 * time.Second
 
-// Close ends the session and all that belongs to it: it closes groups and listeners, leaves
-// groups as a member, and deregisters memory. Operations under way fail with ErrClosed. To
-// complete them, close their groups first. Close may be called again.
+// Close ends the session and everything that belongs to it: it closes groups and listeners, leaves
+// groups as a member, and deregisters memory. Operations in flight fail with ErrClosed; to complete
+// them, close their groups first. Close may be called again.
 func (c *Client) Close() error {
 	c.closing.Do(func() { c.err = c.close() })
 	return c.err

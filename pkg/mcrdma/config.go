@@ -9,13 +9,13 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// A Mode says whether switches or hosts may copy a group's packets.
+// A Mode says whether switches or hosts copy a group's packets.
 type Mode uint8
 
 // The modes.
 const (
 	ModeAuto    Mode = iota // switches if they can, else hosts
-	ModeRequire             // switches, or it is an error; hosts relay only what receivers have to catch up with
+	ModeRequire             // switches, else an error; hosts relay only what receivers must catch up with
 	ModeOff                 // hosts
 )
 
@@ -53,8 +53,8 @@ func (m *Mode) UnmarshalText(text []byte) error {
 
 // Limits of a group's sender.
 const (
-	DefaultDepth = 64   // operations under way
-	MaxDepth     = 4096 // operations under way
+	DefaultDepth = 64   // operations in flight
+	MaxDepth     = 4096 // operations in flight
 	MaxPieces    = 16   // of one operation
 )
 
@@ -70,8 +70,8 @@ type Region struct {
 	Length uint64 // bytes, at least 1
 }
 
-// A GroupConfig says what a group is to be. Service and Receivers are needed; the
-// zero values of the others are good.
+// A GroupConfig configures a group. Service and Receivers are required; the other fields have
+// useful zero values.
 type GroupConfig struct {
 	// Service is the name that the receivers listen for: 1 to 64 letters, digits, '.', '-',
 	// '_'.
@@ -79,62 +79,59 @@ type GroupConfig struct {
 	// Receivers are IPv4 addresses, or names of hosts that the daemon knows: 1 to 16.
 	Receivers []string
 	Mode      Mode
-	// MinSize is how many copies, the sender's own counted, must remain when receivers
-	// fail; 0: half of them, rounded up: 2 of 4, 2 of 3. At least one receiver must remain
-	// in any case.
+	// MinSize is the number of copies, including the sender's own, that must remain when receivers
+	// fail; 0: half of them, rounded up (2 of 4, 2 of 3). At least one receiver must remain in any
+	// case.
 	MinSize int
-	// WaitForMinSize has the group wait when fewer than MinSize copies, or no receiver, are left,
-	// until Add has brought it enough; operations wait meanwhile. Otherwise the group ends. It
-	// needs a daemon that can do that.
+	// WaitForMinSize makes the group wait, when fewer than MinSize copies or no receiver are left,
+	// until Add has added enough; operations wait meanwhile. Otherwise the group fails. An older
+	// daemon may not support it.
 	WaitForMinSize bool
-	// Regions are what is written to; At.Region is an index into them. None are needed for
-	// SENDs alone.
+	// Regions are the memory to write to at each receiver; At.Region is an index into them. For
+	// SENDs alone none are needed.
 	Regions []Region
-	// Depth is how many operations may be under way; 0: DefaultDepth.
+	// Depth is the maximum number of operations in flight; 0: DefaultDepth.
 	Depth int
-	// Wait is how long Create waits for receivers that are still starting: daemons that do
-	// not answer, and hosts where no application listens for the service; 0: it does not
-	// wait.
+	// Wait is how long Create waits for receivers that are still starting: for daemons that do not
+	// answer, and for hosts where no application listens for the service; 0: it does not wait.
 	Wait time.Duration
-	// OnView, if not nil, is told each view of the group. Only after it has returned, the
-	// group's operations complete with this view: before the first operation of a formation
-	// is posted, and before an operation completes without a member that is being removed.
-	// So an application that makes the view durable here finds after a crash which
-	// receivers have everything that was complete: the members of the last view that it has.
-	// The calls come one after the other, in the order of the views, by a goroutine of
-	// their own; data goes on meanwhile. An error, or no return within ViewTime (then ctx
-	// ends), ends the group. It must not wait for operations, nor close the group. It needs a
-	// daemon that counts views.
+	// OnView, if not nil, is called with each view of the group. Operations complete with the view
+	// only after OnView has returned: it is called before the first operation of a formation is
+	// posted, and before an operation completes without a member that is being removed. So an
+	// application that makes the view durable here finds out after a crash which receivers have
+	// every completed operation: the members of the last durable view. The calls are sequential, in
+	// the order of the views, in a separate goroutine; data keeps flowing meanwhile. If it returns
+	// an error, or does not return within ViewTime (ctx ends then), the group fails. It must not
+	// wait for operations, nor close the group. It needs a daemon that has views.
 	OnView func(ctx context.Context, v View) error
 	Tuning
 }
 
-// Tuning is what few groups need to set.
+// Tuning has the settings that few groups need.
 type Tuning struct {
 	DSCP uint8 // of the packets, 0 to 63
-	// MTU limits the payload of a packet; 0: what the device allows.
+	// MTU limits the payload of a packet in bytes; 0: the device's limit.
 	MTU int
-	// Algorithm is how hosts relay, as package schedule names it ("sequential" is
-	// fan-out by the sender); empty: chosen by TypicalSize and the number of members.
+	// Algorithm is the relay's algorithm, by its name in package schedule ("sequential" is fan-out
+	// by the sender); empty: chosen by TypicalSize and the number of members.
 	Algorithm string
-	// Transport is what hosts relay over, "rdma" or "tcp"; empty: chosen.
+	// Transport is the relay's transport, "rdma" or "tcp"; empty: chosen.
 	Transport string
 	// TypicalSize is the typical size of a message in bytes, used for choices such as the
 	// algorithm; 0: not known.
 	TypicalSize int64
-	// CNPGap is the least time between two congestion notifications that switches
-	// pass to the sender; 0: the daemon's choice.
+	// CNPGap is the minimum time between two congestion notifications (CNPs) that switches pass to
+	// the sender; 0: the daemon's choice.
 	CNPGap time.Duration
-	// ViewTime is how long OnView may take; 0: DefaultViewTime; at most MaxViewTime. The
-	// daemon waits no longer than that.
+	// ViewTime limits the duration of OnView; 0: DefaultViewTime; at most MaxViewTime.
 	ViewTime time.Duration
 }
 
-// A View is a set of a group's receivers. Each formation has another one, and each removal
-// of a receiver from one; their numbers rise, also when daemons are restarted. That an
-// operation is complete with a view (Op.View) means: all members of that view have it.
+// A View is a numbered set of a group's receivers. Each formation and each removal of a receiver
+// makes a new one; the numbers rise, even across restarts of daemons. If an operation is complete
+// with a view (Op.View), all members of that view have it.
 type View struct {
-	Number    uint32 // 0: the daemon is of a release that counts none
+	Number    uint32 // 0: the daemon's release has no views
 	Formation uint32
 	Members   []Peer
 }
@@ -178,49 +175,49 @@ type Peer struct {
 	Address string
 	Host    string
 	QPN     uint32 // 0: none
-	// From is the operation from which on it has everything: 0 for the first receivers, and
-	// for the others what Group.Add has returned. Operations are counted from 0; see Op.Number.
+	// From is the first operation that the receiver has: 0 for the first receivers, and the result
+	// of Group.Add for the others. Operations are counted from 0; see Op.Number.
 	From uint64
 }
 
-// A Departure is of a receiver that was taken out of its group.
+// A Departure is the removal of a receiver from its group.
 type Departure struct {
 	Peer
-	// Operation is the first one that it may lack: it has those from From on that come
-	// before this one.
+	// Operation is the first operation that the receiver may lack. It has those from From up to
+	// this one.
 	Operation uint64
-	Why       string // for people; may be empty until the daemon has said it
+	Why       string // for people; may be empty until the daemon has reported it
 }
 
-// A Phase is a part of forming a group, and how long it took.
+// A Phase is a part of the formation of a group, and its duration.
 type Phase struct {
 	Name string
 	Took time.Duration
 }
 
-// Stats are what a sender has done.
+// Stats are a sender's counters.
 type Stats struct {
-	Operations  uint64 // that were submitted
+	Operations  uint64 // submitted
 	Completed   uint64 // operations that every member has
-	Bytes       uint64 // of payload of those that are complete
-	Posts       uint64 // send requests that were posted, or blocks sent where hosts relay
-	Completions uint64 // that the device reported for them
-	Replayed    uint64 // operations that were posted again in another formation
+	Bytes       uint64 // of payload of completed operations
+	Posts       uint64 // posted send requests, or blocks sent where hosts relay
+	Completions uint64 // reported by the device for them
+	Replayed    uint64 // operations posted again in another formation
 	Formations  uint64
 	Stalls      uint64 // reported to the daemon
-	Violations  uint64 // unicast connections that were ended because the member broke the protocol
-	// Strangers are callers that were turned away where members of a relayed group listen, or, at a
-	// member, where senders make unicast connections with any member of its Client.
+	Violations  uint64 // unicast connections ended because the member broke the protocol
+	// Strangers are callers refused at the port where members of a relayed group listen, or, at a
+	// member, where senders connect for unicast with any member of its Client.
 	Strangers uint64
 }
 
-// Info is how a group is at present.
+// Info is the current state of a group.
 type Info struct {
 	ID        GroupID
 	Service   string
 	Mode      Mode
 	Path      Path
-	Why       []string // why this path and not the other, a line for each reason
+	Why       []string // why this path and not the other, one line per reason
 	Members   []Peer   // the receivers
 	MinSize   int
 	Formation uint32 // counts from 1
@@ -239,16 +236,16 @@ type Info struct {
 // An EventType says what happened.
 type EventType uint8
 
-// What may happen to a group.
+// The events of a group.
 const (
 	EventSuspected EventType = iota + 1 // a receiver may be dead
 	EventRecovered                      // a suspected receiver answers again
-	EventRemoved                        // a receiver was taken out; the others go on
-	EventReformed                       // the group was formed anew; the path may be another one
+	EventRemoved                        // a receiver was removed; the others go on
+	EventReformed                       // the group was re-formed; the path may have changed
 	EventRoute                          // the tree has changed
 	EventFailed                         // the group has failed
-	EventClosed                         // the group was closed, in good order
-	EventResumed                        // the daemon could be reached again
+	EventClosed                         // the group was closed normally
+	EventResumed                        // the daemon can be reached again
 	EventAdded                          // a receiver has joined; see Group.Add
 	EventWaiting                        // too few receivers are left; see GroupConfig.WaitForMinSize
 )
@@ -265,15 +262,15 @@ func (t EventType) String() string {
 	return fmt.Sprintf("event %d", uint8(t))
 }
 
-// An Event is something that happened to a group.
+// An Event reports a change of a group.
 type Event struct {
 	Type          EventType
 	Time          time.Time
 	Address, Host string // of the receiver that it is about, if it is about one
 	Text          string // for people
-	Before, After Path   // EventReformed: the mode that carries the group has changed if they differ
-	// Operation, of EventRemoved: as in Departure, it is how many were complete when the view
-	// changed. Of EventAdded: Peer.From.
+	Before, After Path   // EventReformed: the path has changed if they differ
+	// Operation of EventRemoved is that of the Departure: how many operations were complete when
+	// the view changed. Of EventAdded it is Peer.From.
 	Operation uint64
 	Formation uint32
 }

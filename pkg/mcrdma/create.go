@@ -72,8 +72,8 @@ func (cfg GroupConfig) check() (GroupConfig, error) {
 	return cfg, nil
 }
 
-// Create makes a group, or changes nothing on any host. It returns when the group is ready.
-// The error wraps one of this package's that says what is wrong, or ctx's.
+// Create creates a group, and returns when it is ready. On an error, nothing remains on any host.
+// The error wraps one of this package's errors, or ctx's.
 func (c *Client) Create(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	cfg, err := cfg.check()
 	if err != nil {

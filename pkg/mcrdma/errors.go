@@ -15,18 +15,18 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// Kinds of errors; test with errors.Is. All are *Error, and so is what errors.As finds in each error
-// of this package that is not a context's or a device's.
+// Kinds of errors; test with errors.Is. All are *Error. errors.As finds an *Error in each error of
+// this package that is not a context's or a device's.
 var (
-	// ErrClosed: the Client, Group, Listener or Member is closed; for a Member, also
-	// by its sender, after everything that was sent.
+	// ErrClosed: the Client, Group, Listener or Member is closed. A Member may also have been
+	// closed by its sender, after Recv has returned everything.
 	ErrClosed = kind(mcrdmav1.Reason_CLOSED, "closed")
-	// ErrDaemon: the host's daemon cannot be reached, or could not be for so long that it has
-	// dropped the object of the call.
+	// ErrDaemon: the host's daemon cannot be reached, or could not be for so long that the object
+	// of the call has ended.
 	ErrDaemon = kind(mcrdmav1.Reason_REASON_UNSPECIFIED, "daemon")
-	// ErrInvalid: an argument is impossible: bytes outside of a region, too many pieces, receivers
-	// that are named twice, not known, too many, or whose packets are smaller than the sender's; or
-	// a message was longer than the receive that was posted for it, and the member has left.
+	// ErrInvalid: an argument is invalid: bytes outside of a region, too many pieces, or receivers
+	// that are named twice, unknown, too many, or have a smaller MTU than the sender. For a Member:
+	// a message was longer than the posted receive, and the member has left.
 	ErrInvalid = kind(mcrdmav1.Reason_INVALID, "invalid")
 	// ErrDenied: a policy of a daemon or of a receiving application forbids it, or daemons don't
 	// accept each other's certificates.
@@ -36,7 +36,7 @@ var (
 	ErrUnreachable = kind(mcrdmav1.Reason_UNREACHABLE, "unreachable")
 	// ErrVersion: a daemon speaks another version of the protocol.
 	ErrVersion = kind(mcrdmav1.Reason_VERSION, "version")
-	// ErrLimit: a quota is used up, or as many receives as possible are posted.
+	// ErrLimit: a quota is used up, or MaxReceives receives are posted.
 	ErrLimit = kind(mcrdmav1.Reason_LIMIT, "limit")
 	// ErrNoSwitch: the mode is ModeRequire, and the switches can't.
 	ErrNoSwitch = kind(mcrdmav1.Reason_NO_SWITCH, "switches can't")
@@ -44,13 +44,13 @@ var (
 	ErrMinSize = kind(mcrdmav1.Reason_MIN_SIZE, "too few members")
 	// ErrTimeout: it took too long.
 	ErrTimeout = kind(mcrdmav1.Reason_TIMEOUT, "timeout")
-	// ErrBusy: the memory is in use by operations under way, receives or regions.
+	// ErrBusy: the memory is in use by operations in flight, receives or regions.
 	ErrBusy = kind(mcrdmav1.Reason_REASON_UNSPECIFIED, "in use")
-	// ErrRemoved: this member, or the one that a Unicast is for, was taken out of its group.
+	// ErrRemoved: this member, or the Unicast's, was removed from its group.
 	ErrRemoved = kind(mcrdmav1.Reason_REMOVED, "removed from the group")
 	// ErrSenderLost: the sender's application or host has ended, or cannot be reached.
 	ErrSenderLost = kind(mcrdmav1.Reason_SENDER_LOST, "sender lost")
-	// ErrFailed: the group can't be formed anew, or the device failed.
+	// ErrFailed: the group cannot be re-formed, or the device failed.
 	ErrFailed = kind(mcrdmav1.Reason_REASON_UNSPECIFIED, "failed")
 )
 
@@ -68,15 +68,15 @@ var kinds = map[mcrdmav1.Reason]error{
 // errStale: the daemon is further than the caller.
 var errStale = kind(mcrdmav1.Reason_STALE, "stale")
 
-// An Error says why something failed, and where. It is of a kind, which follows from its reason.
-// errors.Is(err, &Error{Reason: r}) says whether err is of exactly that reason.
+// An Error says why something failed, and where. Its Reason determines its kind, one of the Err
+// variables. errors.Is(err, &Error{Reason: r}) reports whether err has exactly that reason.
 type Error struct {
-	Reason mcrdmav1.Reason // unspecified: the contract has none for it
+	Reason mcrdmav1.Reason // unspecified: api/mcrdma/v1 has none for it
 	Host   string          // that it is about; may be empty
 	Switch string          // that it is about; may be empty
 	Group  GroupID         // zero: it is about none
 	Text   string          // what happened, for people; may be empty
-	// Pending, if it is not nil, is the operation that goes on, and whose memory stays lent: only the
+	// Pending, if not nil, is the operation, which goes on and still uses its memory: only the
 	// caller's context has ended.
 	Pending *Pending
 	kind    error // nil: that of what it wraps, or this is one
@@ -128,13 +128,13 @@ func (e *Error) Error() string {
 // Unwrap returns the cause, if there is one.
 func (e *Error) Unwrap() error { return e.under }
 
-// Is reports whether target is its kind, or an Error with nothing but the same reason.
+// Is reports whether target is the error's kind, or an Error that has only the same Reason.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && (target == e.kind || t.Text == "" && t.Reason == e.Reason && e.Reason != mcrdmav1.Reason_REASON_UNSPECIFIED)
 }
 
-// Advice returns what to do about errors of this reason; empty: the text says it.
+// Advice says what to do about errors of this reason. It is empty if Text says so already.
 func (e *Error) Advice() string { return advice[e.Reason] }
 
 var advice = map[mcrdmav1.Reason]string{

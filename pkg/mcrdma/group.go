@@ -74,18 +74,17 @@ func newGroup(c *Client, cfg GroupConfig) *Group {
 
 func (g *Group) groupID() GroupID { return g.id }
 
-// Post begins an operation and returns a handle to wait on; op.Done is not called. It waits for
-// room as Submit does. The pieces belong to the group until Wait has returned something else than
-// an Error with Pending. Post without Wait is allowed.
+// Post begins an operation and returns a handle to wait for it; op.Done is not called. Like Submit
+// it waits until fewer than Depth operations are in flight. The pieces belong to the group until
+// Wait returns anything but an Error with Pending. Calling Wait is optional.
 func (g *Group) Post(ctx context.Context, op Op) (*Pending, error) {
 	return g.begin(ctx, op, op.Pieces)
 }
 
-// Write puts the pieces, one behind the other, into a region of every receiver, and
-// returns when all have them. If ctx ends before, the operation goes on, and the bytes
-// belong to the group until the Pending of the Error is done.
-// The error wraps ErrInvalid, for example if it is outside of the region, ErrClosed,
-// ErrFailed, ErrMinSize, or is ctx's.
+// Write writes the pieces, one after another, into a region of every receiver, and returns when all
+// have them. If ctx ends first, the operation goes on, and the bytes belong to the group until the
+// Pending of the Error is done. The error wraps ErrInvalid, for example if at is outside of the
+// region, ErrClosed, ErrFailed, ErrMinSize, or ctx's error.
 func (g *Group) Write(ctx context.Context, at At, pieces ...Piece) error {
 	return g.do(ctx, Op{Kind: OpWrite, At: at}, pieces)
 }
@@ -95,8 +94,8 @@ func (g *Group) WriteImm(ctx context.Context, at At, imm uint32, pieces ...Piece
 	return g.do(ctx, Op{Kind: OpWriteImm, At: at, Imm: imm}, pieces)
 }
 
-// Send sends the pieces, as one message, to a posted receive of every receiver, and
-// returns as Write does.
+// Send sends the pieces, as one message, into a posted receive of every receiver, and returns as
+// Write does.
 func (g *Group) Send(ctx context.Context, pieces ...Piece) error {
 	return g.do(ctx, Op{Kind: OpSend}, pieces)
 }
@@ -106,11 +105,11 @@ func (g *Group) SendImm(ctx context.Context, imm uint32, pieces ...Piece) error 
 	return g.do(ctx, Op{Kind: OpSendImm, Imm: imm}, pieces)
 }
 
-// Submit begins an operation and returns; op.Done reports its end. If GroupConfig.Depth
-// operations are under way it waits for room, or until ctx ends. After an error, Done is
-// not called. It wraps ErrLimit if the operation alone has more packets than the group's
-// switches take. Operations take effect in the order of Submit. In the steady state it does
-// not allocate.
+// Submit begins an operation and returns; op.Done reports its end. If GroupConfig.Depth operations
+// are in flight, it waits until one completes, or ctx ends. After an error, Done is not called. The
+// error wraps ErrLimit if the operation alone has more packets than the group's switches can have
+// unacknowledged. Operations take effect in the order of Submit. In the steady state it does not
+// allocate.
 func (g *Group) Submit(ctx context.Context, op *Op) error {
 	if err := op.check(g.cfg.Regions, g.c.maxPieces, OpSendImm); err != nil {
 		return err
@@ -152,12 +151,11 @@ func (g *Group) Submit(ctx context.Context, op *Op) error {
 	return nil
 }
 
-// Events returns what happens to the group. If the application does not read them, the
-// oldest are lost. The channel is closed after the last event, EventClosed or
-// EventFailed.
+// Events returns the channel of the group's events. If the application does not read them, the
+// oldest are lost. The channel is closed after the last event, EventClosed or EventFailed.
 func (g *Group) Events() <-chan Event { return g.events.c }
 
-// Err returns why the group has ended, and nil before that.
+// Err returns the reason why the group has ended, or nil if it has not.
 func (g *Group) Err() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -167,9 +165,10 @@ func (g *Group) Err() error {
 	return nil
 }
 
-// Departures returns the receivers that were taken out, the last one last: of each of them the
-// last time, even if it is a member again (see Info.Members); then its From says where it has everything again.
-// A receiver is listed before any operation completes without it, and also after the group's end.
+// Departures returns the removed receivers, the latest removal last. A receiver is listed once,
+// with its latest removal, even if it is a member again (see Info.Members); its Peer.From then says
+// from where on it has everything again. A receiver is listed before any operation completes
+// without it, and the list stays available after the group's end.
 func (g *Group) Departures() []Departure {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -180,8 +179,9 @@ func (g *Group) Departures() []Departure {
 	return list
 }
 
-// View returns the view that operations complete with at present. While the group waits for members
-// (GroupConfig.WaitForMinSize), it is the last one with which they did; Info.Members are those that are left.
+// View returns the view with which operations complete at present. While the group waits for
+// members (GroupConfig.WaitForMinSize), it is the last one with which operations completed;
+// Info.Members are the remaining members.
 func (g *Group) View() View {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -202,10 +202,10 @@ func (g *Group) Info() Info {
 	return i
 }
 
-// Close waits for the operations under way, and ends the group for all members. If ctx ends
-// before they are complete, they fail with ErrClosed, the group is closed all the same, and
-// Close returns ctx's error. It returns nil if every member has everything that was
-// submitted. Close may be called again, and returns the same.
+// Close waits for the operations in flight, and ends the group for all members. If ctx ends before
+// they are complete, they fail with ErrClosed, the group is still closed, and Close returns ctx's
+// error. It returns nil if every member has every submitted operation. Close may be called again,
+// and returns the same.
 func (g *Group) Close(ctx context.Context) error {
 	g.step((*life).drain)
 	var err error
@@ -230,17 +230,17 @@ func (g *Group) Close(ctx context.Context) error {
 	return g.closeErr
 }
 
-// Add takes further receivers into the group, for example in place of those that were
-// removed; they are addresses or names of hosts. The group is formed anew for that, also if they do not come, perhaps
-// on another path, and operations wait meanwhile. It returns the cut: the operation from which on
-// the new receivers have everything. The application copies what they lack of those before. View
-// has the cut, too, as Peer.From.
+// Add adds receivers to the group, for example in place of removed ones; they are addresses or
+// names of hosts. The group is re-formed for that, perhaps on another path, even if no receiver can
+// be added, and operations wait meanwhile. Add returns the cut: the first operation that the new
+// receivers have. They have all operations from there on; the application must copy to them what
+// earlier ones wrote. View has the cut, too, as Peer.From.
 //
-// The error wraps ErrInvalid, ErrClosed, why the group has failed, or is ctx's, or says of those that
-// could not be added why: errors.As finds the first one's Error, whose Reason, Host and Text are its receiver's. ErrUnreachable
-// is the kind of most; a receiver that refuses is of ErrDenied, for example. The group then goes on
-// without those that were not added, and the cut is that of the others. If ctx ends first, they may
-// still be added.
+// The error wraps ErrInvalid, ErrClosed, the reason why the group has failed, or ctx's error. Or it
+// says why receivers could not be added: errors.As finds the Error of the first one, with its
+// Reason, Host and Text. Most are ErrUnreachable; a receiver that refuses causes ErrDenied, for
+// example. The group then goes on without the receivers that were not added, and the cut is that of
+// the others. If ctx ends first, they may still be added.
 func (g *Group) Add(ctx context.Context, receivers ...string) (cut uint64, err error) {
 	if len(receivers) == 0 || slices.Contains(receivers, "") {
 		return 0, fmt.Errorf("%w receivers to be added: %q", ErrInvalid, receivers)

@@ -8,18 +8,18 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// A ListenConfig says for what service an application receives.
+// A ListenConfig configures a Listener.
 type ListenConfig struct {
 	// Service is 1 to 64 letters, digits, '.', '-', '_'.
 	Service string
-	// Accept decides whether to be a receiver of a group, and what memory the group gets.
-	// An error refuses; the sender gets its text. It is called by a goroutine of its own
-	// for each group, and should answer within a second. If the group is not formed after all, no
-	// Member comes of it, and the memory is free again.
+	// Accept decides whether to join a group, and which memory the group gets. An error refuses;
+	// the sender gets its text. It is called in a separate goroutine for each group, and should
+	// return within a second. If the group is not formed after all, Listener.Accept returns no
+	// Member for it, and the memory is free again.
 	Accept func(*Request) (*Grant, error)
 }
 
-// A Request is what a sender asks for.
+// A Request is a sender's request to join its group.
 type Request struct {
 	Service string
 	Sender  string // host, by its certificate
@@ -28,17 +28,16 @@ type Request struct {
 	Regions []Region
 }
 
-// A Grant is what a receiver gives to a group.
+// A Grant is the memory that a receiver gives to a group.
 type Grant struct {
-	// Regions are one for each region of the request, in the same order, and at least as
-	// long. The sender can write and read only these bytes, and of them only as many as it
-	// asked for.
+	// Regions has a Piece for each region of the request, in the same order and at least as long.
+	// The sender can write and read only these bytes, up to the length that it requested.
 	Regions []Piece
-	// Receives are posted before anything comes, as by PostRecv.
+	// Receives are posted, as by PostRecv, before anything arrives.
 	Receives []Piece
-	// Replenish has each receive go back by itself: what Recv has returned is the application's until it calls
-	// Recv again, which posts the receive once more. Only one goroutine at a time may call Recv then, and
-	// nothing else has to post receives.
+	// Replenish makes Recv post receives again: the application may use what Recv has returned
+	// until its next call of Recv, which posts that receive again. Only one goroutine at a time may
+	// call Recv then, and the application need not call PostRecv.
 	Replenish bool
 }
 
@@ -53,8 +52,8 @@ type Listener struct {
 	closed bool
 }
 
-// Listen offers a service. The error wraps ErrInvalid, ErrDenied if another application
-// of this host has the service, or what went wrong with the daemon.
+// Listen offers a service. The error wraps ErrInvalid, ErrDenied if another application of this
+// host offers the service, or ErrDaemon.
 func (c *Client) Listen(ctx context.Context, cfg ListenConfig) (*Listener, error) {
 	if cfg.Service == "" || cfg.Accept == nil {
 		return nil, fmt.Errorf("%w: to listen takes a Service and Accept", ErrInvalid)
@@ -107,8 +106,8 @@ func (l *Listener) forget() (first bool) {
 	return first
 }
 
-// Accept returns the next group that this application has become a receiver of. The
-// error wraps ErrClosed, or is ctx's.
+// Accept returns this application's membership in the next group. The error wraps ErrClosed, or is
+// ctx's.
 func (l *Listener) Accept(ctx context.Context) (*Member, error) {
 	for {
 		l.mu.Lock()
@@ -127,7 +126,7 @@ func (l *Listener) Accept(ctx context.Context) (*Member, error) {
 	}
 }
 
-// Close ends the offer. Members that were accepted go on. It may be called again.
+// Close stops listening. Accepted members go on. It may be called again.
 func (l *Listener) Close() error {
 	if !l.forget() {
 		return nil

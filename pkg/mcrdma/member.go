@@ -10,7 +10,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// MaxReceives is how many receives may be posted at a member.
+// MaxReceives is the maximum number of posted receives of a member.
 const MaxReceives = 1024
 
 // A Member is a receiver's place in a group. All methods may be called by any
@@ -59,21 +59,21 @@ type inbound interface {
 	run(ctx context.Context)
 }
 
-// A Received is a message that came.
+// A Received is a received message.
 type Received struct {
-	// Piece is the receive that was posted; it belongs to the application again.
+	// Piece is the posted receive; it belongs to the application again.
 	Piece Piece
-	// N is how many bytes came: into Piece by a SEND, into a region by a WRITE.
+	// N is the number of bytes received: into Piece by a SEND, into a region by a WRITE.
 	N      int
 	Imm    uint32
 	HasImm bool
 	Kind   Kind // OpWriteImm, OpSend or OpSendImm
-	// Unicast: it came on the unicast connection, and has taken no receive that was posted. Piece is what a SEND
-	// brought, in memory that is the application's, but not registered.
+	// Unicast: the message arrived on the unicast connection, and used no posted receive. For a
+	// SEND, Piece is the data, in memory that belongs to the application but is not registered.
 	Unicast bool
 }
 
-// Bytes returns what a SEND brought; nil for a WRITE.
+// Bytes returns the data of a SEND; nil for a WRITE.
 func (r *Received) Bytes() []byte {
 	if r.Kind == OpWriteImm || r.N == 0 {
 		return nil
@@ -87,10 +87,9 @@ func (m *Member) ending() bool {
 	return m.life.err != nil
 }
 
-// PostRecv posts a receive, for a message after those of the receives posted before. The
-// Piece belongs to the member until Recv returns it, or the member has ended. A zero Piece
-// will do for WRITEs with immediate. The error wraps ErrLimit if MaxReceives are posted, or
-// ErrClosed.
+// PostRecv posts a receive; messages consume receives in the order of posting. The Piece belongs to
+// the member until Recv returns it, or the member has ended. For WRITEs with immediate a zero Piece
+// suffices. The error wraps ErrLimit if MaxReceives are posted, or ErrClosed.
 func (m *Member) PostRecv(p Piece) error {
 	if err := p.hold(m.c); err != nil {
 		return err
@@ -120,14 +119,14 @@ func (m *Member) deliver(r Received) {
 	m.inbox.put(r)
 }
 
-// Recv returns the next message: they come in the sender's order, each once. When the group
-// has ended it returns what has come, and then an error that wraps ErrClosed (the sender
-// has closed it, or Close was called), ErrRemoved, ErrSenderLost, ErrInvalid (a
-// message was longer than the receive),
-// ErrDaemon or ErrFailed.
+// Recv returns the next message: messages arrive in the sender's order, each once. When the group
+// has ended, it returns the remaining messages, and then an error that wraps ErrClosed (the sender
+// has closed it, or Close was called), ErrRemoved, ErrSenderLost, ErrInvalid (a message was longer
+// than the receive), ErrDaemon or ErrFailed.
 //
-// With Grant.Replenish, the receive that the call before has returned is posted again by this one. If that is not
-// possible, as its memory was closed, the error is PostRecv's, and the receive is gone.
+// With Grant.Replenish, it first posts again the receive that the previous call returned. If that
+// fails, for example because its memory was closed, the error is PostRecv's, and the receive is
+// lost.
 func (m *Member) Recv(ctx context.Context) (Received, error) {
 	if m.back {
 		m.back = false
@@ -161,8 +160,8 @@ func (m *Member) Recv(ctx context.Context) (Received, error) {
 	}
 }
 
-// Region returns the bytes of a region, as it was granted, also after the end. It shows what
-// WRITEs wrote before the call; to see later WRITEs, call it again when they are known to
+// Region returns the bytes of a region, as granted, even after the member's end. They include all
+// WRITEs that completed before the call; to see later WRITEs, call it again after they are known to
 // be complete. It panics if there is no such region.
 func (m *Member) Region(i int) []byte {
 	m.mu.Lock()
@@ -176,7 +175,7 @@ func (m *Member) Region(i int) []byte {
 	return g.piece.Bytes()
 }
 
-// Info returns how the group is at present, as far as a receiver knows.
+// Info returns the current state of the group, as far as a receiver knows it.
 func (m *Member) Info() Info {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -185,11 +184,11 @@ func (m *Member) Info() Info {
 	return i
 }
 
-// Events returns what happens to the member. If the application does not read them, the
+// Events returns the channel of the member's events. If the application does not read them, the
 // oldest are lost. The channel is closed after the last event, EventClosed or EventFailed.
 func (m *Member) Events() <-chan Event { return m.events.c }
 
-// Err returns why the member has ended, and nil before that.
+// Err returns the reason why the member has ended, or nil if it has not.
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -156,11 +156,11 @@ func (m *Member) resume(ctx context.Context) bool {
 	return true
 }
 
-// Close leaves the group, which goes on without this member. When it has returned nil, no write of
-// the sender lands in the regions any more, whatever the network still holds: the queue pair and
-// the keys of the regions are gone, and no host relays to here. An error says that the device has not
-// given up a region. Close is to be called for this also when the member has ended otherwise, and
-// may be called again.
+// Close leaves the group, which goes on without this member. It is also a fence: after it has
+// returned nil, no write of the sender changes the regions, whatever packets are still in the
+// network, because the queue pair and the regions' keys are gone, and no host relays to this one.
+// An error says that the device has not deregistered a region. Call Close for the fence even if the
+// member has ended otherwise. It may be called again.
 func (m *Member) Close() error {
 	m.end(fmt.Errorf("%w: this member has left the group", ErrClosed))
 	<-m.ended

@@ -17,11 +17,12 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// SetCounter sets one of the member's Counters, which its sender reads (Unicast.Counter, Unicast.WaitCounter):
-// for example, up to which operation the application has made durable what it got. It does not wait. Of
-// several calls the sender may see the last one only, and it sees that one, also if connections are lost
-// meanwhile, unless the member ends just then. Counters begin at 0 when the member joins: those of the host's earlier memberships have gone
-// with them. The error wraps ErrInvalid if there is no such counter, or is why the member has ended.
+// SetCounter sets one of the member's Counters, which its sender reads (Unicast.Counter,
+// Unicast.WaitCounter): for example the last operation that is durable here. It does not wait. Of
+// several calls the sender may see only the last. It does see the last, even if connections are
+// lost meanwhile, unless the member ends first. Counters are 0 when the member joins: those of the
+// host's earlier memberships are gone. The error wraps ErrInvalid if there is no such counter, or
+// is the reason why the member has ended.
 func (m *Member) SetCounter(i int, v uint64) error {
 	if i < 0 || i >= Counters {
 		return errCounter(i)
@@ -29,11 +30,12 @@ func (m *Member) SetCounter(i int, v uint64) error {
 	return m.unicast.Set(i, v)
 }
 
-// Send sends the sender a message of at most MaxUnicastMessage bytes, which its Unicast.Recv returns. It returns
-// when the sender's library has it, which keeps 9 to 16 that the application has not taken; a further one
-// waits, as long as the sender's application has not called Group.Unicast, too. Messages are in the order of the
-// calls. The error wraps ErrInvalid, ErrUnreachable if the connection is lost (the message may have come),
-// or is ctx's (it may still come), or why the member has ended.
+// Send sends a message of at most MaxUnicastMessage bytes to the group's sender, where Unicast.Recv
+// returns it. It returns when the sender's library has the message. The library buffers 9 to 16
+// messages that the application has not received; then Send waits. It also waits until the sender's
+// application has called Group.Unicast. Messages arrive in the order of the calls. The error wraps
+// ErrInvalid, ErrUnreachable if the connection is lost (the message may have arrived), ctx's error
+// (it may still arrive), or the reason why the member has ended.
 func (m *Member) Send(ctx context.Context, message []byte) error {
 	if len(message) > MaxUnicastMessage {
 		return fmt.Errorf("%w: a message of %d bytes to the sender; at most %d", ErrInvalid, len(message), MaxUnicastMessage)

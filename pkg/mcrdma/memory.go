@@ -8,8 +8,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// A Memory is memory that the device may read and write. All methods may be called
-// by any goroutine.
+// A Memory is registered memory, which the device may read and write. All methods may be called by
+// any goroutine.
 type Memory struct {
 	client *Client
 	buf    []byte
@@ -20,16 +20,16 @@ type Memory struct {
 	closed bool
 }
 
-// A Piece is a part of a Memory: what an operation sends, where a receive goes, or
-// what a region is. The zero Piece is no bytes of no memory. Pieces are small values.
+// A Piece is a part of a Memory: the data of an operation, the buffer of a receive, or a region.
+// The zero Piece is empty. Pieces are small values.
 type Piece struct {
 	mem    *Memory
 	off, n int
 }
 
-// Register lets the device use buf, which is not empty. buf stays the caller's, which may
-// use it as before; the Memory keeps it alive until Close. Registering is costly: register
-// memory that is used often only once.
+// Register registers buf, which must not be empty, with the device. The caller may go on using buf;
+// the Memory keeps it alive until Close. Registering is expensive: register memory once, and reuse
+// it.
 func (c *Client) Register(buf []byte) (*Memory, error) {
 	if len(buf) == 0 {
 		return nil, fmt.Errorf("%w memory: it is empty", ErrInvalid)
@@ -53,8 +53,8 @@ func (c *Client) Register(buf []byte) (*Memory, error) {
 // maxAlloc is how much Alloc takes, in bytes.
 const maxAlloc = 1 << 40
 
-// Alloc makes n bytes of memory, at most 1 TiB, and registers them. As with make, the process ends if the host has not
-// so much.
+// Alloc allocates n bytes of memory, at most 1 TiB, and registers them. As with make, the process
+// ends if the host does not have enough.
 func (c *Client) Alloc(n int) (*Memory, error) {
 	if n < 1 || n > maxAlloc {
 		return nil, fmt.Errorf("%w memory of %d bytes; 1 to %d are possible", ErrInvalid, n, maxAlloc)
@@ -68,15 +68,14 @@ func (m *Memory) Bytes() []byte { return m.buf }
 // All returns the whole memory as a Piece.
 func (m *Memory) All() Piece { return Piece{m, 0, len(m.buf)} }
 
-// Slice returns the n bytes from off on. It panics if they are not inside, as slicing
-// would.
+// Slice returns n bytes, starting at off. It panics if they are out of range, as slicing does.
 func (m *Memory) Slice(off, n int) Piece {
 	_ = m.buf[off : off+n : off+n]
 	return Piece{m, off, n}
 }
 
-// Close deregisters the memory. The error wraps ErrBusy if operations under way, posted
-// receives or regions lie in it; it then stays registered. Close may be called again.
+// Close deregisters the memory. The error wraps ErrBusy if operations in flight, posted receives or
+// regions use it; it then stays registered. Close may be called again.
 func (m *Memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,7 +102,7 @@ func (m *Memory) deregister() error {
 // Len returns the number of bytes.
 func (p Piece) Len() int { return p.n }
 
-// Bytes returns the bytes themselves, and nil for the zero Piece.
+// Bytes returns the memory itself, not a copy; nil for the zero Piece.
 func (p Piece) Bytes() []byte {
 	if p.mem == nil {
 		return nil
@@ -111,7 +110,7 @@ func (p Piece) Bytes() []byte {
 	return p.mem.buf[p.off : p.off+p.n : p.off+p.n]
 }
 
-// Slice returns n bytes of the piece from off on. It panics if they are not inside.
+// Slice returns n bytes of the piece, starting at off. It panics if they are out of range.
 func (p Piece) Slice(off, n int) Piece {
 	_ = p.Bytes()[off : off+n : off+n]
 	return Piece{p.mem, p.off + off, n}

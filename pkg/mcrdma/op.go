@@ -27,20 +27,19 @@ type At struct {
 	Offset uint64 // bytes
 }
 
-// An Op is an operation for Group.Submit or Unicast.Submit. It belongs to the group from then on, with
-// the bytes of its Pieces, until Done is called; then it may be submitted again.
+// An Op is an operation for Group.Submit or Unicast.Submit. From then on it belongs to the group,
+// with the bytes of its Pieces, until Done is called; then it may be submitted again.
 type Op struct {
 	Kind   Kind
 	At     At      // for OpWrite, OpWriteImm and OpRead
 	Imm    uint32  // for OpWriteImm and OpSendImm
-	Pieces []Piece // what is sent; OpRead fills them
-	// Done is called when every member has it, or with Err when the group has failed or was
-	// closed before that; the operations' Done are called in the order of Submit, by one
-	// goroutine, which does nothing else meanwhile. It must not wait for other operations,
-	// nor close the group. It may Submit, if no other goroutine does: there is room in
-	// place of the operation that is done.
+	Pieces []Piece // the data to send; OpRead fills them
+	// Done is called when every member has the operation, or with Err set if the group failed or
+	// was closed before that. One goroutine calls the Done functions, in the order of Submit, so
+	// Done must not wait for other operations, nor close the group. It may call Submit without
+	// waiting, in place of the operation that is done, if no other goroutine calls Submit.
 	Done func(*Op)
-	// Number is set by Submit: operations are counted from 0, in their order.
+	// Number is set by Submit: operations are counted from 0, in the order of submission.
 	Number uint64
 	// Err and View are set before Done is called. View is the number of the view whose members
 	// have the operation: see Group.View.

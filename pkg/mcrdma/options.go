@@ -12,18 +12,17 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// DefaultSocket is where the daemon listens, if neither Options nor the environment's
-// MCRDMA_SOCKET say otherwise.
+// DefaultSocket is the daemon's socket, unless Options.Socket or the environment variable
+// MCRDMA_SOCKET names another.
 const DefaultSocket = "/run/mcrdma/daemon.sock"
 
-// Options say how to reach the daemon, and with which device. The zero value is
-// what most programs want.
+// Options configure a Client. The zero value suits most programs.
 type Options struct {
 	// Socket is the daemon's unix socket; empty: $MCRDMA_SOCKET, or DefaultSocket.
 	Socket string
-	// Device is the device to use, and stays the caller's. If nil, the one that the daemon
-	// names is opened, whose driver the program has to import, and closed with the Client.
-	// If that can't be opened, groups are relayed over TCP.
+	// Device is the device to use; the caller closes it. If nil, Dial opens the one that the daemon
+	// names, whose driver the program must import, and Client.Close closes it. If it cannot be
+	// opened, hosts relay groups over TCP.
 	Device qp.Device
 	// Program names this application, for people; empty: the program's name.
 	Program string
@@ -34,7 +33,7 @@ type Options struct {
 	// members of relayed groups ("tcp", with CloseWrite); nil: those of package net.
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	Listen func(network, address string) (net.Listener, error)
-	// Logger gets what happens in the background; nil: nothing is logged.
+	// Logger logs background activity; nil: nothing is logged.
 	Logger *slog.Logger
 }
 

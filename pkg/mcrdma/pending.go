@@ -15,7 +15,7 @@ type poster struct {
 	waiters sync.Pool // of *Pending
 }
 
-// A Pending is an operation that Post has begun. All methods may be called by any goroutine.
+// A Pending is an operation begun by Post. All methods may be called by any goroutine.
 type Pending struct {
 	by     *poster
 	op     Op
@@ -41,9 +41,9 @@ func (s *poster) begin(ctx context.Context, op Op, pieces []Piece) (*Pending, er
 	return p, nil
 }
 
-// Wait waits until the operation is complete, at every member if it is a group's, or it has failed, and returns
-// its error. If ctx ends before that, the operation goes on; the error is then an Error with Pending,
-// and wraps ctx's. Wait may be called again.
+// Wait waits until the operation has completed (for a group's, at every member) or failed, and
+// returns its error. If ctx ends first, the operation goes on; the error is then an Error with
+// Pending, and wraps ctx's. Wait may be called again.
 func (p *Pending) Wait(ctx context.Context) error {
 	select {
 	case <-p.done:
@@ -54,11 +54,11 @@ func (p *Pending) Wait(ctx context.Context) error {
 	}
 }
 
-// Number returns which operation of the group, or of the Unicast, it is: they are counted from 0.
+// Number returns the operation's number in the group, or in the Unicast, counted from 0.
 func (p *Pending) Number() uint64 { return p.op.Number }
 
-// View returns the number of the view whose members have it, after Wait has returned nil; 0: it is of
-// a Unicast.
+// View returns the number of the view whose members have the operation, after Wait has returned
+// nil; 0 for an operation of a Unicast.
 func (p *Pending) View() uint32 { return p.op.View }
 
 // do posts an operation and waits for its end.

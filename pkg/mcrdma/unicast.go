@@ -15,15 +15,17 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// Counters is how many counters a member has, 8: see Member.SetCounter.
+// Counters is the number of counters of a member, 8: see Member.SetCounter.
 const Counters = unicast.Counters
 
-// MaxUnicastMessage is how many bytes a message to one member, or of a member to its sender, may have: 8 KiB.
+// MaxUnicastMessage is the maximum size in bytes of a message to one member, or from a member to
+// its sender: 8 KiB.
 const MaxUnicastMessage = unicast.MaxMessage
 
-// A Unicast is the connection of a group's sender with one member, for as long as that is one, whatever
-// the group's path is: operations to this member alone, and what the member tells. It is made by the
-// first call of Group.Unicast, and again when it was lost. All methods may be called by any goroutine.
+// A Unicast is the connection of a group's sender with one member, for operations to that member
+// alone, and for its messages and counters. It lasts as long as the membership, on any path of the
+// group. The first call of Group.Unicast connects; a lost connection is made again. All methods may
+// be called by any goroutine.
 type Unicast struct {
 	poster
 	g      *Group
@@ -39,9 +41,10 @@ type Unicast struct {
 	inbox  inbox[Received]
 }
 
-// Unicast returns the connection with a member, which is given by its address or its host's name. It does
-// not wait: operations wait until the connection is made, and fail if it can't be. The error wraps ErrInvalid if it is none, ErrVersion if a daemon is of a release that knows no unicast
-// connections, or is why the group has ended.
+// Unicast returns the connection with a member, given by its address or its host's name. It does
+// not wait: operations wait for the connection, and fail if it cannot be made. The error wraps
+// ErrInvalid if there is no such member, ErrVersion if a daemon's release has no unicast
+// connections, or the reason why the group has ended.
 func (g *Group) Unicast(member string) (*Unicast, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -151,14 +154,14 @@ func (u *Unicast) groupID() GroupID { return u.g.id }
 // Peer returns the member.
 func (u *Unicast) Peer() Peer { return u.peer }
 
-// Err returns why it has ended, because the member was taken out (ErrRemoved) or the group has ended, and
-// nil before that.
+// Err returns the reason why the connection has ended: the member was removed (ErrRemoved), or the
+// group has ended. It returns nil before that.
 func (u *Unicast) Err() error { return u.end.Err() }
 
-// Write puts the pieces, one behind the other, into a region of the member, and returns when it has
-// them. Operations of one Unicast take effect and complete in the order of their submission; in
-// relation to the group's they have no order. If the connection is lost, the error wraps
-// ErrUnreachable, and the operation may have taken effect, a WRITE in part. If ctx ends before, the
+// Write writes the pieces, one after another, into a region of the member, and returns when it has
+// them. Operations of one Unicast take effect and complete in the order of their submission; there
+// is no order between them and the group's. If the connection is lost, the error wraps
+// ErrUnreachable, and the operation may have taken effect, a WRITE partly. If ctx ends first, the
 // operation goes on, as in Group.Write.
 func (u *Unicast) Write(ctx context.Context, at At, pieces ...Piece) error {
 	return u.do(ctx, Op{Kind: OpWrite, At: at}, pieces)
@@ -169,9 +172,9 @@ func (u *Unicast) WriteImm(ctx context.Context, at At, imm uint32, pieces ...Pie
 	return u.do(ctx, Op{Kind: OpWriteImm, At: at, Imm: imm}, pieces)
 }
 
-// Send sends the pieces as one message of at most MaxUnicastMessage bytes, which the member's Recv returns.
-// The member's library keeps 9 to 16 messages that the application has not taken; a further one waits for
-// that, and what is submitted after it waits, too.
+// Send sends the pieces as one message of at most MaxUnicastMessage bytes, which the member's Recv
+// returns. The member's library buffers 9 to 16 messages that its application has not received; a
+// further one waits, and so do operations submitted after it.
 func (u *Unicast) Send(ctx context.Context, pieces ...Piece) error {
 	return u.do(ctx, Op{Kind: OpSend}, pieces)
 }
@@ -181,8 +184,8 @@ func (u *Unicast) SendImm(ctx context.Context, imm uint32, pieces ...Piece) erro
 	return u.do(ctx, Op{Kind: OpSendImm, Imm: imm}, pieces)
 }
 
-// Read fills the pieces from a region of the member: with the bytes that it has at some moment before Read
-// returns. What the member or an operation changes meanwhile may be there in part.
+// Read fills the pieces from a region of the member, with the bytes that it has at some moment
+// before Read returns. Concurrent changes by the member or an operation may be included in part.
 func (u *Unicast) Read(ctx context.Context, at At, pieces ...Piece) error {
 	return u.do(ctx, Op{Kind: OpRead, At: at}, pieces)
 }
@@ -192,8 +195,8 @@ func (u *Unicast) Post(ctx context.Context, op Op) (*Pending, error) {
 	return u.begin(ctx, op, op.Pieces)
 }
 
-// Submit is Group.Submit, to this member: Op.Number counts the operations of this Unicast, and Op.View is not
-// set. Done of a group's operation and of this may be called at a time.
+// Submit is Group.Submit, to this member: Op.Number counts the operations of this Unicast, and
+// Op.View is not set. Done may run concurrently with Done of the group's operations.
 func (u *Unicast) Submit(ctx context.Context, op *Op) error {
 	err := op.check(u.g.cfg.Regions, u.g.c.maxPieces, OpRead)
 	if err == nil && op.Kind.send() && op.size > MaxUnicastMessage {
@@ -281,8 +284,8 @@ func unicastReceived(m unicast.Message) Received {
 }
 
 // Recv returns the member's next message (Member.Send). If the connection is lost, messages of the
-// member may be lost, and its Send says so. The error is the one of Err, after what has come, or
-// ctx's.
+// member may be lost, and its Send returns an error. After the remaining messages, the error is
+// that of Err, or ctx's.
 func (u *Unicast) Recv(ctx context.Context) (Received, error) {
 	for {
 		u.mu.Lock()
@@ -308,15 +311,16 @@ func (u *Unicast) Recv(ctx context.Context) (Received, error) {
 	}
 }
 
-// Counter returns what the member has set one of its counters to, as far as is known here, also after its end; 0:
-// it has not set it since it has joined. It panics if there is no such counter.
+// Counter returns the latest known value of one of the member's counters, even after the member's
+// end; 0 if the member has not set it since it joined. It panics if there is no such counter.
 func (u *Unicast) Counter(i int) uint64 {
 	counters, _ := u.end.Peer()
 	return counters[i]
 }
 
-// WaitCounter waits until one of the member's counters is at least so much. The error wraps ErrInvalid if
-// there is no such counter, or is the one of Err, or ctx's. A loss of the connection is no error: it waits until the member can tell again.
+// WaitCounter waits until one of the member's counters is at least atLeast. The error wraps
+// ErrInvalid if there is no such counter, or is that of Err, or ctx's. A lost connection is no
+// error: WaitCounter waits for the next one.
 func (u *Unicast) WaitCounter(ctx context.Context, i int, atLeast uint64) error {
 	if i < 0 || i >= Counters {
 		return errCounter(i)
