@@ -10,8 +10,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/collective/model"
 )
 
-// A Comm is a rank among those that do operations together. All methods, and operations, may be called by any goroutine; operations
-// of a lane take turns, and it is the caller's matter that their order is the same at all ranks.
+// A Comm is a communicator: one rank of a set of ranks that do operations together. All methods and
+// operations may be called by any goroutine. Operations of a lane take turns; the caller must
+// ensure that their order is the same at all ranks.
 type Comm struct {
 	e     *engine
 	group core.Group
@@ -20,10 +21,10 @@ type Comm struct {
 	costs model.Params
 }
 
-// Rank returns this rank, from 0. After Shrink it may be another one.
+// Rank returns this rank's number, from 0. Shrink may change it.
 func (c *Comm) Rank() int { return c.rank }
 
-// Size returns how many ranks there are.
+// Size returns the number of ranks.
 func (c *Comm) Size() int { return len(c.group.IDs) }
 
 // Hosts returns the ranks' hosts, by rank.
@@ -34,8 +35,9 @@ func (c *Comm) Hosts() (list []string) {
 	return list
 }
 
-// Lane returns a Comm for operations beside those of the others, and c itself if it is of that lane: Config.Lanes there are, from 0, which is that of Join. It panics
-// if there is no such lane. Operations match within a lane. It takes no communication.
+// Lane returns the Comm of lane i, whose operations run concurrently with those of other lanes.
+// Lanes are numbered from 0, which is that of Join's Comm, to Config.Lanes-1; it panics if there is
+// no such lane. Operations match within a lane. Lane does not communicate.
 func (c *Comm) Lane(i int) *Comm {
 	if i < 0 || i >= c.e.cfg.Lanes {
 		panic(fmt.Sprintf("collective: lane %d, and there are 0 to %d", i, c.e.cfg.Lanes-1))
@@ -48,7 +50,8 @@ func (c *Comm) Lane(i int) *Comm {
 	return &other
 }
 
-// Explain says what the model predicts for trees of each degree, for people, and which is used: for a barrier, and sizes up to Config.Small.
+// Explain returns a text for people, with the model's prediction for trees of each degree, and the
+// degree in use, for a barrier and for sizes up to Config.Small.
 func (c *Comm) Explain() string { return c.e.cfg.explain(c.costs, c.Size()) }
 
 func (c *Config) explain(costs model.Params, ranks int) string {
@@ -61,7 +64,7 @@ func (c *Config) explain(costs model.Params, ranks int) string {
 	return costs.Explain(ranks, c.Degree, sizes...)
 }
 
-// Err returns why operations of this Comm end, and nil as long as they don't.
+// Err returns the reason why operations of this Comm fail, or nil if they do not.
 func (c *Comm) Err() error {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
@@ -231,9 +234,10 @@ func (c *Comm) meet(ctx context.Context, k core.Kind) error {
 	return nil
 }
 
-// Shrink returns a Comm of the ranks that are left, in their order, once all of them know the same of those that are not. All
-// that are left call it. If more ranks are lost meanwhile, some may get a Comm with them, whose operations then fail, so that
-// they call Shrink again. It returns c if nothing is wrong with it. The error wraps ErrExcluded, ErrClosed, or is ctx's.
+// Shrink returns a Comm of the remaining ranks, in their order, once all of them agree on the lost
+// ones. All remaining ranks must call it. If more ranks are lost meanwhile, some may get a Comm
+// that includes them, whose operations then fail, so that they call Shrink again. It returns c if c
+// has not failed. The error wraps ErrExcluded, ErrClosed, or is ctx's.
 func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	e := c.e
 	for {
@@ -263,10 +267,12 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	}
 }
 
-// Close waits until all ranks have called it, and ends the connections, of all lanes and of all Comms that came of the same Join. If the Comm has failed, it does
-// not wait for the others. It takes its turn on the Comm's lane: an operation under way there ends before. Those of other lanes end with ErrClosed when all ranks
-// have called Close, which returns after them. The error wraps ErrMismatch or ErrGivenUp if not all ranks have called it, for example as one does another
-// operation, is ctx's, or says what could not be ended; the connections have ended in any case.
+// Close waits until all ranks have called it, and closes the connections of all lanes and of all
+// Comms from the same Join. If the Comm has failed, it does not wait for the others. It takes its
+// turn on the Comm's lane, after an operation in flight there. Operations on other lanes end with
+// ErrClosed when all ranks have called Close, which returns after them. The error wraps ErrMismatch
+// or ErrGivenUp if not all ranks have called it, for example because one calls another operation;
+// or it is ctx's, or says what could not be closed. The connections are closed in any case.
 func (c *Comm) Close(ctx context.Context) error {
 	e := c.e
 	e.mu.Lock()

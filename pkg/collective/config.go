@@ -13,12 +13,12 @@ import (
 const (
 	DefaultLanes = 2
 	DefaultSlots = 8
-	DefaultBlock = 11*4096 - 16 // with its trailer it fills eleven packets of the usual path MTU
+	DefaultBlock = 11*4096 - 16 // with its trailer it fills eleven packets of the usual path MTU, 4096
 	DefaultSmall = 4 << 10
 	DefaultWait  = 30 * time.Second
 )
 
-// MaxLanes is how many operations may be under way at a time.
+// MaxLanes is the maximum number of concurrent operations.
 const MaxLanes = mcrdma.Counters / 2
 
 const (
@@ -26,24 +26,28 @@ const (
 	maxBlock = 1 << 20
 )
 
-// A Config says who takes part. Service and Hosts are needed, and the same at all ranks, as are the numbers below them.
+// A Config configures Join. Service and Hosts are required. They, and Lanes, Slots, Block, Small
+// and Degree, must be the same at all ranks.
 type Config struct {
-	// Service is the name for which the ranks listen: see mcrdma.ListenConfig. A Client joins a service once at a time.
+	// Service is the name for which the ranks listen: see mcrdma.ListenConfig. A Client can be in a
+	// service only once at a time.
 	Service string
 	// Hosts are the ranks' hosts, by rank, by name or address: 1 to 17.
 	Hosts []string
-	// Rank is this one's, an index into Hosts.
+	// Rank is this rank's index into Hosts.
 	Rank int
 
-	// Lanes are how many operations may be under way at a time, up to MaxLanes; 0: DefaultLanes.
+	// Lanes is the number of concurrent operations, up to MaxLanes; 0: DefaultLanes.
 	Lanes int
-	// Slots are how many messages of a lane may be on their way to a rank; 0: DefaultSlots.
+	// Slots is the maximum number of messages of a lane in flight to a rank; 0: DefaultSlots.
 	Slots int
-	// Block is how many bytes a message has at most, a multiple of 16; 0: DefaultBlock.
+	// Block is the maximum size of a message in bytes, a multiple of 16; 0: DefaultBlock.
 	Block int
-	// Small is up to how many bytes Reduce and Allreduce go over a tree, at most Block; 0: DefaultSmall; negative: never.
+	// Small is the size in bytes up to which Reduce and Allreduce use a tree, at most Block; 0:
+	// DefaultSmall; negative: never.
 	Small int
-	// Degree is that of the tree, 1, 3, 7 or 15; 0: chosen for each size by what Join has measured.
+	// Degree is the degree of the tree, 1, 3, 7 or 15; 0: chosen for each size by what Join has
+	// measured.
 	Degree int
 
 	// Wait is how long Join waits for ranks that are still starting; 0: DefaultWait.
@@ -59,7 +63,7 @@ func orDefault(v *int, d int) {
 	}
 }
 
-// Check says what is wrong with a Config, as Join does.
+// Check returns the error that Join would return for an invalid Config.
 func (c Config) Check() error { return c.check() }
 
 // check says what is wrong, and fills in defaults.

@@ -10,10 +10,10 @@ import (
 var (
 	// ErrLost: ranks were lost; errors.As finds an *Error that names them. Shrink makes a Comm of the others.
 	ErrLost = errors.New("ranks were lost")
-	// ErrGivenUp: an operation was given up, here or at another rank, because its context has ended, it panicked, or it was another
-	// operation at another rank. Shrink makes a Comm that goes on.
+	// ErrGivenUp: an operation was given up, here or at another rank, because its context ended, it
+	// panicked, or another rank called a different operation. Shrink makes a Comm that goes on.
 	ErrGivenUp = errors.New("an operation was given up")
-	// ErrExcluded: the others go on without this rank, as they could not reach it.
+	// ErrExcluded: the others go on without this rank, because they could not reach it.
 	ErrExcluded = errors.New("the other ranks go on without this one")
 	// ErrMismatch: the ranks' calls differ.
 	ErrMismatch = errors.New("the ranks' calls differ")
@@ -21,14 +21,14 @@ var (
 	ErrClosed = errors.New("the Comm is closed")
 )
 
-// A Lost is a rank that was lost.
+// A Lost describes a lost rank.
 type Lost struct {
 	Rank int    // of the Comm
 	Host string // as in Config.Hosts
-	Why  string // for people; empty: another rank has said so
+	Why  string // for people; empty: another rank reported the loss
 }
 
-// An Error says why operations of a Comm have ended. It is of one of the kinds.
+// An Error says why operations of a Comm have failed. It is one of the kinds above.
 type Error struct {
 	Lost  []Lost // ErrLost and ErrExcluded: may be several
 	kind  error
@@ -36,7 +36,7 @@ type Error struct {
 	cause error  // nil: there is none
 }
 
-// Error names the ranks that were lost, or the one that has given up, and says why.
+// Error names the lost ranks, or the one that gave up, and says why.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.kind != ErrLost { //nolint:errorlint // it is one of the kinds itself

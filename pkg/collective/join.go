@@ -16,9 +16,10 @@ import (
 // spare is how many operations and receives there are besides those of rings, for what ranks know of each other.
 const spare = 8
 
-// Join makes the connections with the other ranks, and returns when all of them have: each rank makes a group to the
-// others, and is a member of theirs. It measures what the model needs. The client stays the caller's. The error wraps
-// one of package mcrdma's, for example ErrUnreachable if a rank has not started within Config.Wait, or is ctx's.
+// Join connects to the other ranks, and returns when all of them have joined: each rank creates a
+// group to the others, and is a member of theirs. It also measures what the model needs. The caller
+// closes the client. The error wraps one of package mcrdma's, for example ErrUnreachable if a rank
+// has not started within Config.Wait, or is ctx's.
 func Join(ctx context.Context, client *mcrdma.Client, cfg Config) (*Comm, error) {
 	cfg.Hosts = slices.Clone(cfg.Hosts)
 	if err := cfg.check(); err != nil {

@@ -10,19 +10,19 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// An Element is what buffers are of. All ranks use the same type.
+// An Element is the type of a buffer's elements, the same at all ranks.
 type Element interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float32 | ~float64 | ~complex64 | ~complex128
 }
 
-// An Ordered is an Element of which one can be less than another.
+// An Ordered is an Element with an order.
 type Ordered interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float32 | ~float64
 }
 
-// An Op combines operands: it sets each dst[i] to dst[i] combined with src[i]. The operands of dst are of lower ranks than those of src. It must be
-// associative for the result to mean something; it need not be commutative. It is called by the goroutine that calls the
-// operation, on parts of the buffers.
+// An Op combines operands: it sets each dst[i] to dst[i] combined with src[i]. The operands of dst
+// are of lower ranks than those of src. It must be associative, but need not be commutative. The
+// goroutine that calls the operation calls it, on parts of the buffers.
 type Op[T Element] func(dst, src []T)
 
 // Sum is the Op that adds.
@@ -39,14 +39,14 @@ func Prod[T Element](dst, src []T) {
 	}
 }
 
-// Min is the Op that takes the lesser one, and NaN if one is.
+// Min is the Op that takes the lesser operand, or NaN if either is NaN.
 func Min[T Ordered](dst, src []T) {
 	for i, v := range src[:len(dst)] {
 		dst[i] = min(dst[i], v)
 	}
 }
 
-// Max is the Op that takes the greater one, and NaN if one is.
+// Max is the Op that takes the greater operand, or NaN if either is NaN.
 func Max[T Ordered](dst, src []T) {
 	for i, v := range src[:len(dst)] {
 		dst[i] = max(dst[i], v)
@@ -80,8 +80,8 @@ func ReduceScatter[T Element](ctx context.Context, c *Comm, out, in []T, op Op[T
 	return do(ctx, c, core.Task{Kind: core.ReduceScatter, Count: len(in)}, in, out, op)
 }
 
-// Allgather sets out to all ranks' in, one behind the other: out has Size times as many elements. in may be the part of out where it
-// belongs, and must not overlap it otherwise.
+// Allgather sets out to the concatenation of all ranks' in, in rank order: out has Size times as
+// many elements. in may be this rank's part of out, and must not overlap out otherwise.
 func Allgather[T Element](ctx context.Context, c *Comm, out, in []T) error {
 	if len(out) != len(in)*c.Size() {
 		return fmt.Errorf("%w allgather: %d elements in at each rank, and %d out, where Size is %d", mcrdma.ErrInvalid, len(in), len(out), c.Size())

@@ -10,7 +10,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-// ErrDenied is what a client gets that may not open the volume.
+// ErrDenied: the client may not open the volume.
 var ErrDenied = errors.New("not allowed")
 
 // access is who may open a volume.

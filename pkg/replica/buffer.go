@@ -9,11 +9,11 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
-// MaxEntry is the most bytes that are written at once: longer writes are several entries of the log.
+// MaxEntry is the maximum size in bytes of an entry of the log; longer writes are several entries.
 const MaxEntry = wal.MaxData
 
-// A Buffer is memory for what is to be written, which goes from there into the network and to the disk
-// without being copied.
+// A Buffer holds the bytes of a write, which go from there to the network and the disk without
+// being copied.
 type Buffer struct {
 	class *class
 	slot  mcrdma.Piece // the header, and the data behind it
@@ -21,10 +21,10 @@ type Buffer struct {
 	refs  atomic.Int32
 }
 
-// Bytes are to be filled with what is to be written.
+// Bytes returns the memory to fill with the data of the write.
 func (b *Buffer) Bytes() []byte { return b.data }
 
-// Release gives up the caller's part in the buffer, which WriteAt does too.
+// Release releases the buffer. WriteBuffer and StartWrite do so, too.
 func (b *Buffer) Release() {
 	if b != nil && b.refs.Add(-1) == 0 {
 		b.class.put(b)

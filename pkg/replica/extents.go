@@ -9,7 +9,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
-// An Extent is a part of a volume, after the one before.
+// An Extent is a part of a volume; it follows the extent before it.
 type Extent struct {
 	Length int64 // bytes
 	Hole   bool  // it takes no space

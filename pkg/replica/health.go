@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// Health is how a host is, its volumes aside.
+// Health is the state of a host, apart from its volumes.
 type Health struct {
-	Known  bool    // the configuration manager has said which hosts and volumes there are
-	Away   error   // why it does not answer any more; nil: it does
+	Known  bool    // the configuration manager has reported the hosts and volumes
+	Away   error   // why the configuration manager no longer answers; nil: it does
 	Faults []error // records that cannot be used
 	Broken map[uint64]error
 }
 
-// Health returns how the host is now.
+// Health returns the current state of the host.
 func (h *Host) Health() Health {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -24,7 +24,7 @@ func (h *Host) Health() Health {
 	return s
 }
 
-// Ready says whether the host serves the volumes that it has to, and what is to be known of it.
+// Ready reports whether the host serves the volumes that it has to, with a note for people.
 func (h *Host) Ready() (ok bool, note string) {
 	s := h.Health()
 	switch {

@@ -29,11 +29,11 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-// ErrNotFound is when there is no such volume on this host.
+// ErrNotFound: this host has no such volume.
 var ErrNotFound = errors.New("no such volume on this host")
 
-// A Host has copies of volumes: of all that the configuration manager says. All methods may be called by
-// any goroutine.
+// A Host has copies of the volumes that the configuration manager assigns to it. All methods may be
+// called by any goroutine.
 type Host struct {
 	replicav1.UnimplementedReplicasServer
 	cfg     Config
@@ -51,7 +51,7 @@ type Host struct {
 	checks  chan struct{} // as many checksums at once
 }
 
-// Open starts a host. Volumes are opened when the configuration manager is there.
+// Open starts a host. It opens the volumes when the configuration manager answers.
 func Open(c Config) (*Host, error) {
 	c.Options = c.withDefaults()
 	if c.Log == nil {
@@ -87,7 +87,7 @@ func Open(c Config) (*Host, error) {
 	return h, nil
 }
 
-// Close closes all volumes here. Their other copies go on.
+// Close closes all volumes at this host. Their other copies go on.
 func (h *Host) Close() error {
 	h.cancel()
 	h.server.Stop()
@@ -104,7 +104,8 @@ func (h *Host) Close() error {
 	return errors.Join(errs...)
 }
 
-// Volume returns an open volume by its name. The error wraps ErrNotFound, or says why it is not open.
+// Volume returns an open volume by its name. The error wraps ErrNotFound, or says why the volume is
+// not open.
 func (h *Host) Volume(name string) (*Volume, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -127,8 +128,8 @@ func (h *Host) Volume(name string) (*Volume, error) {
 	return nil, fmt.Errorf("%w: %s", ErrNotFound, name)
 }
 
-// Opened is Volume, but waits for a volume that the configuration manager has here, and that is still to be opened: it has
-// just been made, or this host has just started.
+// Opened is like Volume, but waits for a volume that is assigned to this host and not open yet,
+// because it was just created, or this host just started.
 func (h *Host) Opened(ctx context.Context, name string) (*Volume, error) {
 	for {
 		v, err := h.Volume(name)

@@ -22,21 +22,22 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-// ErrLoss says that what the operator asks for would lose data, and was not done.
+// ErrLoss: the operator's change would lose data, and was not made.
 var ErrLoss = errors.New("data would be lost")
 
-// OperatorConfig is what an Operator needs: it speaks as one of the hosts.
+// OperatorConfig configures an Operator, which acts as one of the hosts.
 type OperatorConfig struct {
 	Manager *osdmap.Manager
 	Files   identity.Files // whose certificate names Name; zero: plain text
 	Name    string         // of the host
-	Timeout time.Duration  // that hosts have for each answer; default 5 s
+	Timeout time.Duration  // for each answer of a host; default 5 s
 	// Dial connects to hosts; nil: by TCP.
 	Dial func(ctx context.Context, target string) (net.Conn, error)
 	Log  *slog.Logger // nil: the default one
 }
 
-// An Operator changes which hosts have copies of volumes, and looks at these. It is for one goroutine.
+// An Operator changes which hosts have copies of volumes, and inspects the copies. It is not safe
+// for concurrent use.
 type Operator struct {
 	manager *osdmap.Manager
 	peers   *peers
@@ -44,7 +45,7 @@ type Operator struct {
 	cancel  context.CancelFunc
 }
 
-// NewOperator makes one. It is to be closed.
+// NewOperator returns an Operator, which the caller must close.
 func NewOperator(c OperatorConfig) *Operator {
 	o := &Operator{manager: c.Manager, timeout: cmp.Or(c.Timeout, 5*time.Second)}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -53,23 +54,23 @@ func NewOperator(c OperatorConfig) *Operator {
 	return o
 }
 
-// Close ends its connections.
+// Close closes the connections.
 func (o *Operator) Close() {
 	o.cancel()
 	o.peers.close()
 }
 
-// A Copy is what a host says of its copy of a volume.
+// A Copy is a host's report about its copy of a volume.
 type Copy struct {
 	Host             core.ID
 	Err              error // it does not answer, or has none
 	Self             core.Member
-	Acting, Active   bool // as it knows; Active: it is the primary, and serves
+	Acting, Active   bool // as far as it knows; Active: it is the primary, and serves
 	Backfilling      bool
 	Born             uint64 // the incarnation that made it
 	LastEpochStarted uint64
 	Head             core.Version // the last entry that is durable
-	Failure          string       // why it has ended; empty: it has not
+	Failure          string       // why the copy has ended; empty: it has not
 }
 
 // alive says that the host answers, and its copy has not ended.
@@ -99,7 +100,7 @@ func each(ids []core.ID, f func(i int, id core.ID)) {
 	wg.Wait()
 }
 
-// Copies asks all hosts of a volume.
+// Copies asks all hosts of a volume about their copies.
 func (o *Operator) Copies(ctx context.Context, s *osdmap.State, v *osdmap.VolumeState) []Copy {
 	o.peers.update(s.Hosts, 0)
 	all := make([]Copy, len(v.Volume.Hosts))
@@ -154,9 +155,9 @@ func (o *Operator) change(ctx context.Context, volume uint64, next func(s *osdma
 	}
 }
 
-// Replace gives the place of a host in a volume to another one, which gets a copy. If no other host is up to date it
-// fails with ErrLoss, or with loseData has the volume go on with the best of what the others have. lost should not run
-// then. It returns what there is after that.
+// Replace gives the place of a host in a volume to another host, which gets a copy. If no other
+// host is up to date it fails with ErrLoss; with loseData the volume goes on with the most recent
+// of the other copies, and the host lost must not be running then. It returns the new state.
 func (o *Operator) Replace(ctx context.Context, volume uint64, lost, by core.ID, loseData bool) (*osdmap.State, error) {
 	return o.change(ctx, volume, func(s *osdmap.State, v *osdmap.VolumeState) (core.Map, error) {
 		if !slices.Contains(v.Volume.Hosts, lost) && v.Map.Has(by, lost) {
@@ -200,8 +201,8 @@ func (o *Operator) vacant(ctx context.Context, s *osdmap.State, volume uint64, b
 	return fmt.Errorf("the new host, %s, does not answer: start mcblock there: %w", name, err)
 }
 
-// Lost takes a host out of the acting set that will not come back with what it had, without giving its place to another. As
-// for loss it is like Replace.
+// Lost removes from the acting set a host that will not come back with its data, without giving its
+// place to another. It returns ErrLoss, and uses loseData, as Replace does.
 func (o *Operator) Lost(ctx context.Context, volume uint64, lost core.ID, loseData bool) (*osdmap.State, error) {
 	return o.change(ctx, volume, func(s *osdmap.State, v *osdmap.VolumeState) (core.Map, error) {
 		if !v.Map.Holds(lost) {
@@ -274,7 +275,7 @@ func judge(m *core.Map, lost core.ID, copies []Copy) (only core.Member, loss str
 	return core.Member{}, "no other host that answers has a copy: the acting set is ACTING. Start mcblock on a host that has one", true
 }
 
-// Promote has another acting member be the primary, and waits until one serves.
+// Promote makes another acting member the primary, and waits until a primary serves.
 func (o *Operator) Promote(ctx context.Context, volume uint64, host core.ID) (*osdmap.State, error) {
 	s, err := o.change(ctx, volume, func(s *osdmap.State, v *osdmap.VolumeState) (core.Map, error) {
 		if v.Map.Primary.ID == host && v.Map.Since > 0 {
@@ -306,7 +307,7 @@ func (o *Operator) Promote(ctx context.Context, volume uint64, host core.ID) (*o
 	return s, err
 }
 
-// MinSize has a volume wait with fewer than so many copies up to date.
+// MinSize sets the number of up-to-date copies below which a volume waits.
 func (o *Operator) MinSize(ctx context.Context, volume uint64, n int) (*osdmap.State, error) {
 	return o.change(ctx, volume, func(_ *osdmap.State, v *osdmap.VolumeState) (core.Map, error) {
 		if v.Map.MinSize == n {

@@ -17,10 +17,10 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-// Config is what a Host needs. All is required but Options and what says otherwise.
+// Config configures a Host. All fields are required except Options and those that say otherwise.
 type Config struct {
-	Self     osdmap.Host    // it is put into the configuration manager
-	Client   *mcrdma.Client // stays the caller's
+	Self     osdmap.Host    // is registered with the configuration manager
+	Client   *mcrdma.Client // the caller closes it
 	Manager  *osdmap.Manager
 	Dir      string         // of the volumes' data
 	Listener net.Listener   // for other hosts, at Self.Peer
@@ -35,25 +35,26 @@ type Config struct {
 	Log      *slog.Logger // nil: the default one
 }
 
-// Options are the same on all hosts of a volume. Zero fields have defaults.
+// Options must be the same on all hosts of a volume. Zero fields have defaults.
 type Options struct {
 	Mode      mcrdma.Mode // of the groups
-	Algorithm string      // by which their hosts relay, as mcrdma.Tuning has it
-	// Lease is how long a member's word lasts that it does not take over, and Grace how long a member
-	// waits that has given it. A primary that has died is replaced after Grace and a little more. Both
-	// have to be longer than any pause of a host that works. Default: 1.2 s, 1.5 s.
+	Algorithm string      // of relaying: mcrdma.Tuning.Algorithm
+	// Lease is the duration of a lease that a member grants to the primary, and Grace is how long
+	// the member then waits before it may take over. A dead primary is replaced a little after
+	// Grace. Both must be longer than any pause of a working host. Default: 1.2 s, 1.5 s.
 	Lease, Grace time.Duration
 	Beat         time.Duration // between two requests for leases; default 1/5 of Lease
-	Ring         int64         // bytes at each member, for entries on their way; default 64 MiB
-	Memory       int           // bytes of a volume's entries in memory, for each of three uses; default 64 MiB
-	// Keep is how many entries the log keeps for members that return, and Limit with how many it takes no
-	// more. Default: one for each MiB of the volume, from 1024 to 16384; and 4 times as many.
+	Ring         int64         // bytes at each member, for entries in flight; default 64 MiB
+	Memory       int           // bytes for a volume's entries, for each of the three kinds of buffers; default 64 MiB
+	// Keep is the number of entries that the log keeps for members that return, and Limit the
+	// number at which it accepts no more. Default: one for each MiB of the volume, from 1024 to
+	// 16384; and 4 times as many.
 	Keep, Limit uint64
 
 	logDelay time.Duration // how long entries of the log wait for more; default logDelay
 }
 
-// Fast returns the times for hosts and networks without long pauses.
+// Fast returns Options with shorter times, for hosts and networks without long pauses.
 func Fast() Options { return Options{Lease: 400 * time.Millisecond, Grace: 500 * time.Millisecond} }
 
 func (o Options) withDefaults() Options {

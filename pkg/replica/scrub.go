@@ -16,12 +16,13 @@ import (
 // scrubTime is how long a piece is compared again that was written to meanwhile, or while the acting set changes.
 const scrubTime = 10 * time.Second
 
-// ErrUnreadable says that a host cannot read its copy.
+// ErrUnreadable: a host cannot read its copy.
 var ErrUnreadable = errors.New("it cannot be read")
 
 var errBusy = errors.New("written to all the time")
 
-// A Scrubbed is a piece of a volume, as its acting members have it, all as of the same entry of the log.
+// A Scrubbed is the comparison of a piece of a volume at all acting members, as of the same entry
+// of the log.
 type Scrubbed struct {
 	Offset, Length int64
 	Sums           []Sum
@@ -35,8 +36,8 @@ type Sum struct {
 	Err  error  // it cannot be read
 }
 
-// Wrong are the hosts that have something else than most, or cannot read it. If no content is with more than half of those that
-// can, these are all suspect.
+// Wrong returns the hosts that differ from the majority, or cannot read the piece. If no content
+// has a majority, it returns all hosts.
 func (p *Scrubbed) Wrong() (hosts []core.ID) {
 	votes, read := map[uint32]int{}, 0
 	for _, s := range p.Sums {
@@ -53,8 +54,8 @@ func (p *Scrubbed) Wrong() (hosts []core.ID) {
 	return hosts
 }
 
-// Scrub compares the copies of all acting members of a volume, piece by piece, while that is written to, and reports
-// each piece.
+// Scrub compares the copies of all acting members of a volume, piece by piece, while clients write,
+// and reports each piece.
 func (o *Operator) Scrub(ctx context.Context, volume uint64, tell func(s *osdmap.State, p Scrubbed)) error {
 	s, v, err := o.look(ctx, volume)
 	if err != nil {

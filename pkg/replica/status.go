@@ -9,15 +9,15 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 )
 
-// Status is what there is to know of a volume on this host.
+// Status is the status of a volume at this host.
 type Status struct {
 	core.Status
-	Failure error        // why this host's copy has ended, and what to do; nil: it has not
+	Failure error        // why this host's copy has ended, and what to do about it; nil: it has not
 	Group   *mcrdma.Info // of the group that this node leads; nil: there is none
-	Copied  uint64       // bytes of the volume up to which its store was copied to here, while Backfilling
+	Copied  uint64       // bytes of the volume that have been copied to this host, while Backfilling
 }
 
-// Event is something that has happened to a volume, as this host sees it.
+// Event is a change of a volume, as this host sees it.
 type Event struct {
 	Time time.Time
 	Text string // for people
@@ -51,8 +51,8 @@ func (v *Volume) Status() Status {
 	}
 }
 
-// Events returns what happens to the volume. If they are not read, the oldest are lost. The channel is
-// closed with the volume.
+// Events returns a channel of the volume's events. If they are not read, the oldest are lost. The
+// channel is closed with the volume.
 func (v *Volume) Events() <-chan Event { return v.events }
 
 // report keeps the status, and says what has changed: it is the loop's.

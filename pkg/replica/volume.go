@@ -13,19 +13,20 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
-// Errors that those of this package wrap.
+// Errors of this package wrap these.
 var (
-	// ErrRange: the bytes are not in the volume, or not whole blocks of it.
+	// ErrRange: the bytes are outside of the volume, or not whole blocks.
 	ErrRange = errors.New("not in the volume")
-	// ErrUnknown: it cannot be found out whether a write has taken effect.
+	// ErrUnknown: it is unknown whether a write has taken effect.
 	ErrUnknown = errors.New("it is not known whether the write has taken effect")
 	// ErrClosed: the volume was closed here, or deleted.
 	ErrClosed = errors.New("the volume is closed")
 )
 
-// A Volume is a replicated volume, on one of the hosts that have a copy of it. All methods may be called
-// by any goroutine, on any host: where this one is not the primary, requests go there. What cannot be done
-// waits, until it can be or ctx ends; then a write may still take effect, or do so later.
+// A Volume is a replicated volume, at one of the hosts that have a copy of it. All methods may be
+// called by any goroutine, at any host: if this host is not the primary, requests are forwarded. A
+// request that cannot be served waits until it can, or ctx ends; a write may take effect after
+// that.
 type Volume struct {
 	info    osdmap.Volume // but for Hosts, which may change
 	loop    *loop
@@ -50,14 +51,14 @@ type route struct {
 	cancel  context.CancelFunc
 }
 
-// Info is what the configuration manager holds of the volume.
+// Info returns the configuration manager's record of the volume.
 func (v *Volume) Info() osdmap.Volume {
 	i := v.info
 	i.Hosts = *v.hosts.Load()
 	return i
 }
 
-// Done is closed when the volume is closed here, or deleted.
+// Done returns a channel that is closed when the volume is closed at this host, or deleted.
 func (v *Volume) Done() <-chan struct{} { return v.closed }
 
 // check says whether a range is of whole blocks in the volume.
@@ -69,8 +70,8 @@ func (v *Volume) check(off, n int64) error {
 	return nil
 }
 
-// Buffer returns a buffer of n bytes, but at most MaxEntry, to be filled and given to WriteBuffer. It waits
-// for memory.
+// Buffer returns a buffer of min(n, MaxEntry) bytes, to be filled and passed to WriteBuffer. It
+// waits for memory.
 func (v *Volume) Buffer(ctx context.Context, n int) (*Buffer, error) {
 	return v.memory.written.get(ctx, min(max(n, 0), MaxEntry))
 }
@@ -78,7 +79,7 @@ func (v *Volume) Buffer(ctx context.Context, n int) (*Buffer, error) {
 // maxRead is how many bytes are read at once.
 const maxRead = 4 << 20
 
-// ReadAt fills p. More than 4 MiB are not read at once, but one part after the other.
+// ReadAt fills p from offset off. More than 4 MiB are read in several parts, which is not atomic.
 func (v *Volume) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if err := v.check(off, int64(len(p))); err != nil {
 		return err
@@ -92,8 +93,8 @@ func (v *Volume) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// WriteBuffer writes all bytes of a buffer, at once. It takes the buffer, also when it fails. It returns
-// when all acting members have the bytes in memory, or with durable on disk.
+// WriteBuffer writes all bytes of a buffer atomically. It releases the buffer, even if it fails. It
+// returns when all acting members have the bytes in memory, or, with durable, on disk.
 func (v *Volume) WriteBuffer(ctx context.Context, b *Buffer, off int64, durable bool) error {
 	defer b.Release()
 	if err := v.check(off, int64(len(b.data))); err != nil || len(b.data) == 0 {
@@ -102,8 +103,8 @@ func (v *Volume) WriteBuffer(ctx context.Context, b *Buffer, off int64, durable 
 	return v.do(ctx, v.changing(wal.Data, off, int64(len(b.data)), b, durable))
 }
 
-// StartWrite is WriteBuffer that does not wait: done is called once, by any goroutine, maybe before StartWrite returns. It is not
-// to wait for anything.
+// StartWrite is WriteBuffer without waiting: done is called once, by any goroutine, perhaps before
+// StartWrite returns. It must not block.
 func (v *Volume) StartWrite(ctx context.Context, b *Buffer, off int64, durable bool, done func(error)) {
 	if err := v.check(off, int64(len(b.data))); err != nil || len(b.data) == 0 {
 		b.Release()
@@ -116,8 +117,8 @@ func (v *Volume) StartWrite(ctx context.Context, b *Buffer, off int64, durable b
 	})
 }
 
-// WriteAt is WriteBuffer for bytes that lie elsewhere. More than MaxEntry bytes are not written at once, but
-// one part after the other.
+// WriteAt is WriteBuffer for a byte slice, which it copies. More than MaxEntry bytes are written in
+// several parts, which is not atomic.
 func (v *Volume) WriteAt(ctx context.Context, p []byte, off int64, durable bool) error {
 	if err := v.check(off, int64(len(p))); err != nil {
 		return err
@@ -136,12 +137,12 @@ func (v *Volume) WriteAt(ctx context.Context, p []byte, off int64, durable bool)
 	return nil
 }
 
-// Trim has a range read as zeros and take no space.
+// Trim makes a range read as zeros and frees its space.
 func (v *Volume) Trim(ctx context.Context, off, n int64, durable bool) error {
 	return v.clear(ctx, wal.Trim, off, n, durable)
 }
 
-// WriteZeroes has a range read as zeros and keep its space.
+// WriteZeroes makes a range read as zeros, and keeps its space.
 func (v *Volume) WriteZeroes(ctx context.Context, off, n int64, durable bool) error {
 	return v.clear(ctx, wal.Zero, off, n, durable)
 }
@@ -169,15 +170,16 @@ func (v *Volume) changing(kind wal.Kind, off, n int64, b *Buffer, durable bool) 
 	return r
 }
 
-// Flush returns when all writes that were done before are on the disks of all acting members.
+// Flush returns when all writes that were complete before the call are on the disks of all acting
+// members.
 func (v *Volume) Flush(ctx context.Context) error { return v.do(ctx, &request{op: opFlush}) }
 
-// StartFlush is Flush that does not wait. done is as that of StartWrite.
+// StartFlush is Flush without waiting; done is as in StartWrite.
 func (v *Volume) StartFlush(ctx context.Context, done func(error)) {
 	v.start(ctx, &request{op: opFlush}, done)
 }
 
-// Extents describes a range, or its first part: at most limit extents.
+// Extents describes a range by at most limit extents, which may cover only its first part.
 func (v *Volume) Extents(ctx context.Context, off, n int64, limit int) ([]Extent, error) {
 	if err := v.check(off, n); err != nil {
 		return nil, err
