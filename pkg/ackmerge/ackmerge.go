@@ -10,11 +10,10 @@ import (
 // MaxMembers is the number of members that a group can have at one switch.
 const MaxMembers = 16
 
-// Window is how far ahead of what the sender was told an answer may lie: less than
-// half of all PSNs, so that any two records can be compared. Spread is how far from
-// an answer the members' records may lie as long as nothing is decided: the slowest
-// is then at most twice that behind, and as much is left of the window for what the
-// sender has under way.
+// Window is how far ahead of the PSN passed on an answer may be: less than half of all PSNs, so
+// that any two records can be compared. With Config.Learn, Spread is how far from an answer the
+// members' records may be for the first PSN to be passed on. The slowest is then at most twice
+// Spread behind; the rest of the window is for the sender's packets in flight.
 const (
 	Window = 1 << 22
 	Spread = 1 << 20
@@ -24,29 +23,27 @@ const (
 // State stays.
 type Config struct {
 	Members    uint16 // a bit for each current member
-	Epoch      uint16 // not 0, which is what State begins with
+	Epoch      uint16 // not 0, which is that of a new State
 	InitialPSN rocev2.PSN
-	Learn      bool          // InitialPSN is not known
-	CNPGap     time.Duration // time between CNPs that are passed on; 0: all are
+	Learn      bool          // InitialPSN is unknown
+	CNPGap     time.Duration // minimum time between CNPs passed on; 0: all are
 }
 
-// Record is what has been acknowledged, in the epoch in which it was noted.
+// Record is an acknowledgement, with the epoch in which it was recorded.
 type Record struct {
 	Epoch uint16
 	MSN   uint32 // 24 bits
 	PSN   rocev2.PSN
 }
 
-// State is what a switch keeps of a group. The zero value is that of a switch
-// that has just started.
+// State is a switch's state of a group. The zero value is that of a switch that has just started.
 type State struct {
 	Acked  [MaxMembers]Record // by each member
 	Passed Record             // to the sender
-	CNPAt  time.Duration      // when a CNP was passed on last; 0: never
+	CNPAt  time.Duration      // when the last CNP was passed on; 0: never
 }
 
-// Answer is what a member sent: an acknowledgement, positive or negative, or a
-// CNP.
+// Answer is a packet from a member: an acknowledgement, positive or negative, or a CNP.
 type Answer struct {
 	Member   int
 	CNP      bool
@@ -55,25 +52,24 @@ type Answer struct {
 	MSN      uint32
 }
 
-// Verdict is what becomes of an answer.
+// Verdict says what happens to an answer.
 type Verdict uint8
 
 // Verdicts. All but Pass are reasons to drop it, and have a counter of their
 // own at the switch.
 const (
 	Pass          Verdict = iota // goes to the sender, rewritten
-	NotMember                    // of a member that was removed
+	NotMember                    // from a removed member
 	BadSyndrome                  // neither ACK nor RNR NAK nor NAK
 	Absorbed                     // an ACK that tells the sender nothing
 	StaleNAK                     // the member has acknowledged the packet since
-	UndecidedNAK                 // not every member has been heard of yet
+	UndecidedNAK                 // not every member has answered yet
 	FilteredCNP                  // too soon after another one
-	OutsideWindow                // behind what the sender was told, or too far ahead of it
+	OutsideWindow                // behind the PSN passed on, or too far ahead of it
 )
 
-// Merge processes an answer that arrives at now, and returns what becomes of it. If it is to
-// be passed on, the Answer that is returned is what the sender sees, else it is empty. A Member
-// out of range is no member.
+// Merge processes an answer that arrives at now. If the verdict is Pass, the Answer returned is to
+// be sent to the sender; otherwise it is empty. A Member out of range counts as no member.
 func Merge(c *Config, s *State, a Answer, now time.Duration) (Answer, Verdict) {
 	if uint(a.Member) >= MaxMembers || c.Members>>a.Member&1 == 0 || c.Epoch == 0 {
 		return Answer{}, NotMember

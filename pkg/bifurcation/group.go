@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Why a group is not possible. Errors of this package wrap one of these and name the
+// Reasons why a group is not possible. Errors of this package wrap one of these, and name the
 // address or switch.
 var (
 	ErrNoReceivers      = errors.New("no receivers")
@@ -21,9 +21,9 @@ var (
 	ErrNoMergePoint     = errors.New("no merge point")
 	ErrInvalid          = errors.New("invalid group")
 
-	// ErrAmbiguous is what a switch answers that is handed two branches of one group
-	// with the same representative and different receivers. The asker makes its
-	// step again, with the branch's receivers in Request.Early.
+	// ErrAmbiguous: a switch got two branches of one group with the same representative and
+	// different receivers. The previous switch makes its step again, with the branch's receivers in
+	// Request.Early.
 	ErrAmbiguous = errors.New("two branches with one representative meet")
 )
 
@@ -32,11 +32,11 @@ const MaxReceivers = 16
 
 const maxQPN = 1<<24 - 1
 
-// Switch names a switch. The empty name is no switch's.
+// Switch names a switch. No switch has the empty name.
 type Switch string
 
-// Region is a memory region that a WRITE of the sender's may address, and the
-// receiver's region that it stands for.
+// Region is a memory region that the sender's WRITEs may address, and the corresponding region of
+// the receiver.
 type Region struct {
 	RKey   uint32 // the sender's: what its packets carry
 	VA     uint64 // the sender's: first byte
@@ -67,16 +67,16 @@ type Group struct {
 	// Receivers, 1 to MaxReceivers.
 	Receivers []Receiver
 
-	// Address is what the sender's queue pair is connected to, so what its packets are
-	// addressed to and answers come from. Zero: the first receiver's. It stays when that
-	// receiver leaves the group, and no host needs to be reachable there.
+	// Address is the address that the sender's queue pair is connected to: its packets go there,
+	// and answers come from there. Zero: the first receiver's. It stays when that receiver leaves
+	// the group, and no host needs to be reachable there.
 	Address netip.Addr
 
-	// Late is what Plan makes its requests with, see Request.
+	// Late is Request.Late of Plan's requests.
 	Late bool
 }
 
-// Destination is the address that the sender's packets come with.
+// Destination returns the destination address of the sender's packets.
 func (g Group) Destination() netip.Addr { return destination(g.Address, g.Receivers) }
 
 func destination(dst netip.Addr, receivers []Receiver) netip.Addr {
@@ -162,7 +162,7 @@ func validateRegions(r *Receiver) error {
 	return nil
 }
 
-// MergeMember says which answers are a member's.
+// MergeMember says how to recognize a member's answers.
 type MergeMember struct {
 	Index uint8      // the member's bit and record, 0 to 15: its place in the group
 	Src   netip.Addr // the receiver's address
@@ -170,8 +170,8 @@ type MergeMember struct {
 	QPN   uint32     // the receivers' queue pairs are connected to the MC_ID
 }
 
-// Merge is what the merge point has to know to merge the answers of all receivers into
-// those of one. Slot, epoch, `learn` and the CNP gap are the switch's agent's to choose.
+// Merge is the rule by which the merge point merges the answers of all receivers into those of one.
+// The switch's agent chooses slot, epoch, `learn` and the CNP gap.
 type Merge struct {
 	Current    uint16     // a bit for each current member
 	InitialPSN uint32     // 24 bits
@@ -180,7 +180,7 @@ type Merge struct {
 	Members    []MergeMember
 }
 
-// MergeOf returns the merge rule of a group that is valid.
+// MergeOf returns the merge rule of a valid group.
 func MergeOf(g Group) Merge {
 	m := Merge{
 		Current:    uint16(1<<len(g.Receivers) - 1),

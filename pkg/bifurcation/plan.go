@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Link is a way out of a switch, and where it leads.
+// Link is a next hop of a switch, and the switch at its other end.
 type Link struct {
 	Hop
 	To Switch // "" is the destination itself
@@ -17,8 +17,7 @@ type Link struct {
 // Fabric is a network as Plan sees it. Results are only read, and must not change while a
 // call of this package runs.
 type Fabric interface {
-	// Uplinks are the switches that a host hands its packets to; none if the host is
-	// unknown.
+	// Uplinks returns the switches that a host is connected to; none if the host is unknown.
 	Uplinks(host netip.Addr) []Switch
 
 	// NextHops are the equal-cost next hops of a switch to a host.
@@ -28,9 +27,9 @@ type Fabric interface {
 	Programmable(at Switch) bool
 }
 
-// Ahead returns a switch's route to a host, with the next programmable switches on its
-// paths. It looks through switches that are not programmable, and follows all of their
-// equal-cost paths. Errors are ErrNoRoute and ErrLoop.
+// Ahead returns a switch's route to a host, with the next programmable switches on its paths. It
+// looks through non-programmable switches, and follows all of their equal-cost paths. Errors are
+// ErrNoRoute and ErrLoop.
 func Ahead(f Fabric, at Switch, dst netip.Addr) (Route, error) {
 	links := f.NextHops(at, dst)
 	r := Route{Hops: make([]Hop, 0, len(links)), Next: make([]Switch, 0, len(links))}
@@ -108,12 +107,11 @@ func paths(f Fabric, from, to netip.Addr, without Switch) (avoids bool, err erro
 	return avoids, nil
 }
 
-// MergePoint returns the programmable switch nearest to the sender that all of the sender's
-// packets and all answers pass, whatever equal-cost path they take. The sender's packets
-// are those to Group.Destination. Where that is no receiver's address, it does not matter
-// what becomes of them behind the merge point: paths may end there, or loop. Errors are
-// ErrNoMergePoint, which says why each switch on a path of the packets is unsuitable,
-// ErrNoRoute and ErrLoop.
+// MergePoint returns the programmable switch nearest to the sender that all of the sender's packets
+// and all answers pass, whatever equal-cost path they take. The sender's packets are those to
+// Group.Destination. If that is no receiver's address, the paths behind the merge point do not
+// matter: they may end there, or loop. Errors are ErrNoMergePoint, which says why each switch on a
+// path of the packets is unsuitable, ErrNoRoute and ErrLoop.
 func MergePoint(f Fabric, g Group) (Switch, error) {
 	if err := g.Validate(); err != nil {
 		return "", err
@@ -182,11 +180,11 @@ type Planned struct {
 	MergePoint Switch
 	Merge      Merge // to be installed there
 
-	// Steps in the order of installation: each after those that it hands its
-	// branches to; the merge point's last. Some have no rules.
+	// Steps in the order of installation: each after those that get its branches; the merge point's
+	// last. Some have no rules.
 	Steps []SwitchStep
 
-	// Early counts the branches that were given up to keep others apart.
+	// Early counts the branches that were split early to avoid ErrAmbiguous.
 	Early int
 }
 

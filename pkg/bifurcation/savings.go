@@ -7,9 +7,8 @@ import (
 	"slices"
 )
 
-// LinkLoad is what a link carries, in one direction, for each packet of the
-// sender's: the mean over all choices among equal-cost paths, each as likely as the
-// others.
+// LinkLoad is the load of a link, in one direction, in copies per packet of the sender: the mean
+// over all choices among equal-cost paths, which are equally likely.
 type LinkLoad struct {
 	From Switch // "": the sender
 	Port uint32 // of From; 0 at the sender
@@ -25,9 +24,9 @@ type Savings struct {
 	Group, Unicast float64    // sums over Links
 }
 
-// Save returns what the fabric's links carry for a group, and what they would carry without
-// it. p is Plan's result for the same fabric and group. Errors are ErrNoRoute and ErrLoop,
-// of unicast paths from the sender.
+// Save returns the load of the fabric's links with a group, and with unicast instead. p is Plan's
+// result for the same fabric and group. Errors are ErrNoRoute and ErrLoop, of unicast paths from
+// the sender.
 func Save(f Fabric, g Group, p Planned) (Savings, error) {
 	group := flows{f: f, source: g.Source, steps: map[stepKey]*SwitchStep{}}
 	for i, s := range p.Steps {

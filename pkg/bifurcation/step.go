@@ -15,26 +15,26 @@ const DefaultMaxPREGroups = 16
 // maxHops keeps the RIDs of all receivers' next hops within 16 bits.
 const maxHops = 65535 / MaxReceivers
 
-// Hop is a way out of a switch.
+// Hop is a next hop of a switch.
 type Hop struct {
 	NextHop uint16 // the switch's number of it, not 0; an index of its next_hops and neighbors
 	Port    uint32 // data plane port
 }
 
-// Route is what NextHop(dst) of Algorithm 1 gives: one switch's way to a receiver.
+// Route is the result of Algorithm 1's NextHop(dst): one switch's route to a receiver.
 type Route struct {
 	// Hops are the equal-cost next hops, in any order. None: no route.
 	Hops []Hop
 
-	// Next are the next programmable switches on all of the paths, in any order,
-	// behind those that are not.
+	// Next are the next programmable switches on all of the paths, in any order; non-programmable
+	// ones are skipped.
 	Next []Switch
 
 	// Direct: a path leads to the receiver through no further programmable switch.
 	Direct bool
 }
 
-// Request is what a switch is to do for a group.
+// Request asks for a switch's step of a group.
 type Request struct {
 	Source netip.Addr // the sender's
 	ID     uint32     // MC_ID
@@ -42,22 +42,21 @@ type Request struct {
 	// Receivers that are to be reached from here, in the group's order.
 	Receivers []Receiver
 
-	// Dst is the address that packets come with. Zero: the first receiver's. Otherwise only
-	// the sender and upstream switches know it, which have not yet learned that this
-	// receiver has left; no copy keeps it. If it is one of the others', that receiver
-	// counts as the first.
+	// Dst is the destination address of arriving packets. Zero: the first receiver's. Otherwise it
+	// belongs to a receiver that has left, which the sender or upstream switches still use; no copy
+	// keeps it. If it is another receiver's, that receiver counts as the first.
 	Dst netip.Addr
 
-	// Via are the programmable switches that packets passed before, this one included.
-	// Packets that pass one of them again are in a loop.
+	// Via are the programmable switches that packets have passed, including this one. Packets that
+	// pass one of them again are in a loop.
 	Via []Switch
 
-	// Early are receivers that get a copy of their own here, although they could
-	// share one for longer. See ErrAmbiguous.
+	// Early are receivers that get separate copies here, although they could share one for longer.
+	// See ErrAmbiguous.
 	Early []netip.Addr
 
-	// Late leaves the full rewriting of a copy to the last programmable switch on its
-	// way, as far as Early allows. See the package comment.
+	// Late leaves the full rewriting of a copy to the last programmable switch on its path, except
+	// for Early receivers. See the package comment.
 	Late bool
 
 	// MaxPREGroups limits Rules.PREGroups; 0 is DefaultMaxPREGroups. Of a branch
@@ -71,7 +70,7 @@ type Replica struct {
 	Port uint32
 }
 
-// Rewrite says what becomes of the copy with this RID.
+// Rewrite says how the copy with this RID is rewritten.
 type Rewrite struct {
 	RID     uint16
 	NextHop uint16
@@ -79,34 +78,34 @@ type Rewrite struct {
 	Last    bool       // to_receiver, with QPN; otherwise to_branch, and the MC_ID stays
 	QPN     uint32     // new destination QPN, if Last
 
-	// Neutral is what the switch XORs into identification and source port, so that the
-	// ICRC stays right; 0: the ICRC is computed anew. Step leaves it 0, see Neutralize.
+	// Neutral is the constant that the switch XORs into identification and source port, so that the
+	// ICRC stays right; 0: the ICRC is recomputed. Step leaves it 0; see Neutralize.
 	Neutral uint32
 }
 
-// Translation rewrites the RETH of a last copy: a virtual address in
-// [First, Last] under RKey gets Offset added, modulo 2^64, and NewRKey. A switch's
-// translations do not overlap, so their priorities do not matter.
+// Translation rewrites the RETH of a last copy: it adds Offset, modulo 2^64, to a virtual address
+// in [First, Last] under RKey, and sets NewRKey. A switch's translations do not overlap, so their
+// priorities do not matter.
 type Translation struct {
 	RID         uint16
 	RKey        uint32
 	First, Last uint64 // the sender's virtual addresses, both inclusive
 	Offset      uint64
 	NewRKey     uint32
-	Neutral     uint32 // for the change of the rkey, as in Rewrite; that of the copy is XORed, too
+	Neutral     uint32 // for the change of the rkey, in addition to Rewrite.Neutral
 }
 
-// A Change is what a copy's rewriting, or a translation, changes of a packet's headers,
-// by the packet alone: the virtual address stays.
+// A Change is a change of a packet's headers, by a rewrite or a translation, that is the same for
+// all packets: the virtual address stays.
 type Change struct {
 	Dst, NewDst   netip.Addr // zero in a translation's
 	QPN, NewQPN   uint32
 	RKey, NewRKey uint32
 }
 
-// Neutralize asks for the constants of packets ⟨Dst, id⟩, those that the rules are for.
-// Translations that move the virtual address have none: how many bits that changes
-// depends on the address.
+// Neutralize sets the constants, by calling neutral, for packets ⟨dst, id⟩, which are those of the
+// rules. Translations that change the virtual address have none: the bits that this changes depend
+// on the address.
 func (r *Rules) Neutralize(dst netip.Addr, id uint32, neutral func(Change) uint32) {
 	for i := range r.Rewrites {
 		w := &r.Rewrites[i]
@@ -123,36 +122,35 @@ func (r *Rules) Neutralize(dst netip.Addr, id uint32, neutral func(Change) uint3
 	}
 }
 
-// Rules are what is to be installed on a switch for packets ⟨Request.Source,
-// Request.ID, Request.Dst⟩. Indices of PRE groups and of the group are the
-// switch's agent's to choose.
+// Rules are the entries to install on a switch for packets ⟨Request.Source, Request.ID,
+// Request.Dst⟩. The switch's agent chooses the indices of PRE groups and of the group.
 type Rules struct {
-	// PREGroups: the flow's hash takes one. Each has a replica for each branch.
-	// None: nothing is to be installed, and packets pass by their unicast route.
+	// PREGroups: the flow's hash selects one. Each has a replica for each branch. None: nothing
+	// needs to be installed, and packets follow their unicast route.
 	PREGroups    [][]Replica
 	Rewrites     []Rewrite     // by ascending RID
 	Translations []Translation // by ascending RID, then in the order of Receiver.Regions
 }
 
-// Empty says that nothing is to be installed.
+// Empty reports whether nothing needs to be installed.
 func (r Rules) Empty() bool { return len(r.PREGroups) == 0 }
 
-// Branch is for the next switches: receivers that packets reach together.
+// Branch is a set of receivers that share a copy, for the next switches.
 type Branch struct {
-	// Next are the programmable switches that the branch's packets come by, in
-	// ascending order. Each has to make its step, as each gets some flows.
+	// Next are the next programmable switches on the branch's paths, in ascending order. Each must
+	// make its step, because each gets some of the flows.
 	Next []Switch
 
 	// Receivers, at least two unless the request is Late, in the request's order. The first is the
-	// representative: packets come with its address.
+	// representative: packets arrive with its address.
 	Receivers []Receiver
 }
 
-// Result is what a step yields. It shares no memory with the request but the
-// receivers' regions and, where nothing splits, the receivers.
+// Result is the result of a step. It shares memory with the request only for the receivers' regions
+// and, where nothing splits, the receivers.
 type Result struct {
 	Rules    Rules
-	Branches []Branch // by their first receiver; those that are rewritten in full end here
+	Branches []Branch // by their first receiver; without those that end here, rewritten in full
 }
 
 // branch is a set of receivers while it is collected.
@@ -163,12 +161,11 @@ type branch struct {
 	last  bool  // rewritten in full
 }
 
-// Step is one switch's part of Algorithm 1. route is NextHop of this switch; it is
-// asked once for each receiver, the representative first, and its answers are only
-// read.
+// Step computes one switch's part of Algorithm 1. route is NextHop of this switch; it is called
+// once for each receiver, the representative first, and its results are only read.
 //
-// The same arguments give the same result, whatever the order within the routes'
-// sets. An error wraps a sentinel of this package, or is route's.
+// The same arguments give the same result, whatever the order within the routes' sets. An error
+// wraps one of this package's, or is route's.
 func Step(req Request, route func(dst netip.Addr) (Route, error)) (Result, error) {
 	if err := validate(req.Source, req.ID, req.Dst, req.Receivers); err != nil {
 		return Result{}, err

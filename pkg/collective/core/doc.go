@@ -1,25 +1,30 @@
-// Package core is what a rank does in collective operations, as pure state machines: events in, actions out.
+// Package core implements a rank's part in collective operations as pure state machines: events in,
+// actions out.
 //
-// An Op is one operation at one rank: which messages come from which rank in which order, what becomes of their bytes, and
-// what is sent then. A Node is a rank: the operations under way, the rings of static buffers through which messages come
-// and go, and which ranks are left.
+// An Op is one operation at one rank: it determines which messages arrive from which rank in which
+// order, how their bytes are combined, and what is sent. A Node is a rank: the operations in
+// flight, the rings of static buffers for messages, and the set of remaining ranks.
 //
 // # Rings
 //
-// As in the paper's static buffers, each rank has a ring of slots at each other rank, for each lane and path (multicast, and
-// unicast). A message takes a slot; it lies at its end, followed by a trailer whose last byte counts the rounds of the
-// ring. A slot is used again when every receiver has said that it has taken the message: the paper's notification, for which
-// a message of a later operation does as well, since ranks do one after the other. So a rank that is late holds others up, and loses nothing.
+// As in the paper's static buffers, each rank has a ring of slots at each other rank, for each lane
+// and path (multicast and unicast). A message occupies the end of a slot, followed by a trailer
+// whose last byte counts the rounds of the ring. A slot is reused when every receiver has reported
+// that it has consumed the message (the paper's notification). A message of a later operation
+// reports that, too, because ranks do operations one after another. So a late rank delays others,
+// and loses nothing.
 //
 // # Order of combination
 //
-// Operands are combined in the order of ranks, in pairs of pairs: ((0 1) (2 3)) ((4 5) 6). The degrees of trees are
-// 2^j-1, hence each of their steps does a part of just that, and so does a rank that gets all operands itself. So
-// the result has the same bits whatever the degree, the algorithm or the root, in each run.
+// Operands are combined in rank order, pairwise: ((0 1) (2 3)) ((4 5) 6). The degrees of trees are
+// 2^j-1, so each step of a tree does a part of exactly this combination; a rank that gets all
+// operands itself does all of it. So the result has the same bits whatever the degree, the
+// algorithm or the root, in every run.
 //
 // # Failures
 //
-// What a rank knows of ranks that are lost, and of operations that were given up and by whom, only grows, and each change is
-// told to all others. Any change ends all operations. Ranks go on, without the lost ones, as soon as all that are left
-// have said the same. The sum of what is known numbers epochs; messages carry theirs, and those of a later epoch wait.
+// A rank's knowledge of lost ranks, and of operations that were given up and by whom, only grows,
+// and each change is sent to all others. Any change ends all operations. Ranks go on, without the
+// lost ones, as soon as all remaining ranks have reported the same knowledge. The size of the
+// knowledge numbers epochs; messages carry their epoch, and those of a later epoch wait.
 package core

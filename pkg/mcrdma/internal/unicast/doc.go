@@ -1,17 +1,18 @@
-// Package unicast is the connection between a group's sender and one of its members, beside the
-// group: operations to that member alone, its counters, and small messages both ways. Between
-// hosts with devices it is an RC queue pair at each end, and otherwise a TCP connection, which
-// then does what the queue pairs would.
+// Package unicast is the connection between a group's sender and one of its members, separate from
+// the group: operations to that member alone, its counters, and small messages in both directions.
+// Between hosts with devices it is an RC queue pair at each end; otherwise it is a TCP connection
+// that behaves like them.
 //
-// Core is the state of an end, and pure. An End has it, with what the application waits for, and
-// outlives connections: the sender's end makes them, one after the other.
+// Core is the state of an end, and pure. An End has a Core and the application's pending calls. It
+// outlives connections; the sender's end makes them, one after another.
 //
 // # Flow control
 //
-// A message takes a slot of the receiving library until the application has taken it. The receiver
-// says how many messages the peer may have sent so far, in its Board, which has its counters, too. At most
-// one board is under way, and the next one has the latest state: so boards cost a bounded amount, and
-// never wait behind messages. Who sends a message without a slot has its connection ended.
+// A message occupies a slot of the receiving library until the application receives it. The
+// receiver's Board says how many messages the peer may have sent so far, and has the receiver's
+// counters, too. At most one board is in flight, and the next one has the latest state: so the cost
+// of boards is bounded, and they never wait behind messages. A peer that sends a message without a
+// free slot loses its connection.
 //
 // # Wire format
 //
@@ -24,9 +25,10 @@
 //	35  number of regions (32 bits), from the member, and behind the hello for each: its address (64 bits),
 //	    length (64), and remote key (32)
 //
-// and the sender a byte more when it is ready to receive. If both have a device, the rest is on queue pairs, and
-// TCP only says by its end that a process has ended. A SEND is a frame, and WRITEs and READs are the
-// device's own. Otherwise these are frames, too. A frame begins with
+// The sender sends one more byte when it is ready to receive. If both have a device, the rest uses
+// queue pairs, and the end of the TCP connection only shows that a process has ended: a SEND is a
+// frame, and WRITEs and READs are the device's. Otherwise WRITEs and READs are frames, too. A frame
+// begins with
 //
 //	 0  kind (8 bits), zero (8 bits), region (16 bits)
 //	 4  immediate (32 bits)
