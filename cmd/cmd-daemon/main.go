@@ -1,9 +1,8 @@
-// Command cmd-daemon makes multicast groups for the applications of its host, and has
-// them take part in those of others: the connection management daemon. Its sub-command
-// run is the daemon; the others look at one, or prepare a lab.
+// Command cmd-daemon is the connection management daemon: it forms multicast groups for the
+// applications of its host, and lets them join groups of other hosts. Its subcommand run is the
+// daemon; the others inspect one, or prepare a lab.
 //
-// It exits with 0 if all went well, 1 if something failed, and 2 if it was
-// called wrongly.
+// It exits with 0 on success, 1 if something failed, and 2 on a usage error.
 package main
 
 import (

@@ -1,8 +1,8 @@
-// Command mcbench measures how fast groups carry writes, in the ways that there are:
-// switches that copy, and hosts that relay. Its results have the form of perftest's.
+// Command mcbench measures how fast groups carry writes, with copies by switches and by hosts. Its
+// results have the format of perftest's.
 //
-// It exits with 0 if all went well, 1 if something failed, content that was wrong
-// included, and 2 if it was called wrongly.
+// It exits with 0 on success, 1 if something failed (wrong content included), and 2 on a usage
+// error.
 package main
 
 import (

@@ -1,7 +1,7 @@
-// Command mcblock keeps volumes, replicated block devices, on several hosts: each write leaves the
-// primary's link once, and switches copy it.
+// Command mcblock serves volumes, which are block devices that are replicated on several hosts:
+// each write leaves the primary's link once, and switches copy it.
 //
-// It exits with 0 if all went well, 1 if something failed, and 2 if it was called wrongly.
+// It exits with 0 on success, 1 if something failed, and 2 on a usage error.
 package main
 
 import (

@@ -1,7 +1,7 @@
-// Command mcsim runs the production machines in a simulated fabric: it repeats figures of papers, and answers
-// what a user asks about his own network.
+// Command mcsim runs the production state machines in a simulated fabric: it reproduces figures of
+// papers, and answers questions about the user's own network.
 //
-// It exits with 0 if all went well, 1 if something failed, and 2 if it was called wrongly.
+// It exits with 0 on success, 1 if something failed, and 2 on a usage error.
 package main
 
 import (

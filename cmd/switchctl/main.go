@@ -1,7 +1,6 @@
 // Command switchctl runs switches (softswitch) and their agents (agent), and inspects both.
 //
-// It exits with 0 if all went well, 1 if something failed, and 2 if it was
-// called wrongly.
+// It exits with 0 on success, 1 if something failed, and 2 on a usage error.
 package main
 
 import (

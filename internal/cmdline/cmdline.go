@@ -1,5 +1,5 @@
-// Package cmdline is what all programs have in common in how they are called: sizes as values,
-// errors of usage, and, for programs without sub-commands, flags and help as cobra's.
+// Package cmdline is the common part of all programs' command lines: sizes as values, usage errors,
+// and, for programs without subcommands, flags and help like cobra's.
 package cmdline
 
 import (

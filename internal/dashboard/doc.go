@@ -1,11 +1,10 @@
-// Package dashboard is a live page of what switches' agents say: links, groups and their
-// trees, how far receivers are behind, how answers are merged, what is suspected, and what
-// has happened.
+// Package dashboard serves a live page of what switches' agents report: links, groups and their
+// trees, the lag of receivers, merging verdicts, suspicions and events.
 //
-// state.go, views.go and lag.go are the core: state.go keeps what agents have answered, and
-// when; views.go makes of it what a page gets. collect.go asks the agents; server.go serves the page, which is in
-// page/. Nothing is remembered without a bound, and nothing is changed anywhere.
+// state.go, views.go and lag.go are the core: state.go keeps the agents' answers and their times;
+// views.go computes the views for a page. collect.go polls the agents; server.go serves the page,
+// which is in page/. All history is bounded, and the package only reads.
 //
-// Each part of the page says how old it is. An agent that is silent for longer than
-// Options.Stale makes its part gray, whatever it said last.
+// Each part of the page shows its age. The part of an agent that is silent for longer than
+// Options.Stale is gray, whatever it reported last.
 package dashboard

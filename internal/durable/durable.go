@@ -1,5 +1,5 @@
-// Package durable has what files that must outlive a crash need from the system: directories and files that one
-// process has at a time, names and data that are on disk, and disks that are full. Linux only.
+// Package durable helps with files that must survive a crash: locks on directories and files,
+// durable names and data, and errors of full disks. Linux only.
 package durable
 
 import (

@@ -1,6 +1,6 @@
-// Package failure is how errors cross gRPC: as a status whose ErrorInfo has a Reason of
-// api/mcrdma/v1, and where it happened. Daemons and agents return an [*Error] from their
-// handlers, and clients [Read] it from the errors of their calls.
+// Package failure carries errors over gRPC: as a status whose ErrorInfo has a Reason of
+// api/mcrdma/v1, and the host or switch where it occurred. Daemons and agents return an [*Error]
+// from their handlers, and clients [Read] it from the errors of their calls.
 package failure
 
 import (

@@ -1,4 +1,4 @@
-// Package fanout tells events to those who watch, none of whom can hold up the others.
+// Package fanout delivers events to watchers, none of which can delay the others.
 package fanout
 
 import "sync"

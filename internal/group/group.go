@@ -1,9 +1,9 @@
-// Package group is the life of a group, as state machines: [Sender] is one group at its
-// sender's daemon, [Memberships] are all memberships of one group at a receiver's. [Stall] finds out
-// which receivers stall a formation. The machines
-// are pure: each event is a call of a method, which has the time as its argument, and the
-// actions that follow are fetched by Take. The caller carries them out and reports the outcome
-// of each as another event. [Host] checks what applications and other daemons ask for.
+// Package group implements the life of a group as state machines: [Sender] is one group at its
+// sender's daemon, [Memberships] are all memberships of one group at a receiver's daemon. [Stall]
+// finds the receivers that stall a formation. The machines are pure: each event is a method call
+// with the time as an argument, and Take returns the resulting actions. The caller carries them out
+// and reports the outcome of each as another event. [Host] checks the requests of applications and
+// other daemons.
 package group
 
 import (

@@ -1,9 +1,9 @@
-// Package grouptree collects a group's tree from the agents of the switches that it passes,
-// checks that it is whole, and draws it: as text, as JSON, for Graphviz, and as SVG.
+// Package grouptree collects a group's tree from the agents of its switches, checks that it is
+// complete, and draws it: as text, as JSON, for Graphviz, and as SVG.
 //
-// Agents are asked through a Source. What they say is not trusted: a tree may have
-// loops, or no end, and agents may be missing. Collecting always ends, and says what it
-// found wrong.
+// It queries agents through a Source, and does not trust their answers: a tree may have loops or be
+// infinite, and agents may be missing. Collecting always ends, and reports the problems that it
+// found.
 package grouptree
 
 import (

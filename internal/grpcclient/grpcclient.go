@@ -1,6 +1,6 @@
-// Package grpcclient is a gRPC connection to another daemon or agent. It connects when it is
-// used, tries again sooner than the kernel where packets are lost, and knows why connecting
-// failed, which gRPC reports only as text.
+// Package grpcclient is a gRPC connection to another daemon or agent. It connects on first use,
+// retries sooner than the kernel if packets are lost, and returns the error why connecting failed,
+// which gRPC reports only as text.
 //
 //	c, err := grpcclient.New(grpcclient.Config{Target: …, Creds: …, Own: …})
 //	unsent, err := c.Call(ctx, func(ctx context.Context) error { … }) // a request

@@ -1,7 +1,7 @@
-// Package grpcwindow gives gRPC connections windows of a fixed size. By default gRPC measures the
-// round trip beside each message that it receives, by a ping and a window update that it sends on
-// their own: short calls then make three times as many packets, each of which wakes a process at
-// either end. Calls of agents and daemons are short, and servers keep goroutines for them, whose stacks have grown.
+// Package grpcwindow sets options of gRPC connections for short calls: windows of a fixed size,
+// and, at servers, goroutines that are kept with their grown stacks. By default gRPC measures the
+// round trip with each message that it receives, by a separate ping and window update: short calls
+// then cause three times as many packets, each of which wakes a process at either end.
 package grpcwindow
 
 import "google.golang.org/grpc"

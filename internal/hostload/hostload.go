@@ -1,7 +1,6 @@
-// Package hostload tells whether the host's processors have more work than they can do at
-// once, from what Linux says about pressure on them (/proc/pressure/cpu). What runs there
-// then takes longer, which must not look like death to others. Batch says how a program
-// shares them.
+// Package hostload detects whether the host's processors are overloaded, by Linux's pressure stall
+// information (/proc/pressure/cpu). Programs are then slow, which other hosts must not take for
+// death. Batch sets how a program shares the processors with others.
 package hostload
 
 import (

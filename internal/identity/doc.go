@@ -1,5 +1,5 @@
-// Package identity says who is at the other end of a gRPC connection: a host, a
-// switch or an administrator. Switch agents and daemons use it alike.
+// Package identity authenticates the other end of a gRPC connection: a host, a switch or an
+// administrator. Switch agents and daemons use it.
 //
 // With TLS, an identity is a URI in the certificate: mcrdma:host:NAME,
 // mcrdma:switch:NAME or mcrdma:admin:NAME. Its addresses are the certificate's IP
@@ -17,10 +17,8 @@
 //	creds, err := files.Client(identity.Identity{Role: identity.Switch, Name: "torA"})
 //	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds), identity.Claim(own))
 //
-// Files that are replaced count from the next connection on; connections that
-// exist stay what they are.
+// Replaced files take effect at the next connection; existing connections keep their identity.
 //
-// Without files everything is in plain text, and each client is believed to be
-// who it says it is (Claim), with the addresses that it says. That is for tests,
-// loopback, and networks of a lab.
+// Without files everything is unencrypted, and the server believes the identity and addresses that
+// a client states (Claim). That is for tests, loopback, and lab networks.
 package identity

@@ -1,6 +1,6 @@
-// Package made is about artifacts that a compiler made and that are committed: the text beside
-// them has lines of a key and a value, which say what they were made from. A test beside each
-// fails as long as sources and artifacts differ.
+// Package made reads and writes the records of committed compiler output: files of keys and values,
+// among them hashes of the sources. A test beside each record fails as long as sources and output
+// differ.
 package made
 
 import (

@@ -1,5 +1,6 @@
-// Package mpi measures collective operations of MPI implementations that are installed, with TCP as the only way between
-// processes, for comparisons. It compiles coll.c with their compilers, and runs it by their launchers.
+// Package mpi measures collective operations of the installed MPI implementations, with TCP as the
+// only transport, for comparisons. It compiles coll.c with their compilers, and runs it by their
+// launchers.
 package mpi
 
 import (

@@ -1,13 +1,13 @@
-// Package routing says where a switch sends unicast packets: the next-hop set
-// of every prefix, the neighbors behind the next hops, and how both change.
+// Package routing tells where a switch sends unicast packets: the next-hop set of every prefix, the
+// neighbors behind the next hops, and the changes of both.
 //
-// A [Source] is one place to learn this from. The packages below implement it
-// for a topology file (static), the kernel's tables (kernel) and BGP (bgp), all
-// on top of [Table], which holds the current state and tells watchers what
-// changed. Consumers import this package only; no type of a routing library appears in it.
+// A [Source] is one source of this information. The packages below implement it for a topology file
+// (static), the kernel's tables (kernel) and BGP (bgp), all on top of [Table], which holds the
+// current state and tells watchers what changed. Consumers import this package only; no type of a
+// routing library appears in it.
 //
-// Next hops are sets, because packet replication must know whether two
-// destinations share all their equal-cost paths or just some.
+// Next hops are sets, because packet replication must know whether two destinations share all their
+// equal-cost paths or only some.
 package routing
 
 import (

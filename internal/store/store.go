@@ -1,17 +1,16 @@
-// Package store keeps what must outlive an agent or a daemon: pairs of keys and values
-// in named buckets, in one file, safe against crashes and power loss.
+// Package store is the state file of an agent or a daemon: keys and values in named buckets, in one
+// file that survives crashes and power loss.
 //
 //	s, err := store.Open(ctx, "/var/lib/mcrdma/torA.db", store.Options{})
 //	for key, value := range s.Load("groups") { … }
 //	err = s.Commit(ctx, store.Edit{Bucket: "groups", Key: k, Value: v}) // nil: it is on disk
 //
-// A [Store.Commit] happens as a whole or not at all. Commits that come while
-// another one is being written share the next write, so many at once cost little
-// more than one. [Store.Reserve] hands out numbers and [Store.Boot] counts lives,
-// for what must never be used twice.
+// A [Store.Commit] is atomic. Commits that arrive while another is being written share the next
+// write, so many at once cost little more than one. [Store.Reserve] assigns numbers that are never
+// used twice, and [Store.Boot] counts the starts.
 //
-// One process has the file at a time. What is read from it has been checked: a
-// file that is damaged is refused by [Open], with [ErrCorrupt].
+// Only one process at a time can open the file. [Open] checks it, and refuses a damaged file with
+// [ErrCorrupt].
 package store
 
 import (

@@ -1,17 +1,17 @@
-// Package strictyaml reads configuration files: YAML into tagged structs, so that
-// the file's author learns of every fault in it at once, with line and field.
+// Package strictyaml reads configuration files, YAML into tagged structs, and reports all errors of
+// a file at once, with line and field.
 //
-// [Decode] is strict: an unknown field, a field that is there twice and a value of the
-// wrong form are faults. It goes on after each, so that the file's owner can check what
-// fits together too, by the methods of [Faults]; of what could not be decoded these say
-// nothing more. [Faults.Err] is then what is wrong with the file.
+// [Decode] is strict: an unknown field, a duplicate field and a value of the wrong type are errors.
+// It continues after each, so that the caller can check consistency, too, by the methods of
+// [Faults], which ignore fields that could not be decoded. [Faults.Err] then returns all errors of
+// the file.
 //
-// Fields of a file have tags: `yaml:"name"` is what a field is called, `absent:"true"` what a bool
-// is if it is not there, and `words:"no,yes"` what its values are called. Fields are
-// strings, bools, numbers, [netip.Addr], [netip.Prefix], [time.Duration], the types that
-// [Format.Types] names, and structs, slices and pointers of these.
+// Struct fields have tags: `yaml:"name"` is a field's name, `absent:"true"` the default of a bool,
+// and `words:"no,yes"` the names of its values. Fields are strings, bools, numbers, [netip.Addr],
+// [netip.Prefix], [time.Duration], the types that [Format.Types] names, and structs, slices and
+// pointers of these.
 //
-// It opens no file but those that [ReadFile] is given.
+// It opens only the files passed to [ReadFile].
 package strictyaml
 
 import (

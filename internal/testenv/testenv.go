@@ -1,6 +1,6 @@
-// Package testenv is what tests of several packages share: skipping that fails where a
-// test must run, bubbles of virtual time, loopback addresses that no other process uses,
-// and a buffer that several goroutines may write to. Only tests may import it.
+// Package testenv has helpers for tests of several packages: skips that fail where a test must run,
+// bubbles of virtual time, loopback addresses that no other process uses, and a buffer for
+// concurrent writers. Only tests may import it.
 package testenv
 
 import (

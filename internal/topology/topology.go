@@ -1,6 +1,6 @@
-// Package topology is a fabric: its switches, hosts and links, and the YAML file that
-// describes them. Static routing, "switchctl plan", "cmd-daemon init", the laboratories
-// and Mininet take the same file; docs/topology.md describes it.
+// Package topology is a fabric: its switches, hosts and links, and the YAML file that describes
+// them. Static routing, "switchctl plan", "cmd-daemon init", the labs and Mininet use the same
+// file; docs/topology.md describes it.
 //
 //	switches:
 //	  - {name: leaf1, address: 10.255.0.1, mac: "02:00:00:01:00:00", prefixes: [10.1.0.0/24]}
@@ -11,8 +11,8 @@
 //	  - {a: {node: h1}, b: {node: leaf1, port: 1}}
 //	  - {a: {node: leaf1, port: 9, address: 10.0.0.0}, b: {node: spine1, port: 1, address: 10.0.0.1}}
 //
-// [Parse] reads it strictly. [Topology.Hops] are the shortest paths by number of links, all
-// of them where there are several; hosts pass nothing on.
+// [Parse] is strict. [Topology.Hops] returns the shortest paths by number of links, all of them if
+// there are several; hosts do not forward.
 package topology
 
 import (

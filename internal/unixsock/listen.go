@@ -1,5 +1,5 @@
 // Package unixsock serves gRPC on a unix socket to processes of the same host, whose users the
-// kernel tells.
+// kernel reports.
 //
 //	l, err := unixsock.Listen("/run/mcrdma/daemon.sock", 0o660)
 //	s := grpc.NewServer(grpc.Creds(unixsock.Creds()))

@@ -1,13 +1,13 @@
-// Package mcrdmatest is a test double of a rack, with which programs that stand on package mcrdma test
-// themselves: an embedded switch that copies packets, its agent, and hosts with their daemons, all in
-// the test's process, on loopback addresses of its own. It takes no privilege, and a second to start.
+// Package mcrdmatest is a rack for tests of programs that use package mcrdma: an embedded switch
+// that copies packets, its agent, and hosts with their daemons, all in the test's process, on
+// separate loopback addresses. It needs no privilege, and starts in a second.
 //
 //	rack := mcrdmatest.Start(t, 3)
 //	group, err := rack.Dial("h1").Create(ctx, mcrdma.GroupConfig{Service: "s", Receivers: []string{"h2", "h3"}})
 //	…
 //	rack.Kill("h3")
 //
-// The groups are real ones, by the switch. For the other path, give them mcrdma.ModeOff.
+// The groups are real, and the switch copies. To test the relay, use mcrdma.ModeOff.
 //
 // It is for tests.
 package mcrdmatest

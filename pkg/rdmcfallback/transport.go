@@ -1,7 +1,6 @@
-// Package rdmcfallback is reliable multicast among hosts, for where no switch
-// can copy packets: the hosts relay a message's blocks to each other, by the
-// schedules of RDMC ("RDMC: A Reliable RDMA Multicast for Large Objects", DSN
-// 2018).
+// Package rdmcfallback is reliable multicast among hosts, for use where no switch can copy packets:
+// the hosts relay a message's blocks to each other, by the schedules of RDMC ("RDMC: A Reliable
+// RDMA Multicast for Large Objects", DSN 2018).
 package rdmcfallback
 
 import "context"

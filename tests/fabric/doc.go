@@ -1,7 +1,7 @@
-// Package fabric is a whole fabric in one process, for tests and benchmarks:
-// embedded switches joined by wires that can be cut, an agent beside each, and
-// hosts. Agents speak gRPC to each other, P4Runtime to their switches and BGP to
-// their neighbors, all over loopback TCP; only the wires are in memory.
+// Package fabric is a whole fabric in one process, for tests and benchmarks: embedded switches
+// joined by wires that can be cut, an agent for each, and hosts. Agents speak gRPC to each other,
+// P4Runtime to their switches and BGP to their neighbors, all over loopback TCP; only the wires are
+// in memory.
 //
 //	f := fabric.Start(t, fabric.Figure3())
 //	g := f.Group("A1", "B1", "D1")
@@ -19,10 +19,10 @@
 // one by one. Everything ends with the test, and what the agents logged is
 // shown if it failed (or at once, if the environment has MCRDMA_FABRIC_LOG).
 //
-// It is apart from internal/lab, with which it shares how switches and agents are run:
-// its cables are in memory, so that tests can cut them and look at each frame, and its
-// agents can be killed and started again.
+// It is separate from internal/lab, but runs switches and agents in the same way: its cables are in
+// memory, so that tests can cut them and inspect each frame, and its agents can be killed and
+// restarted.
 //
-// Fabrics of one process run one after the other: GoBGP keeps options of all its
-// speakers in variables of the process.
+// Fabrics of one process run one after another, because GoBGP keeps options of all its speakers in
+// global variables.
 package fabric

@@ -1,3 +1,3 @@
-// Package library tests pkg/mcrdma with real daemons and, where there are to be
-// switches, a real fabric, all in one process.
+// Package library tests pkg/mcrdma with real daemons and, for tests with switches, a real fabric,
+// all in one process.
 package library

@@ -1,5 +1,5 @@
-// Package cli is what the commands have in common: how they are run and fail, how they
-// show results, and words for people.
+// Package cli is the common part of the commands: how they run and fail, and how they print
+// results.
 package cli
 
 import (

@@ -1,4 +1,4 @@
-// Package findings is what doctors of any kind say: what is wrong, how bad that is, why,
+// Package findings has the findings of all doctor commands: what is wrong, how severe it is, why,
 // and what to do.
 package findings
 

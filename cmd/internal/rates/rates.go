@@ -1,4 +1,4 @@
-// Package rates has the flags by which commands are told the rates of a fabric's links.
+// Package rates has the flags for the rates of a fabric's links.
 package rates
 
 import (

@@ -1,5 +1,5 @@
-// Package agent is a daemon's client of the agent of its host's switch: requests for the groups that
-// start at the host, and the agent's events about them.
+// Package agent is a daemon's client of the agent of its host's switch: requests for the host's
+// groups, and the agent's events about them.
 //
 //	c := agent.New(agent.Config{Name: "torA", Source: addr, Conn: conn, …})
 //	go c.Run(ctx, agent.Events{…}) // follows what becomes of the groups, and renews their leases

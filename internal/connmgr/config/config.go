@@ -1,12 +1,12 @@
 // Package config is the configuration of a host's daemon: the YAML file that users write,
 // and the typed [Config] that it becomes.
 //
-// [Load] and [Parse] are strict: they refuse an unknown field, a value of the wrong form
-// and inconsistent values, each with file and line. Go code may make a Config itself;
-// [Config.SetDefaults] and [Config.Validate] do for it what Parse does for a file.
-// [Reference] shows every field.
+// [Load] and [Parse] are strict: they refuse an unknown field, a value of the wrong type and
+// inconsistent values, each with file and line. Go code may build a Config itself;
+// [Config.SetDefaults] and [Config.Validate] do for it what Parse does for a file. [Reference]
+// describes every field.
 //
-// It opens no file but the one that Load is given.
+// It opens only the file passed to Load.
 package config
 
 import (

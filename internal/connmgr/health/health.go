@@ -1,5 +1,5 @@
-// Package health decides which of a sender's peers are dead, from how they answer beats. It
-// is pure: the caller reports what happens and when, and it returns what has changed.
+// Package health decides which of a sender's peers are dead, by their answers to beats. It is pure:
+// the caller reports events with their times, and gets the changes.
 //
 //	t := health.New(health.Config{Interval: …, DeadAfter: …, Grace: …})
 //	t.Add(addr, now)
@@ -7,34 +7,34 @@
 //	t.Answered(addr, now)       // or t.Refused(addr, now), if no daemon listens there
 //	for _, c := range t.Tick(now) { … c.Addr became c.State … } // every Interval
 //
-// A peer that answers is OK. A peer that is not heard of for half of DeadAfter is Silent,
-// and Gone after DeadAfter. One whose host refuses connections is Down: the daemon is gone,
-// its applications may live; after Grace it is Gone. A peer that is Gone stays so until it
-// is added anew.
+// A peer that answers is OK. A peer that has not answered for half of DeadAfter is Silent, and
+// after DeadAfter it is Gone. One whose host refuses connections is Down: the daemon has ended, but
+// its applications may be alive; after Grace it is Gone. A peer that is Gone stays so until it is
+// added again.
 //
-// # Whose delay it is
+// # The caller's own delay
 //
-// Silence is counted in the caller's own time. Tick is to be called every Interval; by what
-// it is late by more than a part of it, the caller was held up, and its own time stood still.
+// Silence is counted in the caller's own time. Tick must be called every Interval. If a call is
+// late by more than a part of Interval, the caller was held up, and its own time stood still for
+// that long.
 //
-// # How patient
+// # The adaptive timeout
 //
-// A peer that is slow to answer gets more time than DeadAfter: eight times the longest
-// silence of late that ended with an answer, but at most three times DeadAfter. A delay of the caller's own counts as such a
-// silence: what holds up one may hold up the other. What is of
-// late fades, by a part of 256 with each answer. So it is with other adaptive detectors
-// (Chen, Toueg, Aguilera 2002; phi accrual: Hayashibara et al. 2004), with a maximum in place
-// of a distribution: delays of busy hosts come in bursts, which neither a mean nor a
-// deviation of the silences before foretells. A peer that is busy, or whose caller is, gets
-// three times DeadAfter.
+// A peer that is slow to answer gets more time than DeadAfter: eight times the longest recent
+// silence that ended with an answer, but at most three times DeadAfter. A delay of the caller's own
+// counts as such a silence, because its cause may delay the peer, too. The maximum decays by 1/256
+// with each answer. This is like other adaptive detectors (Chen, Toueg, Aguilera 2002; phi accrual:
+// Hayashibara et al. 2004), with a maximum in place of a distribution: delays of busy hosts come in
+// bursts, which neither mean nor deviation of earlier silences predict. If the peer or the caller
+// is busy, the peer gets three times DeadAfter.
 //
 // # While data stalls
 //
-// When the data path reports that nothing is acknowledged, the caller need not wait so long:
-// Blame makes those peers Gone that have not answered for the longest of three Intervals, a
-// quarter of DeadAfter (of a busy peer, half of it), and twice the longest recent silence, if
-// another one answers. Suspects says what counts of those that refuse. A peer whose kernel acknowledges what
-// it is sent (Acknowledged) is slow, and its host is there: it gets as long as without a stall.
+// When the data path reports that nothing is acknowledged, less silence is enough: if another peer
+// answers, Blame makes those peers Gone that have not answered for the longest of three Intervals,
+// a quarter of DeadAfter (for a busy peer, half), and twice the longest recent silence. Suspects
+// covers those that refuse connections. A peer whose kernel acknowledges data (Acknowledged) is
+// slow, but its host is up: it gets as much time as without a stall.
 package health
 
 import (

@@ -1,20 +1,18 @@
-// Package bgp learns routes by BGP from neighboring switches and tells them
-// the prefixes behind this one, in the manner of RFC 7938: external sessions
-// between private AS numbers, and all paths of the same length used at once,
-// whatever AS numbers they hold.
+// Package bgp learns routes by BGP from neighboring switches and advertises the prefixes behind
+// this one, as in RFC 7938: external sessions between private AS numbers, with multipath over all
+// AS paths of the same length.
 //
-// It is the only importer of GoBGP, which runs inside the process. A [Source]
-// implements routing.Source; its next hops carry addresses and no ports.
+// It is the only package that imports GoBGP, which runs inside the process. A [Source] implements
+// routing.Source; its next hops have addresses but no ports.
 //
 // # Restart
 //
-// A speaker that ends by [Source.Suspend] says nothing to its peers: those that agreed
-// to graceful restart (RFC 4724) go on using its routes for Config.Restart. Its
-// successor calls [Source.Resume]. Speakers always help peers that restart; also, by
-// RFC 8538, those that just fall silent.
+// A speaker that ends by [Source.Suspend] sends no NOTIFICATION: peers that negotiated graceful
+// restart (RFC 4724) keep using its routes for Config.Restart. Its successor calls [Source.Resume].
+// Speakers always help restarting peers, and, by RFC 8538, those that fall silent.
 //
-// GoBGP keeps some of its options in variables of the process: speakers of one
-// process are safe together if all are opened before sessions are added.
+// GoBGP keeps some options in global variables: several speakers in one process are safe only if
+// all are opened before sessions are added.
 package bgp
 
 import (

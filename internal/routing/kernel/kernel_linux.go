@@ -2,11 +2,10 @@
 // namespace, for switches whose operating system's routing daemon fills those,
 // and follows them live.
 //
-// It is the only importer of netlink besides internal/hostnet. A [Source] runs
-// one goroutine until it is closed. Notifications only say that it is time to
-// read the tables again: the kernel sends none for IPv4 routes that vanish with
-// their interface, and loses some when they come too fast (ENOBUFS), so that
-// applying them one by one would drift from the truth.
+// It is the only package that imports netlink besides internal/hostnet. A [Source] runs one
+// goroutine until it is closed. Notifications only trigger reading the tables again: the kernel
+// sends none for IPv4 routes that vanish with their interface, and loses some when they come too
+// fast (ENOBUFS), so a copy maintained by them would drift.
 package kernel
 
 import (

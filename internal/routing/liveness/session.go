@@ -1,13 +1,12 @@
-// Package liveness finds out whether two neighbors still hear each other over
-// a link, in both directions, by the asynchronous mode of RFC 5880 (BFD): each
-// sends small hellos at agreed intervals and calls the link down when none
-// came for a few of them. With the defaults that takes 150 ms.
+// Package liveness detects whether two neighbors still reach each other over a link, in both
+// directions, by the asynchronous mode of RFC 5880 (BFD): each sends small hellos at negotiated
+// intervals, and declares the link down when none arrived for a few of them. With the defaults that
+// takes 150 ms.
 //
-// It is pure: a [Session] is told the time and what arrived, and says what to
-// send and when to be called again. The caller moves the hellos, one session
-// per link end, and must let only hellos of that link reach the session (they
-// do not travel through routers, so only the direct neighbor must be able to
-// inject them; RFC 5881 uses TTL 255 for that).
+// It is pure: the caller passes the time and the received hellos to a [Session], which returns the
+// hellos to send, and when to call it again. There is one session per link end, and the caller must
+// pass it only hellos of that link (they do not pass routers, and only the direct neighbor must be
+// able to inject them; RFC 5881 uses TTL 255 for that).
 //
 // Left out of RFC 5880 are demand mode, the echo function, authentication and
 // point-to-multipoint.

@@ -1,6 +1,6 @@
-// Package figures has the experiments of the papers that the simulator repeats: their fabrics, their
-// parameters, and what they measured. docs/simulation.md compares them.
+// Package figures has the papers' experiments that the simulator reproduces: their fabrics, their
+// parameters, and the published values. docs/simulation.md compares them.
 //
-// Parameters are the papers' where these name them. Where they do not, they are [simnet.Defaults] or are
-// named here with the reason, and were fixed before anything was compared.
+// Parameters are the papers' where these state them. Otherwise they are [simnet.Defaults], or are
+// given here with the reason, and were fixed before any comparison.
 package figures

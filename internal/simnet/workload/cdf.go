@@ -1,4 +1,5 @@
-// Package workload is storage on a simulated fabric: clients write to and read from hosts that replicate.
+// Package workload generates the load of replicated storage on a simulated fabric: clients write to
+// and read from hosts that replicate.
 package workload
 
 import (

@@ -1,7 +1,7 @@
-// Package planner decides in which order a step of a group changes: [Transition] takes it
-// from what it is to what it is to be, at its own switch, in the agent's state and at the next
-// switches, or leaves all as it was. It is a state machine: Begin and Done are its events, the
-// actions that follow are fetched by Take, and the caller carries them out side by side.
+// Package planner decides the order in which a step of a group changes. A [Transition] takes the
+// step from its current to its new version, at its own switch, in the agent's state file and at the
+// next switches, or leaves everything unchanged. It is a state machine: Begin and Done are its
+// events, Take returns the resulting actions, and the caller carries them out concurrently.
 //
 // # States and their transitions
 //
@@ -16,10 +16,9 @@
 //	Trimming   Release, and Hold of fewer receivers           Ended
 //	Undoing    TurnBack, RecordBack, Hold, Release            Ended
 //
-// A state ends when all its actions are done. Up to Turning nothing that packets need is taken
-// away: a receiver that moves from one branch to another is reached by both, and so it is while packets
-// that were copied before are on their way. What fails in
-// Trimming or Undoing leaves the step behind: it has to be made again.
+// A state ends when all its actions are done. Up to Turning nothing that packets need is removed: a
+// receiver that moves from one branch to another is reached by both, also while earlier copies are
+// still in flight. After a failure in Trimming or Undoing the step must be made again.
 //
 // [Holdings] are the branches that another switch holds for this one.
 package planner

@@ -1,12 +1,12 @@
-// Package unicast makes the unicast part of a switch's wanted state out of routes,
-// links and hosts, and tells the bifurcation how the switch reaches an address.
+// Package unicast computes the unicast part of a switch's desired state from routes, links and
+// hosts, and tells the bifurcation how the switch reaches an address.
 //
 //	t, err := unicast.New(unicast.Config{…})
 //	t.Adopt(readBack)        // numbers that the switch uses stay
 //	t.Routes(delta)          // from a routing.Source
 //	t.Link(9, true, peerMAC) // from the hellos
 //	t.Learn(host, now)       // from ARP
-//	t.Settled(true)          // the source has told all that it knew
+//	t.Settled(true)          // the source has reported all that it knew
 //	list := t.Changes()      // write them, and then
 //	t.Written(list)
 //	way, err := t.Resolve(receiver)
@@ -21,19 +21,18 @@
 //   - the source's routes;
 //   - routes that the switch had when it was read back, until Settled.
 //
-// A next hop is a way out if its port is usable and the neighbor's MAC is known;
-// the others drop out of the set. A route with none is unreachable, and so hides
-// shorter prefixes. In an own prefix, a route of the source to a host port whose MAC
-// is not known goes to the agent like the prefix.
+// A next hop is usable if its port is and the neighbor's MAC is known; the others are dropped from
+// the set. A route without a usable next hop is unreachable, and so hides shorter prefixes. In one
+// of the switch's own prefixes, a route of the source to a host port whose MAC is unknown goes to
+// the agent, like the prefix.
 //
 // # Numbers
 //
-// The number of a next hop stands for a port and the two MACs of frames that leave by
-// it, and for nothing else as long as it is wanted or in use: a neighbor with
-// a new MAC gets a new number, and nothing changes under a group that uses the
-// old one until its step has been made again. Numbers are given in turn, so that a
-// freed number does not soon get another meaning. ECMP groups likewise are
-// identified by the set of their next hops' numbers.
+// The number of a next hop stands for a port and the two MACs of frames that leave through it, and
+// for nothing else as long as it is desired or in use. So a neighbor with a new MAC gets a new
+// number, and nothing changes for a group that uses the old one until its step is recomputed.
+// Numbers are assigned round-robin, so that a freed number is not reused soon. ECMP groups are
+// likewise identified by the set of their next hops' numbers.
 //
 // The package is pure, and not for concurrent use.
 package unicast

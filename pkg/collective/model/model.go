@@ -1,10 +1,11 @@
-// Package model predicts how long collective operations take, as Gupta, Balaji, Panda and Nieplocha do in
-// "Efficient Collective Operations using Remote Memory Operations on VIA-Based Clusters" (IPDPS 2003), and chooses the
-// degree of the tree that reduces small messages by it.
+// Package model predicts the time of collective operations, as Gupta, Balaji, Panda and Nieplocha
+// do in "Efficient Collective Operations using Remote Memory Operations on VIA-Based Clusters"
+// (IPDPS 2003), and by that chooses the degree of the tree that reduces small messages.
 //
-// In a tree of degree k = 2^j-1 a node takes at most k messages in a step, so that it takes ceil(log N / j) steps:
-// fewer steps for more messages in each. Which k is best depends on what a message costs against what a
-// combination costs, hence on the path and the size.
+// In a tree of degree k = 2^j-1 a node receives at most k messages in a step, and there are
+// ceil(log N / j) steps: a higher degree means fewer steps with more messages in each. The best k
+// depends on the cost of a message relative to that of a combination, and so on the path and the
+// size.
 //
 // The package is pure.
 package model

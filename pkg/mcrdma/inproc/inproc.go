@@ -5,10 +5,10 @@
 //	defer d.Close()
 //	client, err := mcrdma.Dial(ctx, mcrdma.Options{Socket: d.Socket()})
 //
-// Its state is in a directory of its own, which goes with it: unlike those of
-// cmd-daemon, its groups end when it is closed.
+// Its state is in a separate directory, which Close removes: unlike those of cmd-daemon, its groups
+// end when it is closed.
 //
-// It imports the daemon's core, which no other part of the library does.
+// It imports the daemon's code, which no other part of the library does.
 package inproc
 
 import (

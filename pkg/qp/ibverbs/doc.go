@@ -13,6 +13,6 @@
 // libibverbs' header and library (Debian: libibverbs-dev). Otherwise Open
 // returns an error that says so.
 //
-// MaxRdAtomic and MaxDestRdAtomic of 0 become 1, which some devices want, and the
-// kernel's soft-RoCE raises them to powers of two.
+// MaxRdAtomic and MaxDestRdAtomic of 0 become 1, which some devices require; the kernel's soft-RoCE
+// rounds them up to powers of two.
 package ibverbs

@@ -5,10 +5,9 @@
 // does. IBTA 1.2.1 §9.7 is the specification; deviations are noted where they
 // are made.
 //
-// The package is pure: no sockets, clocks, goroutines, logging or randomness.
-// Time is a monotonic duration since an epoch that the caller chooses and
-// passes in as now; it must never decrease. The caller feeds packets and work
-// requests, then pulls what came of it:
+// The package is pure: no sockets, clocks, goroutines, logging or randomness. Time is a monotonic
+// duration since an epoch that the caller chooses and passes in as now; it must never decrease. The
+// caller passes in packets and work requests, then pulls the results:
 //
 //	q.Handle(&in, now)          // a packet has arrived
 //	for q.Next(now, &out) {…}   // packets to send now

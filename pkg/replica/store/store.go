@@ -1,12 +1,12 @@
-// Package store is the block file of one volume on one host: sparse, of the volume's size, with a small header file
-// beside it that says of which volume, how large, and in which format.
+// Package store is the block file of one volume on one host: a sparse file of the volume's size,
+// with a small header file beside it that has the volume, size and format.
 //
 //	s, err := store.Open(dir, volume, size)
 //	err = s.WriteAt(data, offset) // also Trim, Zero
 //	err = s.Sync()                // now it is on disk
 //
-// Writes are not atomic and not ordered: a log before them has to be written again after a crash. Where nothing was
-// written, or was trimmed, the file has a hole, reads as zeros, and takes no space.
+// Writes are neither atomic nor ordered: after a crash, the log must be applied again. Ranges that
+// were never written, or were trimmed, are holes: they read as zeros and take no space.
 package store
 
 import (

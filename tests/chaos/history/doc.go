@@ -1,17 +1,16 @@
-// Package history records a group while faults are injected, and judges the record:
-// [Check] compares what each member has with the completions at its sender. It is
-// pure: no files, no clocks.
+// Package history records a group while faults are injected, and checks the record: [Check]
+// compares what each member has with the completions at its sender. It is pure: no files, no
+// clocks.
 //
-// A journal is the entries of one process's part in one group, as lines of JSON,
-// each written before the process goes on. A process that is killed leaves its
-// journal, and so does the memory of a member: both are files.
+// A journal has the entries of one process's part in one group, as lines of JSON, each written
+// before the next step of the process. Journals, and the memory of members, are files, so they
+// survive a killed process.
 //
-// A completion at the sender is a promise: each member of the view in which it is completed has
-// it. The sender was told that view before, and wrote it down; who was removed before that
-// operation is not in it. So a member's memory must be what the promised
-// operations make of it, in their order, for one that has joined later from its first
-// on; a byte may differ only where a later
-// operation, whose outcome is open, covers it with the value that is there. The messages
-// that a member took must be the first of those that were sent, each once and in
-// order, and all that were promised, unless the member was killed.
+// A completion at the sender is a promise: each member of the view of the completion has the
+// operation. The sender learned that view before, and recorded it; a member that was removed before
+// the operation is not in it. So a member's memory must be the result of the promised operations,
+// in order, from its first one on if it joined later. A byte may differ only if a later operation
+// whose outcome is open would have written the value found. The messages that a member received
+// must be a prefix of those sent, each once and in order, and include all that were promised,
+// unless the member was killed.
 package history

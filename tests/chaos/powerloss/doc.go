@@ -1,6 +1,7 @@
-// Package powerloss keeps what of a directory is on disk, by the fsyncs of the programs that write there: so that a power
-// loss can be made, after which the directory has that and, of each file, perhaps what was not synced.
+// Package powerloss simulates the loss of power. It tracks, by the fsyncs of the programs that
+// write to a directory, what of it is on disk; after the loss the directory has that and, in each
+// file, perhaps unsynced data.
 //
-// A file has what it had at its last fsync or fdatasync, a directory the names that it had then: what POSIX promises,
-// and no more.
+// A file has its content as of its last fsync or fdatasync, and a directory its names as of then:
+// what POSIX guarantees, and no more.
 package powerloss

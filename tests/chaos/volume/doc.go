@@ -1,3 +1,4 @@
-// Package volume is what the fault matrix of replicated volumes consists of, but for its processes: plans of faults,
-// each from a seed; a client of NBD that keeps a history; and the judge of histories.
+// Package volume has the parts of the fault matrix of replicated volumes, except for its processes:
+// plans of faults, each from a seed; an NBD client that keeps a history; and the checker of
+// histories.
 package volume

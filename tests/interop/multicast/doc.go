@@ -5,10 +5,9 @@
 //
 //	go test -tags interop -v -timeout 20m ./tests/interop/multicast
 //
-// The lab is that of tests/e2e/lab: two racks with embedded switches, which have the kernel copy and merge
-// unless a test has them corrupt packets, their agents,
-// and daemons that trust each other by certificates. QEMU guests take the places of
-// hosts in it, each with its kernel, our daemon and the test application of
-// tests/e2e/member on pkg/qp/ibverbs inside. What the tests need, and what happens if
-// it is not there, package tests/interop/rxe says, which has the guests.
+// The lab is that of tests/e2e/lab: two racks with embedded switches, which have the kernel copy
+// and merge unless a test has them corrupt packets, their agents, and daemons that trust each other
+// by certificates. QEMU guests take the places of hosts in it, each with its kernel, the daemon and
+// the test application of tests/e2e/member on pkg/qp/ibverbs inside. Package tests/interop/rxe has
+// the guests, and describes the requirements of the tests, and what happens if they are not met.
 package multicast

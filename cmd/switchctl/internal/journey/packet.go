@@ -1,10 +1,9 @@
-// Package journey explains the packets of a group, as they were seen at the ports of
-// switches: which were copied and rewritten, which answers were merged, and what was
-// dropped and why, as far as that can be known.
+// Package journey explains the packets of a group that were captured at the ports of switches:
+// which were copied and rewritten, which answers were merged, and which packets were dropped and
+// why, as far as that can be known.
 //
-// What it says comes from the packets' headers, from the group's tree as the agents have
-// it, and from the model of merging, which the switches' program equals. It does no I/O,
-// and reads no clock.
+// It uses the packets' headers, the group's tree as reported by the agents, and the model of
+// merging (package ackmerge). It does no I/O, and reads no clock.
 package journey
 
 import (

@@ -1,9 +1,9 @@
-// Package planning is switchctl's view of groups on a whole fabric, before any switch
-// is touched: a topology file as a bifurcation.Fabric, groups as people write them, and
-// what planning them comes to. It is pure but for reading files, and writes nothing.
+// Package planning plans groups on a whole fabric for switchctl, without changing a switch: a
+// topology file as a bifurcation.Fabric, groups as users write them, and the resulting plan. It is
+// pure except for reading files, and writes nothing.
 //
-// It is the only place where a topology and the bifurcation meet, as only planning
-// sees a fabric at once; an agent knows its own switch, and asks the others.
+// Only this package combines a topology with the bifurcation, because only planning sees the whole
+// fabric; an agent knows its own switch, and asks the others.
 package planning
 
 import (

@@ -1,8 +1,7 @@
-// Package framelink attaches a softroce device to a network of its own: it
-// brings Ethernet, ARP and IPv4, and moves whole frames over a
-// Conn, such as a UDP tunnel (DialTunnel). So a host can be
-// attached to a port of the embedded switch, in one process or across
-// processes, without root, interfaces or namespaces.
+// Package framelink attaches a softroce device to a separate network: it implements Ethernet, ARP
+// and IPv4, and moves whole frames over a Conn, such as a UDP tunnel (DialTunnel). So a host can be
+// attached to a port of the embedded switch, in one process or across processes, without root,
+// interfaces or namespaces.
 //
 //	conn, err := framelink.DialTunnel(framelink.TunnelConfig{Local: …, Remote: …})
 //	l, err := framelink.New(conn, framelink.Config{Prefix: netip.MustParsePrefix("10.0.0.1/24")})
@@ -11,19 +10,18 @@
 //
 //	l, err := framelink.Open("10.0.0.1/24,gw=10.0.0.254,tunnel=127.0.0.1:7001-127.0.0.1:7002")
 //
-// A device that offers several attachments tells this one by Is, which is true
-// of strings with a tunnel in them and of no plain address or interface name:
-// "softroce:10.0.0.1/24,tunnel=…" then opens here what follows the driver's
+// A device that supports several attachments recognizes this one by Is, which is true for strings
+// with a tunnel in them and false for a plain address or interface name:
+// "softroce:10.0.0.1/24,tunnel=…" then opens this package's link with the part after the driver's
 // colon.
 //
 // # The tunnel's format
 //
-// One UDP datagram carries one Ethernet frame and nothing else: destination
-// MAC, source MAC, EtherType, payload; no preamble, no frame check sequence,
-// no header of the tunnel's own. A frame may be shorter than the 60 bytes that
-// a physical network asks for; a bridge to one pads. Datagrams shorter than an
-// Ethernet header (14 bytes) are not frames and are dropped. Loss and
-// reordering of datagrams are the network's to do, as with any cable.
+// One UDP datagram carries one Ethernet frame and nothing else: destination MAC, source MAC,
+// EtherType, payload; no preamble, no frame check sequence, no tunnel header. A frame may be
+// shorter than the 60 bytes that a physical network requires; a bridge to one pads. Datagrams
+// shorter than an Ethernet header (14 bytes) are dropped. Datagrams may be lost or reordered, like
+// frames on any network.
 //
 // # Layers
 //

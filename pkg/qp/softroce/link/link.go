@@ -1,8 +1,7 @@
-// Package link is the seam between the softroce device and the ways it reaches
-// the network. A Link carries RoCEv2 packets of one local IPv4 address: it owns
-// everything below the BTH, that is IPv4, UDP and the ICRC, which covers both,
-// while the device owns the transport. udplink attaches to the host's own
-// stack; framelink brings its own Ethernet, ARP and IPv4.
+// Package link is the interface between the softroce device and the network. A Link carries the
+// RoCEv2 packets of one local IPv4 address. It owns everything below the BTH, that is IPv4, UDP and
+// the ICRC, which covers both; the device owns the transport. udplink attaches to the host's own
+// stack; framelink has its own Ethernet, ARP and IPv4.
 package link
 
 import (

@@ -1,9 +1,9 @@
-// Package etcd keeps the configuration of replicated volumes in an etcd cluster, version 3.4 or
-// later, which hosts of the volumes run (package embedded) or others.
+// Package etcd stores the configuration of replicated volumes in an etcd cluster, version 3.4 or
+// later, which runs inside the volumes' hosts (package embedded) or elsewhere.
 //
-// Certificates are the files of package identity. As etcd wants it, a server's has the address or
-// name in its endpoint: address etcd by an IP address that is in the certificate. A
-// certificate and key that are replaced count from the next connection on, a CA after a restart.
+// Certificates are the files of package identity. etcd requires that a server's certificate
+// contains the address or name of its endpoint: use an IP address that is in the certificate. A
+// replaced certificate and key take effect at the next connection, a replaced CA after a restart.
 package etcd
 
 import (

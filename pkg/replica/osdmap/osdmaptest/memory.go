@@ -1,5 +1,5 @@
-// Package osdmaptest is a configuration store in memory, one with faults, and what every store has to
-// pass. Only tests may import it.
+// Package osdmaptest has a configuration store in memory, one with faults, and a conformance test
+// for stores. Only tests may import it.
 package osdmaptest
 
 import (
