@@ -21,7 +21,7 @@
 // The switch forwards without its agent. So an agent that will be back says in its last hellos for
 // how long (at most MaxHold) the neighbors should consider their links up without hellos. The first
 // of these events ends the hold: the new agent's session comes up, without a link event; an agent
-// of another name or port appears; the neighbor sends AdminDown; or the time is over. The last
+// of another name or port appears; the neighbor sends AdminDown; or the time ends. The last
 // hellos are accepted once, and only in their own session; a later copy of them is ignored.
 //
 // The price is that a cut during the hold is not detected before the hold ends.
