@@ -19,24 +19,24 @@ import (
 	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce" // likewise
 )
 
-const cmtimeHelp = `Measures how long it takes to make groups and to close them, phase by phase, as
-librdmacm's cmtime does for connections. Receivers run
+const cmtimeHelp = `Measures how long it takes to create and close groups, phase by phase, as librdmacm's
+cmtime does for connections. Receivers run
 
   cmd-daemon cmtime --serve --service bench
 
-each beside its own daemon, and the sender
+each on its own host, and the sender runs
 
   cmd-daemon cmtime --service bench --receivers h2,h3,h4 -n 100
 
-Groups are made one after the other. The first ones (--warm-up) are not counted:
+Groups are created one after another. The first ones (--warm-up) are not counted:
 they open connections between daemons. Phases: check and prepare (the receivers'
-daemons and applications make their queue pairs), install (the switches), commit,
-and the sender's own queue pair (qp, connect) are parts of create, which is what
-the application waits for; close ends the group everywhere. With --write, each group
-also carries one write of that many bytes.
+daemons and applications create their queue pairs), install (the switches), commit,
+and the sender's own queue pair (qp, connect) are parts of create, the time of the
+application's call; close ends the group everywhere. With --write, each group also
+carries one write of that many bytes.
 
-The process needs the host's RDMA device for itself, as any application does. An
-interrupt ends it; what was measured until then is shown.
+The process opens the host's RDMA device, which no other process may have open. An
+interrupt ends it, and it shows the results so far.
 
 The JSON has the phases, with times in microseconds.`
 
@@ -57,7 +57,7 @@ func cmtimeCommand() *cobra.Command {
 	var o cmtimeOptions
 	cmd := &cobra.Command{
 		Use:   "cmtime --service NAME (--serve | --receivers HOST,…) [flags]",
-		Short: "Measure how long it takes to make groups, phase by phase",
+		Short: "Measure how long it takes to create groups, phase by phase",
 		Long:  cmtimeHelp,
 		Example: `  cmd-daemon cmtime --serve --service bench
   cmd-daemon cmtime --service bench --receivers h2,h3,h4 -n 100

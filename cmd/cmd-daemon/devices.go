@@ -17,14 +17,15 @@ func devicesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "devices [flags]",
 		Short: "Show the RDMA devices of this host's applications, and their counters",
-		Long: `Shows the RDMA devices that applications of this host have open: their queue pairs, the
-packets that they have sent and received, how many of them they sent again, and how many
-they dropped, as "rdma statistic" does for devices of the kernel. The applications are
-asked; one that is stopped does not answer. Users see their own, and root sees all.
-The problem column names packets that the device had no route for.
+		Long: `Shows the RDMA devices that applications of this host have open: their queue pairs, and
+the packets sent, received, retransmitted and dropped, as "rdma statistic" does for
+devices of the kernel. The daemon asks the applications; one that is stopped does not
+answer. Users see their own, and root sees all. The problem column names packets for
+which the device had no route.
 
-The dropped are the sum of all counters with "drop" in their names. With --counters each
-counter that is not 0 has a row; package softroce's Counters and the driver's explain them.
+The dropped packets are the sum of all counters with "drop" in their names. With
+--counters each counter that is not 0 has a row; the drivers' documentation (package
+softroce: Counters) explains them.
 
 The JSON is a ListDevicesResponse (api/mcrdma/v1/daemon.proto).`,
 		Example: "  cmd-daemon devices\n  cmd-daemon devices --counters",

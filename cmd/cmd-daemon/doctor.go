@@ -17,18 +17,18 @@ import (
 // defaultConfig is where packages put the configuration; a test has another.
 var defaultConfig = "/etc/mcrdma/daemon.yaml"
 
-const doctorHelp = `Looks for what is wrong with this host's daemon and what it needs, and says why and
-what to do.
+const doctorHelp = `Checks this host's daemon and everything that it needs, and says what is wrong, why,
+and what to do.
 
-The daemon: whether it answers, and what it says of its switch and of other daemons.
-With its configuration (--config; /etc/mcrdma/daemon.yaml if that is there): whether
-certificates are this host's, valid, and the clock is right by them; whether the
-daemons of the others and the switch's agent can be reached from here, and accept
-this host; whether the address is on an interface, and its MTU; whether the device
-opens; limits on locked memory.
+The daemon: whether it answers, and the state that it reports of its switch and of
+other daemons. With its configuration (--config; /etc/mcrdma/daemon.yaml if it
+exists): whether the certificates are this host's and valid, and the clock agrees with
+them; whether the daemons of other hosts and the switch's agent can be reached from
+here, and accept this host; whether the address is on an interface, and its MTU;
+whether the device opens; limits on locked memory.
 
-Nothing is changed. The device is opened for a moment, unless --no-device says no:
-an application that starts just then would find it in use.
+Nothing is changed. The device is opened for a moment, unless --no-device is given: an
+application that starts at that moment finds it in use.
 
 Exit code 1 means that there is at least one error; warnings and notes do not count.
 
@@ -40,7 +40,7 @@ func doctorCommand() *cobra.Command {
 	var noDevice bool
 	cmd := &cobra.Command{
 		Use:     "doctor [flags]",
-		Short:   "Say what is wrong with this host's daemon, why, and what to do",
+		Short:   "Diagnose this host's daemon: what is wrong, why, and what to do",
 		Long:    doctorHelp,
 		Example: "  cmd-daemon doctor\n  cmd-daemon doctor --config lab/h1/daemon.yaml",
 		Args:    cli.NoArgs,

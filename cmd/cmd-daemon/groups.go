@@ -21,9 +21,9 @@ import (
 func groupsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "groups [flags]",
-		Short: "List the groups of which an application of this host is the sender",
-		Long: `Lists the groups of which an application of this host is the sender. Users see
-their own, and root sees all.
+		Short: "List the groups to which an application of this host sends",
+		Long: `Lists the groups to which applications of this host send. Users see their own, and
+root sees all.
 
 The JSON is a ListGroupsResponse (api/mcrdma/v1/daemon.proto) without memberships.`,
 		Example: "  cmd-daemon groups\n  cmd-daemon groups -o json",
@@ -56,10 +56,10 @@ func membersCommand() *cobra.Command {
 		Long: `Lists the memberships of this host's applications: the groups in which they are
 receivers. Users see their own, and root sees all.
 
-A view is the set of a group's receivers at a time; this host's daemon has recorded it before
-an operation can be complete without a receiver of the view before. If the sender's host is
-lost, the receivers in the view with the highest number have all that the sender had
-completed.
+A view is the set of a group's receivers at a time. Before an operation completes without
+a receiver of the previous view, this host's daemon has recorded the new one. So if the
+sender's host is lost, the receivers in the view with the highest number have every
+operation that had completed at the sender.
 
 The JSON is a ListGroupsResponse (api/mcrdma/v1/daemon.proto) without groups.`,
 		Example: "  cmd-daemon members\n  cmd-daemon members -o json",
@@ -85,7 +85,7 @@ The JSON is a ListGroupsResponse (api/mcrdma/v1/daemon.proto) without groups.`,
 
 // groupCommand holds what there is to do with one group.
 func groupCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "group", Short: "Look at one group"}
+	cmd := &cobra.Command{Use: "group", Short: "Show one group"}
 	cli.Parent(cmd)
 	cmd.AddCommand(groupShowCommand())
 	return cmd
@@ -95,16 +95,16 @@ func groupShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show SOURCE/NUMBER|SOURCE/0xMC_ID [flags]",
 		Short: "Show a group of this host: its members, its path and why, its tree",
-		Long: `Shows a group of which an application of this host is the sender: who its members
-are and how they do, whether switches copy or hosts relay, and why that and not the
-other. How the switches have the group, switchctl group show says.
+		Long: `Shows a group to which an application of this host sends: its members and their state,
+and whether switches copy or hosts relay, with the reason. "switchctl group show" shows
+the group as the switches have it.
 
-A group has a number at its sender's daemon, for all its life, and an MC_ID at switches and
-in packets, which changes when it is formed anew. Either names it: the number in decimals,
-the MC_ID after 0x, in hexadecimals, or in decimals, too, if no group has that number.
+A group has a permanent number at its sender's daemon, and an MC_ID at switches and in
+packets, which changes when the group is re-formed. Either names the group: the number in
+decimal, the MC_ID in hexadecimal after 0x, or also in decimal if no group has that number.
 
-Of a group in which this host receives, its daemon knows less: the latest view that it
-has recorded, and the receivers in it; see "cmd-daemon members".
+If this host is a receiver of the group, its daemon knows only the latest view that it has
+recorded, and the receivers in it; see "cmd-daemon members".
 
 The JSON is a GroupInfo, or a MembershipInfo (api/mcrdma/v1/daemon.proto).
 

@@ -17,26 +17,24 @@ import (
 	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
-const initHelp = `Makes what a lab of a few hosts needs: a CA, certificates, and a configuration for
-the daemon of each host that works at once. Each host has its own directory in DIR,
-which may be copied to it as a whole.
+const initHelp = `Makes a CA, certificates, and a working daemon configuration for each host of a small
+lab. Each host has its own directory in DIR, to be copied to the host as a whole.
 
-A switch is named with the address of its agent and the hosts behind it; one without
-hosts is that of all the others. Its agent gets a certificate. Without switches
-hosts relay. An administrator's certificate is for switchctl.
+A switch is given with the address of its agent and the hosts behind it; a switch
+without hosts has all remaining hosts behind it. Its agent gets a certificate. Without
+switches, hosts relay. An administrator's certificate is for switchctl.
 
 With --topology, hosts and switches are those of a topology file (docs/topology.md).
 Agents are at port 9560 of their switches' addresses, unless --switch NAME=AGENT says
 otherwise.
 
-Nothing is overwritten. --add adds hosts, switches and administrators to a lab that is
-there, and the new hosts to the configurations of the old ones. --renew replaces all
+Nothing is overwritten. --add adds hosts, switches and administrators to an existing
+lab, and the new hosts to the configurations of the others. --renew replaces all
 certificates.
 
 If all addresses are loopback addresses, or with --local, sockets and state files are
 within DIR, so that all the daemons can run on this machine. With --topology, agents
-are then on loopback, too, each at a port of its own, as "switchctl init --local" has
-them.`
+are then on loopback, too, at the ports that "switchctl init --local" uses.`
 
 // initOptions are the flags of init.
 type initOptions struct {
@@ -82,8 +80,8 @@ func initCommand() *cobra.Command {
 	f.StringArrayVar(&o.admins, "admin", nil, "a certificate for an administrator of this `name`; may be repeated")
 	f.StringVar(&o.topology, "topology", "", "the hosts and switches of a topology `file`")
 	cli.CompleteFile(cmd, "topology", "yaml", "yml", "json")
-	f.BoolVar(&o.add, "add", false, "add to the lab that is there")
-	f.BoolVar(&o.renew, "renew", false, "replace all certificates of the lab that is there")
+	f.BoolVar(&o.add, "add", false, "add to an existing lab")
+	f.BoolVar(&o.renew, "renew", false, "replace all certificates of an existing lab")
 	f.BoolVar(&o.local, "local", false, "all daemons run on this machine; default: if all addresses are loopback addresses")
 	f.BoolVar(&o.reference, "reference", false, "print a complete configuration of a daemon, with comments, instead")
 	f.IntVar(&o.days, "days", 365, "how many `days` the certificates are valid")

@@ -34,10 +34,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:   "cmd-daemon",
 		Short: "Make multicast groups for the applications of this host",
-		Long: `cmd-daemon makes multicast groups for the applications of its host, and has
-them take part in those of others.
+		Long: `cmd-daemon forms multicast groups for the applications of its host, and lets
+them join groups of other hosts.
 
-Each sub-command explains itself: cmd-daemon run --help`,
+Each subcommand has its own help: cmd-daemon run --help`,
 	}
 	root.AddCommand(runCommand(), initCommand(), statusCommand(), groupsCommand(), groupCommand(), membersCommand(), devicesCommand(), watchCommand(), doctorCommand(), cmtimeCommand())
 	return cli.Run(ctx, root, args, stdout, stderr, configPage)

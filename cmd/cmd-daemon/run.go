@@ -28,23 +28,23 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-const runHelp = `Runs the daemon of this host. Applications reach it by a unix socket, the daemons
-of other hosts by gRPC with certificates. It makes groups with the agent of the
-host's top-of-rack switch; where the switches can't, hosts relay.
+const runHelp = `Runs the daemon of this host. Applications connect to it by a unix socket, the
+daemons of other hosts by gRPC with certificates. It installs groups through the
+agent of the host's top-of-rack switch; where switches cannot copy, hosts relay.
 
-The configuration is a YAML file; --check says whether it is right. The daemon
-keeps in its state file what must outlive it.
+The configuration is a YAML file; --check validates it. The state file has
+everything that must survive a restart.
 
 SIGINT and SIGTERM end the daemon. Groups go on without it, and the next daemon
-takes them up if it comes within beat.grace of the configuration. With --on-stop
-close they are ended first, everywhere: for a host that is taken out of service.
+resumes them if it starts within beat.grace of the configuration. With --on-stop
+close it first ends them everywhere: use it to take a host out of service.
 
-With "direct", the agent of the host's switch runs within the daemon.
+With "direct", the agent of the host's switch runs inside the daemon.
 
-Once applications and other daemons are served, a line that begins with "ready"
-goes to standard output, and systemd is told. With "metrics", there are /metrics
-for Prometheus, /healthz, and /readyz, which answers 503 while the daemon starts
-or ends.`
+When the daemon serves applications and other daemons, it prints a line that begins
+with "ready" to standard output, and notifies systemd. With "metrics", it serves
+/metrics for Prometheus, /healthz, and /readyz, which answers 503 while the daemon
+starts or stops.`
 
 // closeTimeout is how long groups may take to be closed at the end.
 const closeTimeout = 10 * time.Second
@@ -97,7 +97,7 @@ func runCommand() *cobra.Command {
 	f.StringVarP(&o.file, "config", "c", "", "the daemon's configuration, a YAML `file`")
 	f.BoolVar(&o.check, "check", false, "only check the configuration, and what it names: device, socket, certificates")
 	logger = cli.AddLogFlags(cmd)
-	f.StringVar(&o.onStop, "on-stop", "keep", "what becomes of this host's groups when the daemon ends: `keep` them for the next one, or close")
+	f.StringVar(&o.onStop, "on-stop", "keep", "what to do with this host's groups when the daemon ends: `keep` them for the next one, or close")
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "json-logs" {
 			name = "log-json"

@@ -20,8 +20,8 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
 		Short: "Show the daemon: its host, its switch, other daemons, applications",
-		Long: `Shows what the daemon says of itself. Exit code 1 means that it has a problem, such as
-"cannot have switches copy"; cmd-daemon doctor looks at more, and says what to do.
+		Long: `Shows the daemon's own status. Exit code 1 means that it has a problem, such as
+"cannot have switches copy"; cmd-daemon doctor checks more, and says what to do.
 
 The JSON is a GetDaemonResponse (api/mcrdma/v1/daemon.proto).`,
 		Example: `  cmd-daemon status

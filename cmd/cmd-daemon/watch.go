@@ -18,11 +18,12 @@ import (
 func watchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch [flags]",
-		Short: "Show what happens to groups, as it happens",
-		Long: `Shows, until an interrupt, what happens to groups that start at this host (formed,
-suspected, recovered, removed, reform, ended), to memberships of its applications (joined,
-left), and to its switch's agent (agent lost and back; agent not ready, when it has lost its
-switch, and ready). The first line says that it watches. Users see their own, and root sees all.
+		Short: "Show events of groups as they happen",
+		Long: `Shows, until an interrupt, the events of groups whose sender is this host (formed,
+suspected, recovered, removed, reform, ended), of its applications' memberships (joined,
+left), and of its switch's agent (agent lost and back; agent not ready, when it has lost
+its switch, and ready). The first line says that it watches. Users see their own, and
+root sees all.
 
 The JSON is one WatchEventsResponse (api/mcrdma/v1/daemon.proto) in each line.`,
 		Example: "  cmd-daemon watch\n  cmd-daemon watch --json | jq .kind",

@@ -10,22 +10,22 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-const allowHelp = `Says which clients may open a volume by NBD: those that are named here, and no others.
-A NAME is that of the client's certificate, with its role: host:vm1 or admin:ops; vm1
-alone means host:vm1. "loopback" is each client in plain text at a loopback address of
-a host: all programs of that host. Clients in plain text from elsewhere have no name.
+const allowHelp = `Sets which clients may open a volume by NBD: the named ones, and no others. A NAME is
+that of the client's certificate, with its role: host:vm1 or admin:ops; vm1 alone means
+host:vm1. "loopback" stands for all clients without TLS at a loopback address of a host:
+any program of that host. Other clients without TLS have no name.
 
-Connections of clients that may not any longer are ended. With --everyone the list is
-removed: then each client may open the volume that can connect at all.
+Connections of clients that are no longer allowed end. --everyone removes the list: then
+every client that can connect may open the volume.
 
-A host whose mcblock does not know such lists goes on with the volume as it is, and
-refuses its new record: update all hosts first.`
+A host with an older mcblock, which does not know such lists, refuses the volume's new
+record: update all hosts first.`
 
 func allowCommand() *cobra.Command {
 	everyone := false
 	cmd := &cobra.Command{
 		Use:     "allow VOLUME NAME...",
-		Short:   "Say which clients may open a volume",
+		Short:   "Set which clients may open a volume",
 		Long:    allowHelp,
 		Example: "  mcblock volume allow vol vm1 vm2\n  mcblock volume allow vol loopback host:vm1\n  mcblock volume allow vol --everyone",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -36,7 +36,7 @@ func allowCommand() *cobra.Command {
 		},
 	}
 	flags := addClusterFlags(cmd)
-	cmd.Flags().BoolVar(&everyone, "everyone", false, "remove the list: all that may connect")
+	cmd.Flags().BoolVar(&everyone, "everyone", false, "remove the list: all clients that can connect are allowed")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		clients := clientNames(args[1:])
 		return flags.onVolume(cmd.Context(), args[0], func(ctx context.Context, c *cluster, _ *osdmap.State, v osdmap.VolumeState) error {

@@ -23,17 +23,16 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
 )
 
-const benchHelp = `Measures latency and bandwidth of a volume as its clients have them, by NBD at this host
-(or, if it has no copy, at the volume's first one).
+const benchHelp = `Measures latency and bandwidth of a volume as clients see them, by NBD at this host
+(or, if it has no copy, at the volume's first host).
 
-Of a VOLUME that is there, reads are measured only; with --write it is written to as
-well: WHAT WAS ON IT IS LOST. Without a VOLUME a scratch volume is made, of --size
-bytes, and deleted in the end, also after Ctrl-C: then what was measured until then is
-shown, and the exit code is 130.
+An existing VOLUME is only read; with --write it is also written to: ITS DATA IS LOST.
+Without a VOLUME, a scratch volume of --size bytes is created, and deleted at the end,
+even after Ctrl-C: then the results so far are shown, and the exit code is 130.
 
-The workloads are fio's: read and write go through the volume in order, 1 MiB at a time
-and 8 at once; randread and randwrite are of 4 KiB, one after the other. --bs, --iodepth
-and --fsync change that for all.
+The workloads are fio's: read and write access the volume sequentially, 1 MiB at a time
+and 8 at once; randread and randwrite access 4 KiB, one after another. --bs, --iodepth
+and --fsync change that for all workloads.
 
 The columns are perftest's, with times in microseconds, and MiB/s and IOPS as fio counts
 them. With --fsync, flushes count in IOPS and bandwidth, not in the times of writes.`
@@ -64,14 +63,14 @@ func benchCommand() *cobra.Command {
 		},
 	}
 	f, out, flags := cmd.Flags(), cli.AddOutputFlag(cmd), addClusterFlags(cmd)
-	f.StringSliceVar(&o.workloads, "rw", nil, "`workloads`, with commas: write, randwrite, read, randread; default: those that may be run, in this order")
-	f.Var((*cmdline.Size)(&o.block), "bs", "`bytes` of each request; default: 1M, or 4K of random ones")
-	f.IntVar(&o.depth, "iodepth", 0, "`requests` under way at the same time; default: 8, or 1 of random ones")
+	f.StringSliceVar(&o.workloads, "rw", nil, "`workloads`, with commas: write, randwrite, read, randread; default: all that are allowed, in this order")
+	f.Var((*cmdline.Size)(&o.block), "bs", "`bytes` of each request; default: 1M, or 4K for random ones")
+	f.IntVar(&o.depth, "iodepth", 0, "`requests` in flight; default: 8, or 1 for random ones")
 	f.DurationVar(&o.runtime, "runtime", o.runtime, "`time` for each workload")
-	f.IntVar(&o.fsync, "fsync", 0, "flush after so many `writes`; default: never")
+	f.IntVar(&o.fsync, "fsync", 0, "flush after this many `writes`; default: never")
 	f.Var((*cmdline.Size)(&o.size), "size", "`bytes` of the scratch volume")
 	f.StringSliceVar(&o.hosts, "hosts", nil, "`names` of the hosts of the scratch volume, as for \"volume create\"")
-	f.BoolVar(&o.write, "write", false, "write to VOLUME: what was on it is lost")
+	f.BoolVar(&o.write, "write", false, "write to VOLUME: its data is lost")
 	f.BoolVar(&o.encrypted, "tls", false, "use TLS at a loopback address too, with this host's certificate")
 	cli.CompleteFlag(cmd, "rw", func() []string { return slices.Clone(workloads) })
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

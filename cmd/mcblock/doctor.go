@@ -15,22 +15,22 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/findings"
 )
 
-const doctorHelp = `Looks for what is wrong with volumes, their hosts and etcd, and says why and what to do.
+const doctorHelp = `Checks volumes, their hosts and etcd, and says what is wrong, why, and what to do.
 
 This host: its certificate and key, and whether its cmd-daemon answers. Etcd: whether
 its members answer and are a majority, and records that cannot be read. Each host:
-whether its mcblock answers, its disk, its certificate, its connection with etcd. Each
-volume: whether it is served, has min_size copies, and all that it is to have; what is
-on its way there. Clocks of hosts may differ: nothing depends on them.
+whether its mcblock answers, its disk, its certificate, its connection to etcd. Each
+volume: whether it is served, has min_size copies, and has all its copies; the progress
+of recovery. Clocks of hosts may differ: nothing depends on them.
 
-Nothing is changed. Exit code 1 tells that something is wrong, be it a warning.
+Nothing is changed. Exit code 1 means that there is an error or a warning.
 
 The JSON has the findings, with severity, subject, what, why and do.`
 
 func doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "doctor [flags]",
-		Short:   "Say what is wrong with volumes, hosts and etcd, why, and what to do",
+		Short:   "Diagnose volumes, hosts and etcd: what is wrong, why, and what to do",
 		Long:    doctorHelp,
 		Example: "  mcblock doctor\n  mcblock doctor -o json",
 		Args:    cli.NoArgs,

@@ -63,7 +63,7 @@ func newMember(arg string) (name, peer string, err error) {
 func addCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add NAME=HOST:PORT [flags]",
-		Short: "Let another member into etcd",
+		Short: "Add a member to etcd",
 		Long: `Lets another member into etcd, by its host's name and its address for other members. It
 then has to start, before another is added: with three members one may be lost, with
 five two.`,
@@ -87,11 +87,11 @@ func replaceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replace LOST NAME=HOST:PORT [flags]",
 		Short: "Replace a member of etcd whose disk is lost",
-		Long: `Takes a member of etcd that is lost with its disk out of the cluster, and lets another
-in, by its host's name and its address for other members. More than half of the
-members must run. A member that answers is not taken out.
+		Long: `Removes a member of etcd whose disk is lost from the cluster, and adds another, given by
+its host's name and its address for other members. More than half of the members must
+run. A member that answers is not removed.
 
-If it fails when the lost member is out, "etcd add" does the rest.`,
+If it fails after removing the lost member, "etcd add" does the rest.`,
 		Example: "  mcblock etcd replace h3 h4=10.2.0.12:2380",
 		Args:    cli.ExactArgs("the lost member", "the new one with its address"),
 	}

@@ -20,12 +20,12 @@ import (
 
 const initHelp = `Makes a configuration, mcblock.yaml, for each host of a lab that "cmd-daemon init" has
 made in DIR: beside its daemon.yaml, with the same name, address and certificate.
-Hosts get numbers in the order of their names. The first five run etcd, or the first
-three if there are fewer hosts, or the first alone.
+Hosts are numbered in the order of their names. The first five run etcd, or the first
+three if there are fewer hosts, or only the first.
 
-Nothing is overwritten: of a lab to which "cmd-daemon init --add" has added hosts, those
-that have none get one, with the next numbers and the members of etcd of the others. If
-all addresses are loopback addresses, data is within DIR.`
+Nothing is overwritten: in a lab to which "cmd-daemon init --add" has added hosts, only
+those get a configuration, with the next numbers and the others' etcd members. If all
+addresses are loopback addresses, data is within DIR.`
 
 func initCommand() *cobra.Command {
 	reference := false

@@ -32,13 +32,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:   "mcblock",
 		Short: "Keep replicated volumes on the hosts of a rack",
-		Long: `mcblock keeps volumes, block devices of which several hosts have a copy each.
+		Long: `mcblock provides volumes: block devices that are replicated on several hosts.
 
-Which volumes there are, and which host is the primary of each, is in etcd: the
-hosts run it themselves, or it is a cluster that is there. Reads and writes do
-not need it, only changes do.
+The list of volumes, and the primary host of each, are in etcd: the hosts run it
+themselves, or use an existing cluster. Only changes need it, reads and writes do
+not.
 
-Each sub-command explains itself: mcblock volume create --help`,
+Each subcommand has its own help: mcblock volume create --help`,
 	}
 	volumes := volumeCommand()
 	volumes.AddCommand(allowCommand())

@@ -59,17 +59,17 @@ func replaceHostCommand() *cobra.Command {
 		Use:   "replace VOLUME LOST NEW [flags]",
 		Short: "Give the place of a host in a volume to another host",
 		Long: `Gives the place of a host in a volume to another host, which gets a copy of all data
-while the volume is in use. The volume goes on meanwhile, if as many copies as its
-min_size are up to date.
+while the volume is in use. The volume goes on meanwhile if at least min_size copies
+are up to date.
 
-Nothing that was acknowledged is lost: it fails if no other host that answers has
-everything, and says what would be lost. With --lose-data it goes on without that. Be
-sure then that the lost hosts do not run: one that cannot be reached from here may
-still serve clients, whose writes are lost too.
+No acknowledged write is lost: the command fails if no other host that answers has
+everything, and says what would be lost. --lose-data overrides that. Make sure then that
+the lost hosts are not running: one that is unreachable from here may still serve
+clients, whose writes are then lost, too.
 
-If the lost host comes back it does not serve the volume, and removes its copy when as
-many hosts as min_size are up to date. It may also be a host that works: its clients
-have to go to another one.`,
+If the lost host comes back it does not serve the volume, and removes its copy when
+min_size hosts are up to date. You can also replace a working host: its clients must
+then connect to another one.`,
 		Example: "  mcblock volume replace vol h3 h4",
 		Args:    cli.ExactArgs("a volume", "the lost host", "the new host"),
 	}
@@ -96,14 +96,14 @@ func lostCommand() *cobra.Command {
 	loseData := false
 	cmd := &cobra.Command{
 		Use:   "lost VOLUME HOST [flags]",
-		Short: "Declare that a host will not come back with what it had",
+		Short: "Declare that a host will not come back with its data",
 		Long: `Declares that the copy of a host is lost, so that the volume does not wait for it: for
-example when all hosts lost power and the disk of one is broken, or before its copy is
-removed to be made anew. The host keeps its place, and gets a copy when it is back.
+example when all hosts lost power and the disk of one is broken, or before you remove
+its copy to have it rebuilt. The host keeps its place, and gets a copy when it is back.
 
-Nothing that was acknowledged is lost: it fails if no other host that answers has
-everything, and says what would be lost. With --lose-data it goes on without that. Be
-sure then that the lost hosts do not run.`,
+No acknowledged write is lost: the command fails if no other host that answers has
+everything, and says what would be lost. --lose-data overrides that. Make sure then that
+the lost hosts are not running.`,
 		Example: "  mcblock volume lost vol h3",
 		Args:    cli.ExactArgs("a volume", "a host"),
 	}
@@ -127,7 +127,7 @@ func promoteCommand() *cobra.Command {
 		Use:   "promote VOLUME HOST [flags]",
 		Short: "Make another host the primary of a volume",
 		Long: `Makes another host of the acting set the primary, and waits until it serves. Nothing is
-lost, and clients go on: what they have under way is done by the new primary.`,
+lost, and clients go on: the new primary completes their requests in flight.`,
 		Example: "  mcblock volume promote vol h2",
 		Args:    cli.ExactArgs("a volume", "a host"),
 	}
@@ -157,12 +157,12 @@ lost, and clients go on: what they have under way is done by the new primary.`,
 func minSizeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "min-size VOLUME COPIES [flags]",
-		Short: "Set with how few copies a volume goes on",
-		Long: `Sets min_size: with fewer copies up to date the volume waits, and goes on when enough are
-back. It can be lowered for a volume that waits, and raised up to the copies that are up
-to date now.
+		Short: "Set the minimum number of copies of a volume",
+		Long: `Sets min_size: with fewer up-to-date copies the volume waits, and goes on when enough are
+back. It can be lowered for a volume that waits, and raised up to the number of copies
+that are currently up to date.
 
-With 1 a single copy that is left takes writes, and is lost with its disk.`,
+With 1 a single remaining copy takes writes, which are lost if its disk fails.`,
 		Example: "  mcblock volume min-size vol 1",
 		Args:    cli.ExactArgs("a volume", "a number of copies"),
 	}

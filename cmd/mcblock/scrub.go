@@ -46,12 +46,12 @@ func scrubCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scrub VOLUME [flags]",
 		Short: "Compare the copies of a volume",
-		Long: `Compares the copies of all hosts in the acting set: their checksums (CRC-32C) of 4 MiB
-each, as of the same write. The volume may be in use. It says which host has something
-else than most of the others, or cannot read its disk, and where, and what to do.
+		Long: `Compares the copies of all hosts in the acting set by checksums (CRC-32C) of 4 MiB
+pieces, as of the same write. The volume may be in use. It reports which host differs
+from the majority, or cannot read its disk, and where, and what to do.
 
-It exits with 1 if copies differ, or not all could be compared: those of hosts that are
-away are not up to date.`,
+It exits with 1 if copies differ, or if not all could be compared, because hosts that
+are away are not up to date.`,
 		Example: "  mcblock volume scrub vol\n  mcblock volume scrub vol -o json",
 		Args:    cli.ExactArg("one volume"),
 	}

@@ -36,18 +36,18 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
 )
 
-const serveHelp = `Keeps this host's copies of volumes, and serves all volumes that have one here to NBD
-clients, by name: nbd://127.0.0.1:10809/vol. A client may use any host of the volume:
-one that is not the primary passes requests on, also when the primary changes.
+const serveHelp = `Runs this host's copies of volumes, and exports these volumes to NBD clients by name:
+nbd://127.0.0.1:10809/vol. A client may use any host of the volume: a host that is not
+the primary forwards requests, even when the primary changes.
 
 The host's cmd-daemon must run. If the configuration lists this host among the
-members of etcd, its member runs here too.
+members of etcd, its member runs in this process, too.
 
-SIGINT and SIGTERM end it: requests that are under way are answered first. The
-volumes go on on the other hosts, if enough of them are left.
+SIGINT and SIGTERM end it: requests in flight are answered first. The volumes go on at
+the other hosts, if enough of them are left.
 
-Once clients are served, a line that begins with "ready" goes to standard output, and
-systemd is told. With "metrics", there are /metrics for Prometheus, /healthz, and
+When it serves clients, it prints a line that begins with "ready" to standard output,
+and notifies systemd. With "metrics", it serves /metrics for Prometheus, /healthz, and
 /readyz, which answers 503 until this host's volumes are open.`
 
 // parting is how long requests may take that are under way when the host is to end.
@@ -58,7 +58,7 @@ func serveCommand() *cobra.Command {
 	var check, fast, child bool
 	cmd := &cobra.Command{
 		Use:     "serve [flags]",
-		Short:   "Keep this host's copies of volumes, and serve them by NBD",
+		Short:   "Run this host's copies of volumes, and export them by NBD",
 		Long:    serveHelp,
 		Example: "  mcblock serve --config /etc/mcrdma/mcblock.yaml\n  mcblock serve --config lab/h1/mcblock.yaml --check",
 		Args:    cli.NoArgs,
@@ -66,7 +66,7 @@ func serveCommand() *cobra.Command {
 	addConfigFlag(cmd, &file)
 	f := cmd.Flags()
 	f.BoolVar(&check, "check", false, "only check the configuration, its certificate, and that data can be written")
-	f.BoolVar(&fast, "fast", false, "shorter times until a primary counts as dead, for hosts without long pauses; the same on all hosts")
+	f.BoolVar(&fast, "fast", false, "shorter timeouts for dead primaries, for hosts without long pauses; must be the same on all hosts")
 	f.BoolVar(&child, "child", false, "end when standard input does")
 	_ = f.MarkHidden("child") // it is there
 	f.StringVar(&relay, "relay", "", "hosts relay, by this algorithm, also where switches could copy")

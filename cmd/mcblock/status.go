@@ -37,9 +37,9 @@ func statusCommand() *cobra.Command {
 		Use:   "status [flags]",
 		Short: "Show etcd, the hosts and the volumes",
 		Long: `Shows the members of etcd and whether each answers, the hosts, the volumes with their
-present maps, and what each host says of its part in each: its state, the entries in
-its log, and how many of all are durable. It fails if etcd has no majority; then it
-still shows which members answer. "mcblock doctor" says what is wrong.`,
+current maps, and each host's report on each of its volumes: its state, the entries in
+its log, and how many of them are durable. It fails if etcd has no majority, but still
+shows which members answer. "mcblock doctor" says what is wrong.`,
 		Example: "  mcblock status\n  mcblock status -o json",
 		Args:    cli.NoArgs,
 	}

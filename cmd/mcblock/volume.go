@@ -32,21 +32,21 @@ func createCommand() *cobra.Command {
 	var o createOptions
 	cmd := &cobra.Command{
 		Use:   "create NAME --size BYTES [flags]",
-		Short: "Make a volume",
-		Long: `Makes a volume of a size, with a copy on each of some hosts. It reads as zeros, and
-takes space as it is written.
+		Short: "Create a volume",
+		Long: `Creates a volume with a copy on each of the given hosts. It reads as zeros, and takes
+space as it is written.
 
-With fewer than min_size copies up to date the volume waits: nothing fails, and
-it goes on when enough are back. By default that is all copies but one, and at
-least one; with 1 a single copy that is left takes writes, and is lost with its disk.`,
+With fewer than min_size up-to-date copies the volume waits: no request fails, and it
+goes on when enough copies are back. By default min_size is all copies but one, and at
+least one; with 1 a single remaining copy takes writes, which are lost if its disk fails.`,
 		Example: `  mcblock volume create vol --size 10G
   mcblock volume create db --size 1T --hosts h1,h2,h3 --min-size 2`,
 		Args: cli.ExactArg("one volume"),
 	}
 	f, flags := cmd.Flags(), addClusterFlags(cmd)
 	f.Var((*cmdline.Size)(&o.size), "size", "`bytes`, such as 512M, 10G or 1T")
-	f.StringSliceVar(&o.hosts, "hosts", nil, "`names` of the hosts that have a copy, with commas; default: all that there are, if they are three or fewer")
-	f.StringSliceVar(&o.allow, "allow", nil, "`names` of the clients that may open it, as \"volume allow\" has them, with commas; default: all that may connect")
+	f.StringSliceVar(&o.hosts, "hosts", nil, "`names` of the hosts that have a copy, with commas; default: all hosts, if they are three or fewer")
+	f.StringSliceVar(&o.allow, "allow", nil, "`names` of the clients that may open it, as for \"volume allow\", with commas; default: all that may connect")
 	o.block = 4096
 	f.Var((*cmdline.Size)(&o.block), "block-size", "`bytes` that reads and writes are whole multiples of: a power of two, 512 to 64K")
 	f.IntVar(&o.minSize, "min-size", 0, "`copies` without which the volume waits; default: all but one, and at least one")
@@ -223,7 +223,7 @@ func showCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show NAME [flags]",
 		Short:   "Show a volume",
-		Long:    "Shows a volume, and what its map says of each of its hosts.",
+		Long:    "Shows a volume, and the role of each of its hosts in its map.",
 		Example: "  mcblock volume show vol",
 		Args:    cli.ExactArg("one volume"),
 	}
@@ -266,12 +266,12 @@ func deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "delete NAME --yes",
 		Short:   "Delete a volume and all its copies",
-		Long:    "Deletes a volume. Its hosts end its clients' connections, and drop their copies.",
+		Long:    "Deletes a volume. Its hosts end its clients' connections, and remove their copies.",
 		Example: "  mcblock volume delete vol --yes",
 		Args:    cli.ExactArg("one volume"),
 	}
 	flags := addClusterFlags(cmd)
-	cmd.Flags().BoolVar(&sure, "yes", false, "the data is not needed any more")
+	cmd.Flags().BoolVar(&sure, "yes", false, "confirm that the data is no longer needed")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !sure {
 			return cli.Usagef("what is on volume %s would be lost: --yes says that it may be", args[0])

@@ -7,7 +7,7 @@ import (
 )
 
 func volumeCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "volume", Short: "Make, show, check and change volumes"}
+	cmd := &cobra.Command{Use: "volume", Short: "Create, show, check and change volumes"}
 	cmd.AddCommand(createCommand(), listCommand(), showCommand(), deleteCommand(), replaceHostCommand(), lostCommand(), promoteCommand(), minSizeCommand(), scrubCommand())
 	cli.Parent(cmd)
 	return cmd

@@ -19,20 +19,19 @@ learned by BGP, from the kernel or from a file, and the switch's part in the
 groups that daemons of hosts have installed, together with the agents of the
 other switches.
 
-The configuration is a YAML file; --check says whether it is right. The
-agent keeps in its state file what must outlive it. When it is restarted, it
-reads the switch back and goes on; the switch forwards meanwhile.
+The configuration is a YAML file; --check validates it. The state file has everything
+that must survive a restart. When the agent restarts, it reads the switch back and
+continues; the switch forwards meanwhile.
 
-SIGINT and SIGTERM end the agent and leave the switch as it is. restart.hold in
-the configuration says what the neighbors do then. With 30s, they keep their
-links to this switch and its routes for that long while the agent starts again,
-and no packet is lost; but they do not notice a cable that is pulled meanwhile.
-With 0s, or after that time, they turn to other paths at once. --on-stop leave has
-them do so whatever the configuration says: before you take the switch away,
-restart its agent with that flag, and then stop it.
+SIGINT and SIGTERM end the agent and leave the switch as it is. restart.hold in the
+configuration determines what the neighbors do then. With 30s, they keep their links
+to this switch and its routes for that long while the agent restarts, and no packet is
+lost; but they do not detect a cut cable meanwhile. With 0s, or after that time, they
+use other paths at once. --on-stop leave overrides the configuration with 0s: before
+you remove a switch, restart its agent with that flag, and then stop it.
 
-Once routes are known and all groups are in place, a line that begins with
-"ready" goes to standard output.`
+When routes are known and all groups are installed, the agent prints a line that
+begins with "ready" to standard output.`
 
 // agentCommand returns the sub-command.
 func agentCommand() *cobra.Command {

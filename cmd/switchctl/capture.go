@@ -25,31 +25,31 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-const captureHelp = `Shows one write of a group on its way: each packet at each port of a switch, with a
-comment that says whether and where it is copied, what was rewritten, how answers
-were merged, and what was dropped and why. The file is in the pcapng format;
-Wireshark shows the comments, and "tshark -r FILE -T fields -e frame.comment".
+const captureHelp = `Captures one write of a group: each packet at each port of a switch, with a comment
+that says whether and where it was copied, what was rewritten, how answers were
+merged, and what was dropped and why. The file has the pcapng format; Wireshark shows
+the comments, and so does "tshark -r FILE -T fields -e frame.comment".
 
-Packets are seen in two ways:
+There are two sources of packets:
 
   -i SWITCH:PORT@INTERFACE    a network interface, on this machine and in this network
                               namespace; it needs root or CAP_NET_RAW
-  -i SWITCH:PORT@pcap:BASE    what "switchctl softswitch --pcap" has written of the port:
+  -i SWITCH:PORT@pcap:BASE    the files of "switchctl softswitch --pcap" for the port:
                               BASE_in.pcap and BASE_out.pcap
 
 The first is for switches whose ports are interfaces: the embedded one, bmv2, or those
-of Mininet. The second is for the embedded switch with ports in UDP tunnels. The group
-and its tree are asked of the agents, as "switchctl group show" does, so the group has
-to exist. The port at the sender's link is needed; what is not watched elsewhere is
-missing in the file, and comments say so.
+of Mininet. The second is for the embedded switch with ports in UDP tunnels. The agents
+are asked for the group and its tree, as by "switchctl group show", so the group must
+exist. The port of the sender's link is required; packets at ports that are not
+captured are missing in the file, and comments say so.
 
-The ports of an embedded switch with --fastpath show no packets that the kernel processes:
-to capture those, start it with --fastpath=off.
+At an embedded switch with --fastpath, the packets that the kernel processes are not
+visible: to capture those, start it with --fastpath=off.
 
-Interfaces are watched until one write has been completed from its first packet on, or
-for as long as --for says. Of files the latest complete write is taken. Only the counters of a
-switch say why it dropped a packet (switchctl counters); comments name what can be seen
-from outside.`
+Interfaces are captured until one write has completed from its first packet on, or
+until --for has passed. Of files the latest complete write is used. Only the counters
+of a switch say why it dropped a packet (switchctl counters); comments describe what
+is visible from outside.`
 
 // captureOptions are the flags.
 type captureOptions struct {
@@ -64,7 +64,7 @@ func captureCommand() *cobra.Command {
 	var o captureOptions
 	cmd := &cobra.Command{
 		Use:   "capture SOURCE/NUMBER|SOURCE/0xMC_ID -w FILE.pcapng -i SWITCH:PORT@WHERE... [flags]",
-		Short: "Capture one write on its way through the switches, with comments",
+		Short: "Capture one write on its path through the switches, with comments",
 		Long:  captureHelp,
 		Example: `  switchctl capture 10.1.0.1/3 -w write.pcapng -i s1:1@s1-eth1 -i s1:2@s1-eth2 -i s1:3@s1-eth3
   switchctl capture 10.1.0.1/0x800001 -w write.pcapng -i tor:1@pcap:dir/udp:127.0.0.1:19601,127.0.0.1:19611

@@ -21,9 +21,9 @@ func countersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "counters [flags]",
 		Short: "Show switches' counters: drops by reason, and all others",
-		Long: `Shows the counters of switches: first the drops by reason, the most frequent
-first, then all others. Only those that have counted something are shown, unless
---all is given. switchctl top shows rates of groups and drops.
+		Long: `Shows the counters of switches: first the drops by reason, the most frequent first,
+then all others. Counters that are 0 are shown only with --all. switchctl top shows
+rates of groups and drops.
 
 The JSON is a list with the address of each agent and its GetCountersResponse
 (api/mcrdma/v1/switch.proto).`,

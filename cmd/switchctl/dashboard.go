@@ -20,25 +20,25 @@ import (
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
 )
 
-const dashboardHelp = `Serves a live page for a browser: the topology, each group's tree, how far receivers
-are behind, how answers are merged, what is suspected, what senders' links carry
-against unicast, and events. It prints the page's address, and runs until Ctrl-C.
+const dashboardHelp = `Serves a live page for a browser: the topology, each group's tree, the lag of
+receivers, merging verdicts, suspicions, the load of senders' links compared with
+unicast, and events. It prints the page's address, and runs until Ctrl-C.
 
-The page changes nothing. It asks the agents as the other commands do, with the same
-flags; --peers goes on to all agents that can be found. With --daemon it also shows what
-daemons of this machine suspect; the daemon shows the groups of the caller's user, and
-all of them to root.
+The page only observes. It polls the agents as the other commands do, with the same
+flags; --peers includes all agents that can be found. With --daemon it also shows the
+suspicions of daemons on this machine; a daemon shows the groups of the caller's user,
+and to root all of them.
 
-Each part of the page says how old it is and what it cannot know. Where an agent is
-silent, its part turns gray. Links are judged by the agents, which see a cut after 100
-to 150 ms; the page shows it at the next look.
+Each part of the page shows its age and what is unknown. The part of a silent agent
+turns gray. Agents detect a cut link after 100 to 150 ms; the page shows it at the next
+poll.
 
-The page is served on this machine only, to those who know the key in its address,
-which changes with each start. From another machine, take a tunnel:
+The page is served on this machine only, and needs the key in its address, which
+changes with each start. From another machine, use a tunnel:
 
   ssh -L 9570:127.0.0.1:9570 HOST
 
-What the page shows is there as JSON too: /api/status as in "switchctl status -o json",
+The same data is available as JSON: /api/status as in "switchctl status -o json",
 /api/group?name=SOURCE/NUMBER with the tree as in "switchctl group show -o json",
 /api/groups, /api/traffic, /api/suspicions and /api/events; add &key=KEY.`
 
@@ -56,7 +56,7 @@ func dashboardCommand() *cobra.Command {
 	}
 	client := addClientFlags(cmd, true, true)
 	cmd.Flags().StringVar(&listen, "listen", listen, "`address` on this machine for the page; with port 0, one that is free")
-	cmd.Flags().DurationVar(&interval, "interval", interval, "`time` between two looks")
+	cmd.Flags().DurationVar(&interval, "interval", interval, "`time` between two polls")
 	cmd.Flags().StringArrayVar(&sockets, "daemon", nil, "`socket` of a daemon on this machine that is asked too; may be repeated")
 	cli.CompleteFile(cmd, "daemon", "sock")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -41,7 +41,7 @@ func doctorCommand() *cobra.Command {
 	var local, hostOnly bool
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
-		Short: "Say what is wrong with switches and this host, why, and what to do",
+		Short: "Diagnose switches and this host: what is wrong, why, and what to do",
 		Long:  doctorHelp,
 		Example: `  switchctl doctor
   switchctl doctor --agent 192.0.2.1:9560 --local

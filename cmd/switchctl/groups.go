@@ -22,9 +22,9 @@ func groupsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "groups [flags]",
 		Short: "List the groups that are installed at switches",
-		Long: `Lists the groups that were installed at the switches whose agents are asked. A
-group is installed at the switch where its sender's answers are merged, which is
-usually the sender's top-of-rack switch; --peers asks all agents that can be found.
+		Long: `Lists the groups that are installed at the switches of the given agents. A group is
+installed at the switch that merges its answers, usually the sender's top-of-rack
+switch; --peers asks all agents that can be found.
 
 The JSON is a list with the address of each agent and its ListResponse
 (api/mcrdma/v1/switch.proto).`,
@@ -71,23 +71,23 @@ func leaseText(g *mcrdmav1.GroupStatus, now time.Time) string {
 func groupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "group",
-		Short: "Look at one group",
+		Short: "Show one group",
 	}
 	cli.Parent(cmd)
 	cmd.AddCommand(groupShowCommand())
 	return cmd
 }
 
-const groupShowHelp = `Shows how a group's packets go from its sender to its receivers: at which switch
-they are copied, by which ports the copies leave, and what is wrong.
+const groupShowHelp = `Shows the path of a group's packets from its sender to its receivers: at which switches
+they are copied, through which ports the copies leave, and what is wrong.
 
-The tree is collected from agent to agent, beginning at those that are named. Any
-agent will do as long as the sender's switch can be found through its peers.
-An agent whose address the others do not know is given as --agent SWITCH=HOST:PORT.
+The tree is collected from agent to agent, beginning with the given ones. Any agent will
+do if the sender's switch can be found through its peers. Give an agent whose address the
+others do not know as --agent SWITCH=HOST:PORT.
 
-A group has a number at its sender's daemon, for all its life, and an MC_ID at switches and
-in packets, which changes when it is formed anew. Either names it: the number in decimals,
-the MC_ID after 0x, in hexadecimals, or in decimals, too, if no group has that number.
+A group has a permanent number at its sender's daemon, and an MC_ID at switches and in
+packets, which changes when the group is re-formed. Either names the group: the number in
+decimal, the MC_ID in hexadecimal after 0x, or also in decimal if no group has that number.
 
 Formats: text; json; dot, for Graphviz; and svg, a drawing that browsers show.
 

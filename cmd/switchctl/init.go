@@ -20,18 +20,18 @@ import (
 )
 
 const initHelp = `Makes a configuration for the agent of a switch from a topology file (docs/topology.md):
-its addresses, ports, hosts and neighbors. It is a beginning, to be read and changed; what
-it does not name has its default. Routes come from the topology file itself; the comment
-says what to write instead for BGP.
+its addresses, ports, hosts and neighbors. Read and change it; fields that it does not
+have get their defaults. Routes come from the topology file itself; a comment says what to
+write instead for BGP.
 
 Agents are expected at port 9560 of their switches' addresses, as by
 "cmd-daemon init --topology". If switch.crt, switch.key and ca.crt are in the directory of
-the file that is written, where cmd-daemon init puts them, the agent uses TLS; otherwise it
-listens on loopback only. A file that is there is not overwritten.
+the new file, where cmd-daemon init puts them, the agent uses TLS; otherwise it listens on
+loopback only. An existing file is not overwritten.
 
 With --local, all switches and agents of the topology run on this machine: each agent, and
-the P4Runtime of each switch, has a port of its own on loopback, and state files lie beside
-the configurations.
+the P4Runtime server of each switch, has its own port on loopback, and state files are
+beside the configurations.
 
 --reference prints a complete configuration with comments.`
 

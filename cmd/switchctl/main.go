@@ -34,7 +34,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		Short: "Run and control P4 switches",
 		Long: `switchctl runs and controls P4 switches.
 
-Each sub-command explains itself: switchctl softswitch --help`,
+Each subcommand has its own help: switchctl softswitch --help`,
 	}
 	root.AddCommand(softswitchCommand())
 	root.AddCommand(statusCommand(), bgpCommand(), routesCommand(), countersCommand(), groupsCommand(), groupCommand(), topCommand(), dashboardCommand(), doctorCommand())

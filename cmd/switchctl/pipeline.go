@@ -21,12 +21,12 @@ import (
 	"github.com/mcrdma/mcrdma/internal/p4rt"
 )
 
-const pipelineHelp = `Looks after the P4 program of a switch, by P4Runtime: on the embedded switch and
-on bmv2 alike. The agent of a switch does all this by itself; these commands are
-for switches without one, and to find out what is wrong.
+const pipelineHelp = `Manages the P4 program of a switch by P4Runtime, on the embedded switch and on bmv2.
+The agent of a switch does all this by itself; these commands are for switches without
+one, and for diagnosis.
 
-The program is part of switchctl. show and verify only read: they take part in no
-election, and do no harm to an agent at work.`
+The program is part of switchctl. show and verify only read: they do not arbitrate, and
+do not disturb a running agent.`
 
 const pipelineExamples = `  # what does the switch run, and how full is it?
   switchctl pipeline show --target 127.0.0.1:9559

@@ -19,18 +19,18 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-const planHelp = `Plans multicast groups on a fabric that a topology file describes, and touches no
+const planHelp = `Plans multicast groups on a fabric that a topology file describes, without changing a
 switch. It shows
 
-  - the merge point: the switch that makes the first copies, and that makes
-    one answer of the answers of all receivers. Where there is none, it says why, switch by switch;
-  - each switch's step, in the order in which agents install them: which packets
-    it takes, the copies that it makes of them, what each becomes, and the PRE
-    groups among which a flow's hash chooses;
-  - how much of each switch's tables that takes. Sizes are those of this program,
-    and of a switch that is started as docs/dataplane.md says;
-  - what each link carries for each packet of the sender's, on average over all
-    flows, against a connection to each receiver.
+  - the merge point: the switch that makes the first copies, and merges the answers of
+    all receivers. If there is none, it says why, switch by switch;
+  - each switch's step, in the order in which agents install them: the packets that it
+    matches, the copies and their rewriting, and the PRE groups among which a flow's
+    hash chooses;
+  - the use of each switch's tables. Sizes are those of this program, and of a switch
+    that is started as docs/dataplane.md says;
+  - the load of each link per packet of the sender, on average over all flows, compared
+    with a connection to each receiver.
 
 Members are hosts of the topology, by name or address. Groups may come from a file
 (YAML or JSON):
@@ -39,8 +39,8 @@ Members are hosts of the topology, by name or address. Groups may come from a fi
     - {name: volume7, source: h1, receivers: [h2, h3]}
     - {name: volume8, source: h2, receivers: [h1, h3], regions: 4}
 
---address is for a group whose first receiver has left: the sender is still
-connected to that one's address.
+--address is for a group whose first receiver has left: the sender is still connected
+to that receiver's address.
 
 The exit code is 1 if a group cannot be planned, or a table is too small.`
 
@@ -70,7 +70,7 @@ func planCommand() *cobra.Command {
 	var f planFlags
 	cmd := &cobra.Command{
 		Use:     "plan --topology FILE (--source HOST --receivers HOST,… | --from FILE) [flags]",
-		Short:   "Plan groups on a topology file, without touching a switch",
+		Short:   "Plan groups on a topology file, without changing a switch",
 		Long:    planHelp,
 		Example: planExamples,
 		Args:    cli.NoArgs,
@@ -87,9 +87,9 @@ func planCommand() *cobra.Command {
 	fs.IntVar(&f.regions, "regions", 1, fmt.Sprintf("memory `regions` that WRITEs may address at each receiver, up to %d", config.MaxRegions))
 	fs.StringVar(&f.from, "from", "", "plan all groups of a `file`")
 	fs.StringArrayVar(&f.down, "link-down", nil, "plan without the links between two nodes, `A:B`, or that at SWITCH:PORT; may be repeated")
-	fs.IntVar(&f.preGroups, "pre-groups", bifurcation.DefaultMaxPREGroups, "most PRE `groups` that one step takes for equal-cost paths")
-	fs.BoolVar(&f.recompute, "recompute", false, "as agents with icrc: recompute do it, who rewrite copies in full as soon as they are for one receiver")
-	fs.BoolVar(&f.summary, "summary", false, "a line for each group in place of its steps; no single links")
+	fs.IntVar(&f.preGroups, "pre-groups", bifurcation.DefaultMaxPREGroups, "most PRE `groups` of one step for equal-cost paths")
+	fs.BoolVar(&f.recompute, "recompute", false, "plan as agents with icrc: recompute do, which rewrite copies in full as soon as they are for one receiver")
+	fs.BoolVar(&f.summary, "summary", false, "one line per group instead of its steps, and no single links")
 	f.out = cli.AddOutputFlag(cmd)
 	cli.CompleteFile(cmd, "topology", "yaml", "yml", "json")
 	cli.CompleteFile(cmd, "from", "yaml", "yml", "json")

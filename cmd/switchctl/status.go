@@ -21,9 +21,9 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
 		Short: "Show switches: ports, peers, hosts, and how full the tables are",
-		Long: `Shows what agents say of themselves and of their switches. Exit code 1 means that one
-of them does not answer or is not ready: it has just started, or has lost its switch.
-switchctl doctor looks at more, and says what to do.
+		Long: `Shows the status of agents and their switches. Exit code 1 means that one of them does
+not answer or is not ready: it has just started, or has lost its switch. switchctl
+doctor checks more, and says what to do.
 
 The JSON is a list with the address of each agent and its GetStatusResponse
 (api/mcrdma/v1/switch.proto).`,
@@ -149,11 +149,11 @@ func routesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "routes [ADDRESS] [flags]",
 		Short: "Show switches' unicast routes",
-		Long: `Shows the unicast routes that switches were given: where they lead and by which
-ports. With an address, only the route that a packet to it takes.
+		Long: `Shows the unicast routes of switches, with their next hops and ports. With an address,
+shows only the route of packets to it.
 
-A route without port is the switch's own, or a subnet of its hosts, or leads nowhere;
-the note says which.
+A route without a port is for the switch itself, or for a subnet of its hosts, or is
+unreachable; the note says which.
 
 The JSON is a list with the address of each agent and its ListRoutesResponse
 (api/mcrdma/v1/switch.proto).`,

@@ -37,7 +37,7 @@ agents' GetStatusResponses (api/mcrdma/v1/switch.proto). Of each switch, the fir
 	}
 	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, true, true)
 	cmd.Flags().BoolVar(&once, "once", false, "show one interval and end")
-	cmd.Flags().DurationVar(&interval, "interval", interval, "`time` between two looks")
+	cmd.Flags().DurationVar(&interval, "interval", interval, "`time` between two polls")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if interval < 100*time.Millisecond {
 			return cli.Usagef("--interval %v: it is at least 100ms", interval)
