@@ -13,16 +13,17 @@ import (
 // ErrDenied: the client may not open the volume.
 var ErrDenied = errors.New("not allowed")
 
-// access is who may open a volume.
+// access is the access list of a volume.
 type access struct {
 	mu     sync.Mutex
-	volume osdmap.Volume // as the configuration manager last said
+	volume osdmap.Volume // as last reported by the configuration manager
 	grants map[string]chan struct{}
 	ended  bool
 }
 
-// Grant lets a client open the volume, by its name as in [osdmap.Volume.Allows]. The channel is closed when it
-// may not any longer, or the volume is closed here. The error wraps ErrDenied.
+// Grant checks that a client, named as in [osdmap.Volume.Allows], may open the volume. The channel
+// is closed when the client no longer may, or the volume is closed at this host. The error wraps
+// ErrDenied.
 func (v *Volume) Grant(client string) (ended <-chan struct{}, err error) {
 	a := &v.access
 	a.mu.Lock()
@@ -46,7 +47,8 @@ func (v *Volume) Grant(client string) (ended <-chan struct{}, err error) {
 	return c, nil
 }
 
-// set takes what the configuration manager says, and ends the grants of those that may not any longer.
+// set adopts the configuration manager's list, and ends the grants of clients that are no longer
+// allowed.
 func (a *access) set(v osdmap.Volume) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 )
 
-// maxPush is how many bytes of memory the entries of one message take at most where they arrive: each pool of buffers has
-// more, so that all of them find room, once those before are on disk.
+// maxPush is the maximum memory in bytes that the entries of one message take at the receiver. Each
+// pool of buffers is larger, so all of them fit once earlier entries are on disk.
 const maxPush = MaxEntry
 
 // perform carries out one action.
@@ -140,8 +140,9 @@ func (l *loop) apply(a core.Apply) {
 	})
 }
 
-// attempts is how many calls to the configuration manager of one kind are under way at most. One that waits for a member
-// of etcd that is frozen, or whose leader has just died, does not hold up those that follow with each beat.
+// attempts is the maximum number of concurrent calls of one kind to the configuration manager. A
+// call that waits for a frozen etcd member, or for a new leader, does not delay those of the next
+// beats.
 const attempts = 8
 
 func (l *loop) readMap() { l.call(&l.busy.reading, l.out.readMap) }
@@ -192,7 +193,8 @@ func (l *loop) dissolve() {
 	l.lead, l.alone, l.joining = nil, core.Interval{}, core.Member{}
 }
 
-// formedLater says that the group cannot be formed. It is not at once, as it may fail for a while.
+// formedLater reports that the group cannot be formed, after a delay, because forming may keep
+// failing.
 func (l *loop) formedLater(iv core.Interval, err error) {
 	l.log.Warn("the group is not formed; it is tried again", "interval", iv, "error", err)
 	time.AfterFunc(l.beat, func() { l.post(func() { l.node.Formed(iv, false, now()) }) })
@@ -227,7 +229,7 @@ func (l *loop) ended(g *leading, err error) {
 	}
 }
 
-// add takes a member into the group. If this node is alone in it, there is none of the library's before.
+// add adds a member to the group. If this node is alone in it, there is no library group yet.
 func (l *loop) add(a core.Add) {
 	address, ok := l.out.device(a.Member.ID)
 	switch {
@@ -266,7 +268,7 @@ func (l *loop) completed(g *leading, index uint64) {
 	}
 }
 
-// durable takes how far a member of the group says that its disk is.
+// durable handles a member's report of its last durable entry.
 func (l *loop) durable(g *leading, m core.Member, index uint64) {
 	if at := now(); g == l.lead {
 		l.node.Step(core.Message{Volume: l.volume, From: m, To: l.node.Status(at).Self, Interval: g.iv, Body: core.Durable{Index: index}}, at)
@@ -283,10 +285,10 @@ func (l *loop) write(v core.Version) {
 	}
 }
 
-// join says whether this node takes part in a group.
+// join decides whether this node joins a group.
 func (l *loop) join(iv core.Interval) bool { return l.failure == nil && l.node.Join(iv) }
 
-// landed takes an entry that has come by the group.
+// landed handles an entry that the group has delivered.
 func (l *loop) landed(iv core.Interval, i item) {
 	v := i.Version
 	l.content.arrive(i)

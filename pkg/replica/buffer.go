@@ -31,7 +31,7 @@ func (b *Buffer) Release() {
 	}
 }
 
-// retain is for one more Release.
+// retain adds a reference, for one more Release.
 func (b *Buffer) retain() *Buffer {
 	if b != nil {
 		b.refs.Add(1)
@@ -42,11 +42,11 @@ func (b *Buffer) retain() *Buffer {
 // register makes memory that a device may read.
 type register func(n int) (*mcrdma.Memory, error)
 
-// A class is buffers of one size, which are made when they are needed first.
+// A class has buffers of one size, which are allocated on first use.
 type class struct {
 	size  int // of the data
 	alloc register
-	short func() // a buffer is missing: those that need not be kept are to be released
+	short func() // a buffer is missing: release those that need not be kept
 	free  chan *Buffer
 	slab  int // buffers that are made at once
 
@@ -109,11 +109,11 @@ func (c *class) get(ctx context.Context) (*Buffer, error) {
 	}
 }
 
-// A pool is a volume's buffers. They bound its memory: without one nothing is taken. Each size has its
-// own bound, so that those of one do not take the place of another's.
+// A pool has a volume's buffers, which bound its memory: nothing is accepted without one. Each size
+// has its own bound, so that one size cannot use up the memory of another.
 type pool []*class
 
-// newPool makes a pool of about so many bytes. short is called when a buffer is missing.
+// newPool makes a pool of about this many bytes. short is called when a buffer is missing.
 func newPool(bytes int, alloc register, short func()) pool {
 	var p pool
 	for _, c := range []struct{ size, share int }{{8 << 10, 4}, {128 << 10, 4}, {MaxEntry, 2}} {
@@ -154,9 +154,9 @@ func (p pool) try(n int) *Buffer {
 	return b
 }
 
-// memory is a volume's pools: each is for what must not wait for that of another.
+// memory has a volume's pools, separate for uses that must not wait for each other.
 type memory struct {
-	written pool // what is written here, or at another host that is not the primary
+	written pool // writes of clients, here or forwarded by another host
 	landed  pool // entries that come by the group
 	pushed  pool // entries that come by messages
 }

@@ -10,16 +10,16 @@ import (
 var (
 	// errAgain: another host is the primary, or will be; the request may have taken effect.
 	errAgain = errors.New("this host is not the primary")
-	// errPast: the log begins after the request's floor.
+	// errPast: the log starts after the request's floor.
 	errPast = errors.New("the log does not go back to when the request was made")
 )
 
-// A call is a request at the primary. Its fields are the loop's.
+// A call is a request at the primary. Only the loop uses its fields.
 type call struct {
-	try    func() bool     // whether it is taken, or done; false: it has to wait. Called in the loop.
-	finish func(err error) // ends it, once. It does not wait for anything
+	try    func() bool     // reports whether the call is accepted or done; false: it must wait. Called in the loop.
+	finish func(err error) // ends it, once, without blocking
 	gone   bool            // its caller has given it up
-	ctx    context.Context // nil: gone says when it has ended; or it is not tried any more once that has ended
+	ctx    context.Context // the call is not tried any more after ctx has ended; nil: after gone
 }
 
 // ended says that a call is not to be tried any more.
@@ -36,9 +36,9 @@ type pendingWrite struct {
 	call  *call
 }
 
-// calls are those of a primary that are not done. Its methods are called in the loop.
+// calls are the pending calls of a primary. Its methods are called in the loop.
 type calls struct {
-	waiting []*call        // that the volume does not take yet
+	waiting []*call        // waiting until the volume accepts them
 	writes  []pendingWrite // that are in the log, by index
 	flushes map[uint64]*call
 	last    uint64 // flush
@@ -54,7 +54,7 @@ func (c *calls) take(x *call) {
 	}
 }
 
-// retry tries those again that wait, and says whether one does not any longer.
+// retry tries the waiting calls again, and reports whether one no longer waits.
 func (c *calls) retry() bool {
 	list := c.waiting
 	c.waiting = nil
@@ -66,7 +66,7 @@ func (c *calls) retry() bool {
 	return len(c.waiting) < len(list)
 }
 
-// written has a call wait until an entry is acknowledged.
+// written makes a call wait until an entry is acknowledged.
 func (c *calls) written(x *call, index uint64) {
 	if index <= c.acked {
 		x.finish(nil)
@@ -89,7 +89,7 @@ func (c *calls) ack(index uint64) {
 	c.writes = slices.Delete(c.writes, 0, n)
 }
 
-// flushing has a call wait for a flush, if begin begins it.
+// flushing makes a call wait for a flush, if begin starts it.
 func (c *calls) flushing(x *call, begin func(id uint64) bool) bool {
 	c.last++
 	c.flushes[c.last] = x

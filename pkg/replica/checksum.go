@@ -67,8 +67,8 @@ func (h *Host) Checksum(ctx context.Context, q *replicav1.ChecksumRequest) (*rep
 	return v.checksum(ctx, q)
 }
 
-// checksum reads what the volume has at a point of the log: what lies in the store, and over it the entries up to there.
-// Entries beyond it that the store may have already must not lie in the range.
+// checksum reads the volume as of an index of the log: the store, and over it the entries up to
+// that index. Later entries that the store may have already must not be in the range.
 func (v *Volume) checksum(ctx context.Context, q *replicav1.ChecksumRequest) (*replicav1.ChecksumResponse, error) {
 	l, p := v.loop, make([]byte, q.GetLength())
 	at, shown, said := versionFrom(q.GetAt()), uint64(0), replicav1.Checked_CHECKED_DONE
@@ -110,7 +110,7 @@ func (v *Volume) checksum(ctx context.Context, q *replicav1.ChecksumRequest) (*r
 	return &replicav1.ChecksumResponse{Checked: said, At: versionTo(at), Crc: crc32.Checksum(p, castagnoli)}, nil
 }
 
-// ask has f look at the loop's state, in it. If it fails f may yet run.
+// ask runs f in the loop, to read its state. If ask fails, f may still run.
 func (l *loop) ask(ctx context.Context, f func()) error {
 	done := make(chan struct{})
 	l.post(func() {
@@ -159,8 +159,8 @@ func (l *loop) acts() bool {
 	return s.Map.Acts(s.Self) && !s.Backfilling
 }
 
-// over copies the entries up to one over what was read from the store, which had those up to shown at least. The rest
-// is to be read from the log.
+// over copies the entries up to an index over the data read from the store, which had those up to
+// shown at least. The rest must be read from the log on disk.
 func (l *loop) over(p []byte, off int64, at core.Version, shown uint64) (rest []part, said replicav1.Checked) {
 	all := span{off, off + int64(len(p))}
 	for i := at.Index + 1; i <= l.disk.applied; i++ {
@@ -178,7 +178,7 @@ func (l *loop) over(p []byte, off int64, at core.Version, shown uint64) (rest []
 	return rest, replicav1.Checked_CHECKED_DONE
 }
 
-// readStore reads a range. What is all hole is not read.
+// readStore reads a range, but not if all of it is a hole.
 func (d *disk) readStore(p []byte, off int64) error {
 	for e, err := range d.store.Extents(off, int64(len(p))) {
 		if err == nil && e.Hole && e.Length == int64(len(p)) {

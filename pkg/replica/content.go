@@ -5,12 +5,12 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
-// An item is an entry of the log. Its data is in memory from when it comes until it is on disk and in the
-// store, or on disk and the memory is needed: then Data is nil, and the log on disk has it.
+// An item is an entry of the log. Its data is in memory until it is on disk and in the store, or it
+// is on disk and the memory is needed: then Data is nil, and the log on disk has it.
 type item struct {
 	wal.Entry
 	buf *Buffer
-	seq uint64 // of the change that appends it: it is on disk when that is durable
+	seq uint64 // of the change that appends the entry, which is on disk when that is durable
 }
 
 func (i *item) span() span { return span{i.Offset, i.Offset + i.Length} }
@@ -20,8 +20,8 @@ func (i *item) resident() bool { return i.Data != nil || i.Kind != wal.Data }
 
 type requestID struct{ session, seq uint64 }
 
-// content is what the entries of a volume's log are. It has those after tail, as core.Node does, and those
-// that have come and are not of the log yet.
+// content has the entries of a volume's log after tail, as core.Node does, and received entries
+// that are not in the log yet.
 type content struct {
 	tail     uint64
 	items    []item // after tail
@@ -59,7 +59,7 @@ func (c *content) push(i item) {
 	}
 }
 
-// arrive takes an entry that has come, and says whether it is a new one.
+// arrive adds a received entry, and reports whether it is new.
 func (c *content) arrive(i item) bool {
 	there := c.at(i.Version.Index)
 	if _, ok := c.arrived[i.Version]; ok || there != nil && there.Version == i.Version {
@@ -70,20 +70,21 @@ func (c *content) arrive(i item) bool {
 	return true
 }
 
-// forget drops an entry that has come and is not of the log.
+// forget drops a received entry that is not in the log.
 func (c *content) forget(v core.Version) {
 	c.arrived[v].buf.Release()
 	delete(c.arrived, v)
 }
 
-// forgetAll drops all that has come and is not of the log.
+// forgetAll drops all received entries that are not in the log.
 func (c *content) forgetAll() {
 	for v := range c.arrived {
 		c.forget(v)
 	}
 }
 
-// take makes an entry that has come the log's next. It is nil if it has not come, or is not the next.
+// take appends a received entry to the log. It returns nil if the entry has not been received, or
+// is not the next.
 func (c *content) take(v core.Version, seq uint64) *item {
 	i, ok := c.arrived[v]
 	if !ok || v.Index != c.head()+1 {
@@ -142,8 +143,8 @@ func (c *content) release(to uint64) {
 	}
 }
 
-// parts finds which parts of a range are of which of the entries after applied up to index. It is false if the
-// log does not have all of these any more.
+// parts finds which parts of a range come from which entries after applied up to index. It returns
+// false if the log no longer has all of these.
 func (c *content) parts(all span, applied, index uint64) (parts []part, ok bool) {
 	if applied < c.tail || index > c.head() {
 		return nil, false
@@ -157,8 +158,8 @@ func (c *content) parts(all span, applied, index uint64) (parts []part, ok bool)
 	return o.parts, true
 }
 
-// read copies what a range reads as, in the entries after applied up to index, into p, which begins at off,
-// as far as they are in memory. The rest is to be read from the log on disk.
+// read copies the content of a range in the entries after applied up to index into p, which begins
+// at off, as far as they are in memory. The rest must be read from the log on disk.
 func (c *content) read(p []byte, off int64, applied, index uint64) (rest []part, ok bool) {
 	parts, ok := c.parts(span{off, off + int64(len(p))}, applied, index)
 	for _, q := range parts {

@@ -14,17 +14,19 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
-// maxPiece is how many bytes of data a piece of the store has that is copied to a member.
+// maxPiece is the maximum number of data bytes in a piece of the store that is copied to a member.
 const maxPiece = 1 << 20
 
-// maxHole is the longest range that such a piece covers.
+// maxHole is the longest range, with its holes, that such a piece covers.
 const maxHole = 1 << 30
 
-// logDelay is how long entries of the log wait for more: none waits for their sync but a flush, which hurries it.
+// logDelay is how long entries of the log wait for more, to share a sync. Only a flush waits for
+// the sync, and it hurries the log.
 const logDelay = 20 * time.Millisecond
 
-// disk is a volume on this host's disk: the log, and the store behind it, which a goroutine of its own
-// writes to in the order of the calls. Its methods are called in the loop, but for those of log and store.
+// disk is a volume on this host's disk: the log and the store. A separate goroutine writes to the
+// store, in the order of the calls. Its methods are called in the loop, except those of log and
+// store.
 type disk struct {
 	log    *wal.Log
 	store  *store.Store
@@ -32,13 +34,13 @@ type disk struct {
 	fail   func(error)  // in the loop
 	jobs   *mailbox     // of the store
 	ended  chan struct{}
-	copied atomic.Uint64 // bytes up to which another host's store was copied to here
+	copied atomic.Uint64 // bytes of another host's store that have been copied to this one
 
 	backfilling bool   // by the latest hard state
 	applied     uint64 // entries that the store has, by what was ordered
 	synced      uint64 // entries that the store durably has
 	syncing     bool
-	era         int    // counts resets: what was ordered before one says nothing after it
+	era         int    // counts resets: outcomes of jobs from before the last one are ignored
 	step        uint64 // entries after which the store is synced, so that trimming need not wait
 	held        []change
 	waits       bool // the first of held waits for the store
@@ -58,7 +60,8 @@ func openDisk(dir string, volume uint64, size int64, step uint64, delay time.Dur
 	}
 	path := filepath.Join(dir, "store")
 	if _, err := os.Lstat(filepath.Join(dir, "log")); err == nil && !store.Exists(path) {
-		// The store is made first. An empty one would read as zeros what the log does not have any more.
+		// The store is made before the log: an empty store with an existing log would read trimmed
+		// entries as zeros.
 		return nil, fmt.Errorf("%w: %s is not there, but the log that belongs to it: put it back, or remove %s for the volume to be copied to here again",
 			store.ErrDamaged, path, dir)
 	}
@@ -77,7 +80,7 @@ func openDisk(dir string, volume uint64, size int64, step uint64, delay time.Dur
 	return d, nil
 }
 
-// start has the store's goroutine run.
+// start starts the store's goroutine.
 func (d *disk) start(post func(func()), fail func(error)) {
 	d.post, d.fail = post, fail
 	go func() {
@@ -86,7 +89,7 @@ func (d *disk) start(post func(func()), fail func(error)) {
 	}()
 }
 
-// close makes durable what is queued.
+// close makes the queued jobs durable.
 func (d *disk) close() error {
 	if d.post != nil {
 		d.jobs.close()
@@ -95,7 +98,7 @@ func (d *disk) close() error {
 	return errors.Join(d.log.Close(), d.store.Close())
 }
 
-// job has the store's goroutine do something, and then the loop.
+// job runs a function in the store's goroutine, and then another in the loop.
 func (d *disk) job(f func() error, then func()) {
 	d.jobs.post(func() {
 		if d.broken == nil {
@@ -109,7 +112,7 @@ func (d *disk) job(f func() error, then func()) {
 	})
 }
 
-// persist has a change become durable, when the store is synced if that has to come before.
+// persist makes a change durable, after a sync of the store if that must come first.
 func (d *disk) persist(c change) {
 	if _, ok := c.Change.(core.Append); ok && len(d.held) == 0 {
 		d.log.Persist(c.Persist, c.entry)
@@ -142,7 +145,7 @@ func (d *disk) release() {
 	}
 }
 
-// needsStore says whether a change must not become durable before what the store has is.
+// needsStore reports whether the store must be durable before a change is.
 func (d *disk) needsStore(c core.Change) bool {
 	switch c := c.(type) {
 	case core.Trim:
@@ -153,7 +156,7 @@ func (d *disk) needsStore(c core.Change) bool {
 	return false
 }
 
-// sync makes durable what was ordered before.
+// sync makes all earlier jobs durable.
 func (d *disk) sync(then func()) {
 	to, era := d.applied, d.era
 	d.syncing = true
@@ -165,8 +168,8 @@ func (d *disk) sync(then func()) {
 	})
 }
 
-// apply has the store take entries, of which only what lies before an offset is written. then is told
-// whether the store was not reset meanwhile.
+// apply writes entries to the store, but only their parts before an offset. then gets false if the
+// store was reset meanwhile.
 func (d *disk) apply(entries []item, to uint64, before int64, then func(counts bool)) {
 	era := d.era
 	d.job(func() error {
@@ -205,13 +208,14 @@ func (d *disk) applyOne(i *item, before int64) error {
 	return d.store.WriteAt(data[:n], e.Offset)
 }
 
-// reset: the store is to be copied. It has what is up to an index when it is complete.
+// reset: the store will be copied from another host. When complete it has the entries up to an
+// index.
 func (d *disk) reset(tail uint64) {
 	d.era++
 	d.applied, d.synced = tail, tail
 }
 
-// install writes a piece of another host's store. The first one begins the store anew.
+// install writes a piece of another host's store. The first piece clears the store.
 func (d *disk) install(cursor uint64, pieces []piece) {
 	d.job(func() error {
 		d.copied.Store(cursor)
@@ -229,7 +233,7 @@ func (d *disk) install(cursor uint64, pieces []piece) {
 	}, nil)
 }
 
-// piece reads a piece of the store from a cursor on, as it is after what was ordered before.
+// piece reads a piece of the store from a cursor on, after all earlier jobs.
 func (d *disk) piece(cursor uint64, then func(pieces []piece, next uint64)) {
 	var pieces []piece
 	var next uint64

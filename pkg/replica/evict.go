@@ -10,9 +10,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
-// evict removes this host's copy, which is closed, of a volume in which it has no place any more: another host was given
-// that. It does so when as many act as the volume needs: until then it may be the last copy, and the operator can give it its
-// place again.
+// evict removes this host's closed copy of a volume in which another host has taken its place. It
+// does so when enough members act: until then this may be the last copy, and the operator can give
+// the host its place again.
 func (h *Host) evict(s osdmap.VolumeState) {
 	dir := volumeDir(h.cfg.Dir, s.Volume.ID)
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
@@ -54,7 +54,7 @@ func (h *Host) removeCopy(dir string, s osdmap.VolumeState) error {
 	return os.RemoveAll(dir)
 }
 
-// opens says that nothing is wrong with the copy of a volume, perhaps as there is none any more.
+// opens notes that a volume's copy has no fault, perhaps because it has been removed.
 func (h *Host) opens(id uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

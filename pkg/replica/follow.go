@@ -11,7 +11,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
-// followerEvents is what a membership tells the loop, in it.
+// followerEvents are the events of a membership, called in the loop.
 type followerEvents interface {
 	join(iv core.Interval) bool
 	landed(iv core.Interval, i item)
@@ -19,8 +19,8 @@ type followerEvents interface {
 	fail(err error)
 }
 
-// following is this node as a member of groups that others lead: at most one at a time. Its methods are
-// called in the loop.
+// following is this node's membership in groups that others lead, at most one at a time. Its
+// methods are called in the loop.
 type following struct {
 	post        func(func()) // to the loop
 	events      followerEvents
@@ -31,7 +31,7 @@ type following struct {
 	buffers     pool
 	size        int64 // of the ring
 	alloc       register
-	spare       *mcrdma.Memory // a ring that nothing is written to
+	spare       *mcrdma.Memory // a ring that no group writes to
 	refused     *counters
 
 	now *membership // nil: there is none
@@ -65,7 +65,7 @@ func (f *following) listen(client *mcrdma.Client, service string) error {
 	return nil
 }
 
-// accept says whether this node takes part in a group.
+// accept decides whether this node joins a group.
 func (f *following) accept(r *mcrdma.Request) (*mcrdma.Grant, error) {
 	if len(r.Regions) != 1 || r.Regions[0].Length != uint64(f.size) { //nolint:gosec // not negative
 		return nil, fmt.Errorf("the ring of this host has %d bytes: hosts of a volume need the same setting", f.size)
@@ -132,7 +132,7 @@ func (f *following) joined(m *mcrdma.Member) {
 	})
 }
 
-// receive takes what lands until the membership ends.
+// receive handles received entries until the membership ends.
 func (f *following) receive(n *membership) error {
 	if err := n.member.SetCounter(counterIncarnation, f.incarnation); err != nil {
 		return err
@@ -178,7 +178,7 @@ func (f *following) take(ring []byte, r *mcrdma.Received) (item, error) {
 	return fill(e, buf)
 }
 
-// fill gives an entry its data, which lies in a buffer.
+// fill sets an entry's data, which is in a buffer.
 func fill(e wal.Entry, buf *Buffer) (item, error) {
 	if e.Kind != wal.Data {
 		buf.Release()
@@ -191,22 +191,23 @@ func fill(e wal.Entry, buf *Buffer) (item, error) {
 	return item{Entry: e, buf: buf}, nil
 }
 
-// durable tells the leader of a group up to which entry this host has them on disk.
+// durable reports to the leader of a group the last entry that this host has on disk.
 func (f *following) durable(iv core.Interval, index uint64) {
 	if n := f.now; n != nil && n.iv == iv && n.member != nil {
 		_ = n.member.SetCounter(counterDurable, index) // an error: Recv says it too
 	}
 }
 
-// leaveGroup ends the membership of an interval. All that has landed is told before events.left.
+// leaveGroup ends the membership of an interval. All received entries are reported before
+// events.left.
 func (f *following) leaveGroup(iv core.Interval) {
 	n := f.now
 	switch {
 	case n == nil || n.iv != iv:
 		f.events.left(iv)
-	case n.member == nil: // the group is not formed: whether it will be is not known
+	case n.member == nil: // the group is not formed, and may or may not be later
 		f.now = nil
-		f.wg.Go(func() { _ = n.ring.Close() }) // if it is in use it is another's until the client ends
+		f.wg.Go(func() { _ = n.ring.Close() }) // if it is in use, another user frees it when the client ends
 		f.events.left(iv)
 	case !n.leave:
 		n.leave = true
@@ -214,7 +215,7 @@ func (f *following) leaveGroup(iv core.Interval) {
 	}
 }
 
-// ended: nothing lands any more, and all that has landed was told.
+// ended: nothing more is received, and all received entries have been reported.
 func (f *following) ended(n *membership) {
 	f.now, f.spare = nil, n.ring
 	f.events.left(n.iv)

@@ -20,7 +20,7 @@ var operations = map[operation]replicav1.Operation{opRead: replicav1.Operation_O
 var kinds = map[replicav1.Operation]wal.Kind{replicav1.Operation_OPERATION_WRITE: wal.Data, replicav1.Operation_OPERATION_TRIM: wal.Trim,
 	replicav1.Operation_OPERATION_ZERO: wal.Zero}
 
-// forward makes a request at another host, until that has answered or is not the primary any more.
+// forward sends a request to another host, until that has answered or is no longer the primary.
 func (v *Volume) forward(ctx context.Context, to *route, r *request) error {
 	x := v.peers.get(to.primary.ID)
 	if x == nil {
@@ -62,7 +62,7 @@ func (v *Volume) forward(ctx context.Context, to *route, r *request) error {
 	return errAgain
 }
 
-// seen takes an index that is committed.
+// seen records a committed index.
 func (v *Volume) seen(commit uint64) {
 	for was := v.floor.Load(); commit > was && !v.floor.CompareAndSwap(was, commit); was = v.floor.Load() {
 	}

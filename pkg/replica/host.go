@@ -161,7 +161,7 @@ func (h *Host) Volumes() []*Volume {
 
 // follow follows the configuration manager.
 func (h *Host) follow() {
-	for said := ""; ; { // until the configuration manager is there, and has no other host of that name
+	for said := ""; ; { // until the configuration manager answers, and has no other host of that name
 		err := h.cfg.Manager.PutHost(h.ctx, h.cfg.Self)
 		if err == nil {
 			break
@@ -199,7 +199,7 @@ func (h *Host) follow() {
 	}
 }
 
-// update opens a volume, or tells it its map.
+// update opens a volume, or passes it its map.
 func (h *Host) update(s osdmap.VolumeState) {
 	h.mu.Lock()
 	v := h.volumes[s.Volume.ID]
@@ -237,8 +237,8 @@ func (h *Host) drop(v *Volume) {
 	}
 }
 
-// sweep removes the copies of volumes that were deleted, also while this host was away. A volume that is just not
-// there is kept: the configuration manager may have lost it.
+// sweep removes the copies of deleted volumes, including those deleted while this host was away. A
+// volume without a record is kept: the configuration manager may have lost it.
 func (h *Host) sweep(s *osdmap.State) {
 	for _, v := range h.Volumes() {
 		switch deleted := slices.Contains(s.Deleted, v.info.ID); {
@@ -286,7 +286,7 @@ func (h *Host) volume(id uint64) *Volume {
 	return h.volumes[id]
 }
 
-// caller says which host calls.
+// caller returns the host that calls.
 func (h *Host) caller(ctx context.Context) (core.ID, error) {
 	who, err := identity.FromContext(ctx)
 	if err != nil {
@@ -333,8 +333,9 @@ func (h *Host) Deliver(s replicav1.Replicas_DeliverServer) error {
 	}
 }
 
-// deliver hands a message to the node, and waits until it has been taken. A piece of the store gets to the node when those
-// before have been written: it asks for the next one no sooner, so no more of them come than the disk takes.
+// deliver passes a message to the node, and waits until the node has handled it. A piece of the
+// store reaches the node when earlier pieces have been written; only then does the node request the
+// next one, so pieces arrive no faster than the disk writes them.
 func (v *Volume) deliver(ctx context.Context, m *replicav1.Message) error {
 	waiting, cancel := context.WithCancel(ctx)
 	defer context.AfterFunc(v.loop.ctx, cancel)()

@@ -13,17 +13,18 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
-// depth is how many entries are under way to the members: fewer than a member has receives.
+// depth is the maximum number of entries in flight to the members: less than a member's number of
+// receives.
 const depth = 256
 
-// What a member tells by its counters.
+// A member's counters.
 const (
-	counterConsumed    = 0 // up to which entry it has taken what it got out of the ring
+	counterConsumed    = 0 // the last entry that it has consumed from the ring
 	counterIncarnation = 1 // of its node
-	counterDurable     = 2 // up to which entry it has them on disk (core.Durable)
+	counterDurable     = 2 // the last entry that it has on disk (core.Durable)
 )
 
-// leaderEvents is what a group tells the loop, in it.
+// leaderEvents are the events of a group, called in the loop.
 type leaderEvents interface {
 	formed(g *leading, err error)
 	added(g *leading, m core.Member, from uint64, err error) // 0: it is not
@@ -43,7 +44,7 @@ type leading struct {
 	cancel context.CancelFunc
 	wg     *sync.WaitGroup
 
-	members map[string]core.Member // by the address of the device; also those that have left
+	members map[string]core.Member // by the address of the device, including those that have left
 	adding  map[string]bool
 	views   map[uint32]view // that wait
 
@@ -51,7 +52,7 @@ type leading struct {
 	ring  *ring
 	queue []queued // entries that wait for room
 	ops   []*op    // that are not under way
-	done  uint64   // entries up to this one are with all members of the view
+	done  uint64   // all members of the view have the entries up to this one
 }
 
 // A view is one that operations are to complete with.
@@ -65,7 +66,7 @@ type queued struct {
 	buf   *Buffer
 }
 
-// An op is an operation, again and again.
+// An op is an operation that is reused.
 type op struct {
 	mcrdma.Op
 	index  uint64
@@ -95,7 +96,7 @@ func lead(ctx context.Context, client *mcrdma.Client, cfg mcrdma.GroupConfig, iv
 	return g
 }
 
-// regionName tells a member of which interval a group is.
+// regionName tells a member the interval of a group.
 func regionName(iv core.Interval) string { return fmt.Sprintf("%d.%d", iv.Since, iv.Round) }
 
 func parseRegionName(s string) (iv core.Interval, err error) {
@@ -112,7 +113,7 @@ func parseRegionName(s string) (iv core.Interval, err error) {
 func (g *leading) run(client *mcrdma.Client, cfg mcrdma.GroupConfig, members map[string]core.Member) {
 	group, err := client.Create(g.ctx, cfg)
 	if err == nil {
-		defer func() { _ = group.Close(g.ctx) }() // it has been canceled: operations are not waited for
+		defer func() { _ = group.Close(g.ctx) }() // it has been canceled: do not wait for operations
 		for address, m := range members {
 			if err = g.meet(group, address, m); err != nil {
 				break
@@ -139,7 +140,7 @@ func (g *leading) run(client *mcrdma.Client, cfg mcrdma.GroupConfig, members map
 	g.post(func() { g.events.ended(g, group.Err()) })
 }
 
-// meet makes sure that a member is of the incarnation that is meant, and follows what it tells.
+// meet checks a member's incarnation, and follows its counters.
 func (g *leading) meet(group *mcrdma.Group, address string, m core.Member) error {
 	u, err := group.Unicast(address)
 	if err == nil {
@@ -159,7 +160,7 @@ func (g *leading) meet(group *mcrdma.Group, address string, m core.Member) error
 	return nil
 }
 
-// follow has the loop learn of a member's counter.
+// follow passes a member's counter to the loop.
 func (g *leading) follow(u *mcrdma.Unicast, counter int, is func(index uint64)) {
 	g.wg.Go(func() {
 		for c := uint64(0); u.WaitCounter(g.ctx, counter, c+1) == nil; {
@@ -177,7 +178,7 @@ func (g *leading) add(address string, m core.Member) {
 		return
 	}
 	g.members[address], g.adding[address] = m, true
-	g.ring.consumed[address] = max(g.first-1, g.ring.last()) // until it is known, it keeps what comes from now on
+	g.ring.consumed[address] = max(g.first-1, g.ring.last()) // until the cut is known, keep entries from now on
 	group := g.group
 	g.wg.Go(func() {
 		cut, err := group.Add(g.ctx, address)
@@ -228,7 +229,7 @@ func (g *leading) onView(ctx context.Context, v mcrdma.View) error {
 	}
 }
 
-// answer answers onView. With a view's approval those that are not in it have left.
+// answer answers onView. After a view is approved, members that are not in it have left.
 func (g *leading) answer(number uint32, ok bool) {
 	v, there := g.views[number]
 	if !there {

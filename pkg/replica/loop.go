@@ -13,7 +13,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 )
 
-// outside is what a loop needs of its host.
+// outside is what a loop uses of its host.
 type outside interface {
 	send(m message)
 	device(id core.ID) (address string, ok bool)
@@ -22,12 +22,13 @@ type outside interface {
 	propose(ctx context.Context, m core.Map) (core.Map, error)
 	// lead makes a group of members, by the addresses of their devices.
 	lead(ctx context.Context, wg *sync.WaitGroup, iv core.Interval, members map[string]core.Member, first uint64, l leaderEvents) *leading
-	// told is told the status after each event.
+	// told is called with the status after each event.
 	told(s core.Status, failure error)
 }
 
-// A loop owns a volume's node, and carries out what that says, one event after the other. All else posts events to it: who
-// posts while none is under way carries out that one itself, and so holds no lock. Its other methods are called by itself.
+// A loop owns a volume's node, and carries out its actions, one event after another. Everything
+// else posts events to it; a poster carries out its event itself if none is being carried out. Its
+// other methods are called by itself.
 type loop struct {
 	*mailbox
 	beat    time.Duration
@@ -46,17 +47,17 @@ type loop struct {
 	disk    *disk
 	follow  *following
 	lead    *leading      // nil: there is none
-	alone   core.Interval // in which this node is the group
-	joining core.Member   // it is becoming the first other one
+	alone   core.Interval // in which this node is the only member of the group
+	joining core.Member   // the first other member is being added
 
 	shown   uint64    // entries that the store has
 	unsaved []unsaved // by seq
-	pieces  []piece   // of the chunk that is being taken
+	pieces  []piece   // of the chunk that is being installed
 	busy    busy
 	failure error // the node has ended by it
 }
 
-// busy is what is under way.
+// busy is the work in progress.
 type busy struct {
 	reading, proposing int // calls to the configuration manager
 	timer              *time.Timer
@@ -69,8 +70,8 @@ type unsaved struct {
 	buf *Buffer
 }
 
-// now is the time since the host was booted. It goes on while the host is suspended: leases end meanwhile.
-// The scheduler does not learn of the call, which does not wait.
+// now is the time since boot. It includes time in which the host is suspended, so leases expire
+// meanwhile. It is a raw system call, because it does not block.
 func now() time.Duration {
 	var t unix.Timespec
 	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
@@ -86,14 +87,14 @@ func (l *loop) tick() {
 	}
 }
 
-// fail ends the node: nothing more is claimed, and the group goes on without it.
+// fail ends the node: it claims nothing more, and the group goes on without it.
 func (l *loop) fail(err error) {
 	if l.failure != nil {
 		return
 	}
 	l.failure = fmt.Errorf("%w; this host's copy has ended, and the others go on without it: repair that, and start this host's mcblock again", err)
 	l.log.Error("the volume's copy on this host has ended", "error", err)
-	l.cancel() // leaves the group, and ends that which it leads
+	l.cancel() // leaves its group, and ends the group that it leads
 	l.calls.end()
 }
 
@@ -116,7 +117,7 @@ func (l *loop) synced(seq uint64, err error) {
 	l.node.Synced(seq, now())
 }
 
-// spare gives up memory that need not be kept.
+// spare releases memory that need not be kept.
 func (l *loop) spare() {
 	to := l.shown
 	if l.memory.wanted() {
@@ -125,7 +126,7 @@ func (l *loop) spare() {
 	l.content.release(to)
 }
 
-// mapIs takes the map from the configuration manager.
+// mapIs handles the map from the configuration manager.
 func (l *loop) mapIs(m core.Map) {
-	l.node.MapIs(m, now()) // also after a failure: requests go to the primary
+	l.node.MapIs(m, now()) // even after a failure, because requests go to the primary
 }

@@ -2,30 +2,31 @@ package replica
 
 import "sync"
 
-// A mailbox has functions carried out one at a time, in the order of post. After each, after is called.
+// A mailbox runs functions one at a time, in the order of post. After each, it calls after.
 type mailbox struct {
-	inline bool // who posts while none is carried out does so itself; else run does
+	inline bool // a poster runs functions itself if no other goroutine does; otherwise run does
 	after  func()
 
 	mu     sync.Mutex
 	posted []func()
 	spare  []func()
-	busy   bool // a goroutine carries out what is posted, or has been woken for it
+	busy   bool // a goroutine runs the posted functions, or has been woken to do so
 	closed bool
 	wake   chan struct{}
 }
 
-// newMailbox makes one in which nothing is carried out before run.
+// newMailbox returns a mailbox that runs nothing before run is called.
 func newMailbox(inline bool, after func()) *mailbox {
 	return &mailbox{inline: inline, after: after, busy: true, wake: make(chan struct{}, 1)}
 }
 
-// post has f carried out. After close it is not. It does not wait for others; inline, it may carry out f and what others
-// post until it has begun, as if the caller were the loop, and so spares the way to another goroutine and back. What comes
-// meanwhile is left to run: a caller is not held up by others.
+// post queues f. After close, f does not run. post does not wait for other functions. With inline,
+// it may run f, and functions posted before that, in the caller's goroutine, which saves two
+// goroutine switches. Functions posted meanwhile are left to run, so that others cannot delay the
+// caller.
 func (m *mailbox) post(f func()) { m.offer(f) }
 
-// offer is post that says whether f is carried out.
+// offer is post, and reports whether f will run.
 func (m *mailbox) offer(f func()) bool {
 	m.mu.Lock()
 	if m.closed {
@@ -42,7 +43,7 @@ func (m *mailbox) offer(f func()) bool {
 	return true
 }
 
-// batch carries out what is posted by now, and says whether run has to go on.
+// batch runs the functions posted so far, and reports whether run must continue.
 func (m *mailbox) batch() bool {
 	m.mu.Lock()
 	list := m.posted
@@ -60,7 +61,7 @@ func (m *mailbox) batch() bool {
 	return m.busy
 }
 
-// close has nothing more be posted. What was posted is carried out.
+// close stops further posts. Functions posted before still run.
 func (m *mailbox) close() {
 	m.mu.Lock()
 	mine := !m.busy && !m.closed
@@ -71,7 +72,7 @@ func (m *mailbox) close() {
 	}
 }
 
-// run carries out what is posted, until close. When it returns, none is carried out.
+// run runs posted functions until close. When it returns, none is running.
 func (m *mailbox) run() {
 	for {
 		for m.batch() {

@@ -12,7 +12,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
-// A message is one of the core, with the content that belongs to it.
+// A message is a message of the core with its content.
 type message struct {
 	core.Message
 	entries []item  // of a Push
@@ -21,7 +21,7 @@ type message struct {
 	fetch func(index uint64) (wal.Entry, error)
 }
 
-// A piece is bytes of the store. What lies between the pieces of a Chunk is zero.
+// A piece has bytes of the store. Bytes between the pieces of a Chunk are zero.
 type piece struct {
 	off  int64
 	data []byte
@@ -53,8 +53,8 @@ func versionsFrom(list []*replicav1.Version) (out []core.Version) {
 	return out
 }
 
-// encode makes a message one of the protocol. It copies the content. An error says that some of it is not
-// there any more.
+// encode converts a message to the protocol's. It copies the content. It fails if some of the
+// content no longer exists.
 func (m *message) encode() (*replicav1.Message, error) {
 	out := &replicav1.Message{Volume: m.Volume, From: memberTo(m.From), To: memberTo(m.To), Interval: &replicav1.Interval{Since: m.Interval.Since, Round: m.Interval.Round}}
 	switch b := m.Body.(type) {
@@ -132,8 +132,9 @@ func memberFrom(m *replicav1.Member) core.Member {
 	return core.Member{ID: core.ID(m.GetId()), Incarnation: m.GetIncarnation()}
 }
 
-// push reads a Push. The entries must be those that Prev and Runs name. If there are more than this program sends, and memory
-// is short, it is made one of the first entries: the others come again.
+// push reads a Push. The entries must be those that Prev and Runs name. If there are more than this
+// program sends, and memory is short, the Push is cut to its first entries: the others are sent
+// again.
 func (m *message) push(ctx context.Context, p *replicav1.Push, buffers pool) error {
 	b := core.Push{Prev: versionFrom(p.GetPrev()), Runs: versionsFrom(p.GetRuns()), Reset: p.GetReset_(), Have: p.GetHave()}
 	m.Body = b
@@ -141,7 +142,7 @@ func (m *message) push(ctx context.Context, p *replicav1.Push, buffers pool) err
 	bytes := 0
 	buffer := func(n int) *Buffer {
 		if bytes += buffers.class(n).size; bytes > maxPush && len(m.entries) > 0 {
-			return buffers.try(n) // there may never be as many as these
+			return buffers.try(n) // there may never be enough buffers for all of them
 		}
 		b, _ := buffers.get(ctx, n) // nil: there is none
 		return b
@@ -202,7 +203,7 @@ func parseEntry(raw []byte, buffer func(n int) *Buffer) (item, error) {
 	return fill(e, buf)
 }
 
-// chunk reads a Chunk. The pieces must lie in it, one after the other.
+// chunk reads a Chunk. The pieces must be inside it, in ascending order.
 func (m *message) chunk(c *replicav1.Chunk) error {
 	m.Body = core.Chunk{Cursor: c.GetCursor(), Next: c.GetNext(), Applied: c.GetApplied()}
 	at := c.GetCursor()
@@ -217,7 +218,7 @@ func (m *message) chunk(c *replicav1.Chunk) error {
 	return nil
 }
 
-// release gives up the content.
+// release releases the content.
 func (m *message) release() {
 	for i := range m.entries {
 		m.entries[i].buf.Release()

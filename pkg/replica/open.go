@@ -13,7 +13,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-// local is what a volume has of its host: what its loop calls outside.
+// local is a volume's access to its host, and implements outside.
 type local struct {
 	*Volume
 	cfg    *Config
@@ -63,12 +63,12 @@ func (o *local) alloc(n int) (*mcrdma.Memory, error) {
 // service is the name by which members listen for a volume's groups.
 func service(volume uint64) string { return fmt.Sprintf("volume-%016x", volume) }
 
-// volumeDir is where a volume's data lies.
+// volumeDir is the directory of a volume's data.
 func volumeDir(dir string, volume uint64) string {
 	return filepath.Join(dir, fmt.Sprintf("%016x", volume))
 }
 
-// openVolume opens the copy that this host has, or is to have.
+// openVolume opens this host's copy of a volume, or creates it.
 func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) (*Volume, error) {
 	v := &Volume{info: s.Volume, peers: p, session: rand.Uint64() | 1, events: make(chan Event, 64), closed: make(chan struct{})}
 	v.access.set(s.Volume)
@@ -89,7 +89,7 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 		return nil, fmt.Errorf("volume %s: %w", s.Volume.Name, err)
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.wg.Add(1) // the loop begins others until it has stopped
+	l.wg.Add(1) // the loop may start others until it has stopped
 	stored := l.disk.log.Stored()
 	l.content, l.shown = newContent(stored.Tail.Index), stored.Tail.Index
 	for e := range l.disk.log.Headers() {
@@ -116,7 +116,7 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 
 func (v *Volume) mapIs(m core.Map) { v.loop.post(func() { v.loop.mapIs(m) }) }
 
-// close closes this host's copy. What was taken becomes durable.
+// close closes this host's copy. Accepted entries become durable.
 func (v *Volume) close() error {
 	close(v.closed)
 	v.access.close()
@@ -128,7 +128,7 @@ func (v *Volume) close() error {
 		close(begun)
 	})
 	<-begun
-	l.follow.receiving.Wait() // no other receive begins, and what has landed was posted
+	l.follow.receiving.Wait() // no further receive starts, and all received entries have been posted
 	l.mailbox.close()
 	<-l.stopped
 	l.wg.Done()

@@ -73,7 +73,7 @@ type Copy struct {
 	Failure          string       // why the copy has ended; empty: it has not
 }
 
-// alive says that the host answers, and its copy has not ended.
+// alive reports whether the host answers, and its copy has not ended.
 func (c *Copy) alive() bool { return c.Err == nil && c.Failure == "" }
 
 // call makes a request at a host.
@@ -91,7 +91,7 @@ func (o *Operator) call(ctx context.Context, id core.ID, f func(context.Context,
 	return fmt.Errorf("host %s at %s: %w", x.host.Name, x.host.Peer, x.conn.Explain(err))
 }
 
-// each asks hosts at the same time.
+// each queries hosts concurrently.
 func each(ids []core.ID, f func(i int, id core.ID)) {
 	var wg sync.WaitGroup
 	for i, id := range ids {
@@ -119,7 +119,7 @@ func (o *Operator) Copies(ctx context.Context, s *osdmap.State, v *osdmap.Volume
 	return all
 }
 
-// look reads what there is, and finds a volume in it.
+// look reads the state, and finds a volume in it.
 func (o *Operator) look(ctx context.Context, volume uint64) (*osdmap.State, *osdmap.VolumeState, error) {
 	s, err := o.manager.Read(ctx)
 	if err != nil {
@@ -133,7 +133,8 @@ func (o *Operator) look(ctx context.Context, volume uint64) (*osdmap.State, *osd
 	return &s, v, nil
 }
 
-// change replaces the map of a volume by what next makes of it, as often as others change it meanwhile.
+// change replaces the map of a volume by next's result, and retries if others change the map
+// meanwhile.
 func (o *Operator) change(ctx context.Context, volume uint64, next func(s *osdmap.State, v *osdmap.VolumeState) (core.Map, error)) (*osdmap.State, error) {
 	for {
 		s, v, err := o.look(ctx, volume)
@@ -184,7 +185,8 @@ func (o *Operator) Replace(ctx context.Context, volume uint64, lost, by core.ID,
 	})
 }
 
-// vacant says whether a host is there and has no copy of a volume. One that had a place before may be about to remove its copy.
+// vacant checks that a host is running and has no copy of a volume. A host that had a place before
+// may still be removing its copy.
 func (o *Operator) vacant(ctx context.Context, s *osdmap.State, volume uint64, by core.ID) error {
 	none, name := false, s.HostName(by)
 	err := o.call(ctx, by, func(ctx context.Context, rpc replicav1.ReplicasClient) error {
@@ -219,7 +221,8 @@ func (o *Operator) Lost(ctx context.Context, volume uint64, lost core.ID, loseDa
 	})
 }
 
-// without says what a volume can go on with without a host: the rest of the acting set, or only one member.
+// without returns the members with which a volume can go on without a host: the rest of the acting
+// set, or only one member.
 func (o *Operator) without(ctx context.Context, s *osdmap.State, v *osdmap.VolumeState, lost core.ID, loseData bool) (only core.Member, err error) {
 	if !v.Map.Holds(lost) || v.Map.Unused() {
 		return core.Member{}, nil
@@ -236,8 +239,9 @@ func (o *Operator) without(ctx context.Context, s *osdmap.State, v *osdmap.Volum
 	return core.Member{}, fmt.Errorf("%w: volume %s: %s", ErrLoss, v.Volume.Name, text)
 }
 
-// judge says what would be lost without a host, by what the hosts say of their copies: nothing, if another acting member is
-// there in the incarnation of the map. never: it must not be done.
+// judge returns what would be lost without a host, by the hosts' reports about their copies:
+// nothing, if another acting member runs in the map's incarnation. never: the change is not allowed
+// at all.
 func judge(m *core.Map, lost core.ID, copies []Copy) (only core.Member, loss string, never bool) {
 	var best *Copy
 	restarted := false

@@ -51,7 +51,7 @@ type Options struct {
 	// 16384; and 4 times as many.
 	Keep, Limit uint64
 
-	logDelay time.Duration // how long entries of the log wait for more; default logDelay
+	logDelay time.Duration // how long entries of the log wait to share a sync; default logDelay
 }
 
 // Fast returns Options with shorter times, for hosts and networks without long pauses.

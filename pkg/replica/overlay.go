@@ -19,7 +19,8 @@ type overlay struct {
 	parts []part
 }
 
-// add takes an entry that is older than those before. It is false when nothing is left to be found.
+// add adds an entry that is older than those before. It returns false when the whole range is
+// covered.
 func (o *overlay) add(index uint64, s span) bool {
 	for i := 0; i < len(o.gaps); i++ {
 		g := o.gaps[i]

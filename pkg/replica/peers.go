@@ -18,7 +18,7 @@ import (
 
 const (
 	maxMessage = 16 << 20 // bytes
-	maxQueue   = 256      // messages to one host; more are dropped, as any may be lost
+	maxQueue   = 256      // messages queued to one host; more are dropped, because any message may be lost
 )
 
 var (
@@ -33,7 +33,7 @@ type peers struct {
 	dial  func(ctx context.Context, target string) (net.Conn, error)
 	log   *slog.Logger
 
-	sentLog, sentStore atomic.Uint64 // bytes of entries and of pieces of stores, their headers too
+	sentLog, sentStore atomic.Uint64 // bytes of entries and of pieces of stores, with their headers
 
 	mu     sync.Mutex
 	ctx    context.Context
@@ -51,7 +51,7 @@ type peer struct {
 	end   context.CancelFunc
 }
 
-// update takes the hosts that there are.
+// update sets the list of hosts.
 func (p *peers) update(hosts []osdmap.Host, self core.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +135,7 @@ func (p *peers) send(m message) {
 	m.release()
 }
 
-// run sends what is queued. What is on its way when the stream ends is lost.
+// run sends queued messages. Those in flight when the stream ends are lost.
 func (p *peers) run(ctx context.Context, x *peer) {
 	var stream replicav1.Replicas_DeliverClient
 	for {
@@ -164,7 +164,7 @@ func (p *peers) run(ctx context.Context, x *peer) {
 	}
 }
 
-// count counts what was sent of logs and stores.
+// count counts the bytes of logs and stores sent.
 func (p *peers) count(m *replicav1.Message) {
 	for _, e := range m.GetPush().GetEntries() {
 		p.sentLog.Add(uint64(len(e)))

@@ -9,7 +9,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
-// do has a call be tried in the loop, until it is done or ctx ends.
+// do has the loop try a call until it is done or ctx ends.
 func (l *loop) do(ctx context.Context, try func(c *call) bool) error {
 	done := make(chan error, 1)
 	c := &call{finish: func(err error) { done <- err }}
@@ -27,8 +27,9 @@ func (l *loop) do(ctx context.Context, try func(c *call) bool) error {
 	}
 }
 
-// start is do for callers that do not wait: then is called when the call is done, often by the loop, which it does not hold
-// up. If ctx ends before the call was taken it is dropped some time; one that was taken is done.
+// start is do without waiting: then is called when the call is done, often by the loop, and must
+// not block. If ctx ends before the call was accepted, the call is dropped eventually; an accepted
+// call completes.
 func (l *loop) start(ctx context.Context, try func(c *call) bool, then func(err error)) {
 	c := &call{finish: then, ctx: ctx}
 	c.try = func() bool { return try(c) }
@@ -48,7 +49,7 @@ func (l *loop) take(c *call) {
 	}
 }
 
-// abandon returns when the loop will not try a call any more: what that uses is the caller's again.
+// abandon returns when the loop will not try a call any more, so the caller may reuse its memory.
 func (l *loop) abandon(c *call) {
 	gone := make(chan struct{})
 	l.post(func() {
@@ -61,8 +62,8 @@ func (l *loop) abandon(c *call) {
 	}
 }
 
-// writing writes an entry, whose data lies in the buffer. Its version is not known yet. What is in the
-// log already is not written once more.
+// writing writes an entry, whose data is in the buffer. Its version is not known yet. A repeated
+// write that is in the log already is not written again.
 func (l *loop) writing(r *request) func(c *call) bool {
 	return func(c *call) bool {
 		e := &r.entry
@@ -95,7 +96,7 @@ func (l *loop) trying(r *request) func(c *call) bool {
 	return l.writing(r)
 }
 
-// beginFlush makes durable what was written before.
+// beginFlush makes all earlier writes durable.
 func (l *loop) beginFlush(c *call) bool {
 	return l.calls.flushing(c, func(id uint64) bool { return l.node.Flush(id, now()) })
 }
@@ -103,7 +104,7 @@ func (l *loop) beginFlush(c *call) bool {
 // A reading is a read of the store, and then of the log.
 type reading struct {
 	iv    core.Interval
-	shown uint64 // entries that the store had when it was begun
+	shown uint64 // entries that the store had when the read began
 }
 
 // begin waits until reads are served.
@@ -118,8 +119,8 @@ func (l *loop) begin(ctx context.Context, r *reading) error {
 	})
 }
 
-// end has f look at the entries that the store may lack, the last of which is index. What is read may be
-// served if it returns true; otherwise it is to be begun again.
+// end calls f for the entries that the store may lack, up to index. If it returns true, the data
+// may be served; otherwise the read must begin again.
 func (l *loop) end(ctx context.Context, r *reading, f func(index uint64) bool) (ok bool, err error) {
 	err = l.do(ctx, func(c *call) bool {
 		iv, index, leased := l.node.Read(now())
@@ -133,7 +134,7 @@ func (l *loop) end(ctx context.Context, r *reading, f func(index uint64) bool) (
 	return ok, err
 }
 
-// readAt reads a range: what the store has, and over it what the log has beyond that.
+// readAt reads a range from the store, and over it newer entries from the log.
 func (l *loop) readAt(ctx context.Context, p []byte, off int64) error {
 	for {
 		var r reading
@@ -154,7 +155,7 @@ func (l *loop) readAt(ctx context.Context, p []byte, off int64) error {
 		}
 		for _, q := range rest {
 			e, err := l.fetch(q.index)
-			if ok = ok && err == nil; ok { // else it was trimmed meanwhile: the store has it
+			if ok = ok && err == nil; ok { // otherwise it was trimmed meanwhile, and the store has it
 				copy(p[q.off-off:q.end-off], e.Data[q.off-e.Offset:])
 			}
 		}

@@ -1,16 +1,16 @@
 package replica
 
-// align is what places in the ring are multiples of, in bytes.
+// align is the alignment of entries in the ring, in bytes.
 const align = 64
 
-// A ring says where in the members' rings entries go, which is the same place at all of them. An entry is
-// contiguous, and overwrites another only when all members have consumed that.
+// A ring determines the offset of entries in the members' rings, which is the same at all of them.
+// An entry is contiguous, and overwrites another only after all members have consumed that.
 type ring struct {
 	size       int64 // bytes
-	head, tail int64 // bytes that were ever taken, and given back
+	head, tail int64 // total bytes allocated, and freed
 	first      uint64
 	ends       []int64           // of the entries from first on
-	consumed   map[string]uint64 // by member: it has consumed the entries up to this one
+	consumed   map[string]uint64 // by member: the last entry that it has consumed
 }
 
 // newRing makes a ring for the entries from first on.
@@ -18,7 +18,8 @@ func newRing(size int64, first uint64) *ring {
 	return &ring{size: size, first: first, consumed: map[string]uint64{}}
 }
 
-// place finds room for the next entry, of n bytes. It is false if members have to consume others before.
+// place allocates room for the next entry, of n bytes. It returns false if members must consume
+// others first.
 func (r *ring) place(n int64) (offset int64, ok bool) {
 	n = (n + align - 1) / align * align
 	at := r.head
@@ -36,14 +37,15 @@ func (r *ring) place(n int64) (offset int64, ok bool) {
 // last is the last entry that was placed.
 func (r *ring) last() uint64 { return r.first + uint64(len(r.ends)) - 1 }
 
-// consume says how far a member has consumed. What it says of entries that were not placed, does not count.
+// consume records the last entry that a member has consumed. Claims about entries that were not
+// placed are ignored.
 func (r *ring) consume(member string, index uint64) {
 	if was, ok := r.consumed[member]; ok && index > was && index <= r.last() {
 		r.consumed[member] = index
 	}
 }
 
-// free gives back what all members have consumed, of the entries up to done.
+// free frees the entries up to done that all members have consumed.
 func (r *ring) free(done uint64) {
 	for _, c := range r.consumed {
 		done = min(done, c)

@@ -6,7 +6,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 )
 
-// run carries out what is posted until the mailbox is closed.
+// run runs posted functions until the mailbox is closed.
 func (l *loop) run() {
 	defer close(l.stopped)
 	l.busy.timer = time.AfterFunc(0, func() { l.post(l.tick) })
@@ -14,7 +14,7 @@ func (l *loop) run() {
 	l.mailbox.run()
 }
 
-// settle carries out the node's actions, and lets what waits try again.
+// settle carries out the node's actions, and retries waiting calls.
 func (l *loop) settle() {
 	for {
 		list := l.node.Take()
@@ -29,7 +29,7 @@ func (l *loop) settle() {
 	}
 	at := now()
 	s := l.node.Status(at)
-	s.Applied = min(s.Applied, l.shown) // the store has them, and is not only to get them
+	s.Applied = min(s.Applied, l.shown) // the store has them already
 	l.out.told(s, l.failure)
 	if d := l.node.Deadline(); d != l.busy.due && l.failure == nil {
 		l.busy.due = d
@@ -56,7 +56,7 @@ func (l *loop) step(m message) {
 	}
 }
 
-// left: this node is not a member of a group any more.
+// left: this node is no longer a member of a group.
 func (l *loop) left(iv core.Interval) {
 	l.node.Left(iv, now())
 	l.settle()

@@ -13,7 +13,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/store"
 )
 
-// scrubTime is how long a piece is compared again that was written to meanwhile, or while the acting set changes.
+// scrubTime is how long the comparison of a piece is repeated if it was written to meanwhile, or
+// the acting set changes.
 const scrubTime = 10 * time.Second
 
 // ErrUnreadable: a host cannot read its copy.
@@ -89,7 +90,7 @@ func (o *Operator) Scrub(ctx context.Context, volume uint64, tell func(s *osdmap
 	return nil
 }
 
-// compare asks all acting members for a piece, and says why it is to be done again.
+// compare asks all acting members for a piece, and returns why it must be repeated, if so.
 func (o *Operator) compare(ctx context.Context, v *osdmap.VolumeState, p *Scrubbed) (again error) {
 	ask := func(id core.ID, n int64, at *replicav1.Version) (a *replicav1.ChecksumResponse, err error) {
 		err = o.call(ctx, id, func(ctx context.Context, rpc replicav1.ReplicasClient) (err error) {

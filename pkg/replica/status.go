@@ -55,7 +55,7 @@ func (v *Volume) Status() Status {
 // channel is closed with the volume.
 func (v *Volume) Events() <-chan Event { return v.events }
 
-// report keeps the status, and says what has changed: it is the loop's.
+// report stores the status, and sends events of changes. It is called in the loop.
 func (v *Volume) report(s core.Status, failure error) {
 	was := v.last
 	v.last = Status{Status: s, Failure: failure}

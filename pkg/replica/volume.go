@@ -28,7 +28,7 @@ var (
 // request that cannot be served waits until it can, or ctx ends; a write may take effect after
 // that.
 type Volume struct {
-	info    osdmap.Volume // but for Hosts, which may change
+	info    osdmap.Volume // except for Hosts, which may change
 	loop    *loop
 	peers   *peers
 	memory  *memory
@@ -61,7 +61,7 @@ func (v *Volume) Info() osdmap.Volume {
 // Done returns a channel that is closed when the volume is closed at this host, or deleted.
 func (v *Volume) Done() <-chan struct{} { return v.closed }
 
-// check says whether a range is of whole blocks in the volume.
+// check checks that a range has whole blocks inside the volume.
 func (v *Volume) check(off, n int64) error {
 	b := int64(v.info.BlockSize)
 	if off < 0 || n < 0 || off > v.info.Size-n || off%b != 0 || n%b != 0 {
@@ -198,7 +198,7 @@ const (
 	opExtents
 )
 
-// A request is made until it is done, at one primary after the other.
+// A request is repeated, at each new primary, until it is done.
 type request struct {
 	op      operation
 	off, n  int64
@@ -206,13 +206,13 @@ type request struct {
 	entry   wal.Entry
 	buf     *Buffer
 	durable bool
-	floor   uint64 // was committed before it was made first
+	floor   uint64 // was committed before the request was first made
 	tries   int    // that may have taken effect
 	limit   int
 	extents []Extent
 }
 
-// retryTime is after how long a request is made again, if nothing has changed.
+// retryTime is the time after which a request is repeated if nothing has changed.
 const retryTime = 20 * time.Millisecond
 
 // do makes a request until it is done.
@@ -221,7 +221,7 @@ func (v *Volume) do(ctx context.Context, r *request) error {
 	return v.again(ctx, to, r, v.once(ctx, to, r))
 }
 
-// start is do that does not wait, for a change or a flush.
+// start is do without waiting, for a change or a flush.
 func (v *Volume) start(ctx context.Context, r *request, done func(error)) {
 	to := v.route.Load()
 	if !to.here {
@@ -238,7 +238,7 @@ func (v *Volume) start(ctx context.Context, r *request, done func(error)) {
 	})
 }
 
-// once makes a request at the primary that is known.
+// once makes a request at the known primary.
 func (v *Volume) once(ctx context.Context, to *route, r *request) error {
 	switch {
 	case to.here:
@@ -250,7 +250,7 @@ func (v *Volume) once(ctx context.Context, to *route, r *request) error {
 	return errAgain
 }
 
-// again makes a request again, which has ended with err, until it is done.
+// again repeats a request that has ended with err, until it is done.
 func (v *Volume) again(ctx context.Context, to *route, r *request, err error) error {
 	for {
 		switch {
@@ -288,7 +288,7 @@ func (v *Volume) here(ctx context.Context, r *request) (err error) {
 	return err
 }
 
-// told takes the node's status: it is the loop's.
+// told handles the node's status. It is called in the loop.
 func (v *Volume) told(s core.Status, failure error) {
 	was := v.route.Load()
 	here := s.State >= core.Fencing && failure == nil
