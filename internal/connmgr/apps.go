@@ -62,7 +62,7 @@ func (m *Manager) hello(s *session, resumed bool) *mcrdmav1.Hello {
 		Limits: &mcrdmav1.Limits{Receivers: uint32(m.cfg.Limits.Receivers), Regions: uint32(m.cfg.Limits.Regions), Memory: m.cfg.Limits.Memory}} //nolint:gosec // checked by the configuration
 }
 
-// session returns the session of a request, by the token in it.
+// session returns the session of a request, by its token.
 func (a *appsServer) session(ctx context.Context, req interface{ GetToken() string }) (*session, error) {
 	u, err := unixsock.UserOf(ctx)
 	if err != nil {
@@ -111,8 +111,7 @@ func (a *appsServer) ReformGroup(ctx context.Context, req *mcrdmav1.ReformGroupR
 	}
 	res, err := a.m.reform(ctx, g, req)
 	if err != nil {
-		// The group may have failed meanwhile; then that is the result, not how this call
-		// ended.
+		// If the group has failed meanwhile, that is the result, not the error of this call.
 		if why := g.sess.whyEnded(g.id, 0, nil); why != nil {
 			return nil, why
 		}

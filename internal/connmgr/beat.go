@@ -14,13 +14,13 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
-// maxBeats bounds the beats to a host that are under way. There are several because TCP
-// notices lost packets at once when later ones arrive, and otherwise only after a timeout
-// that doubles.
+// maxBeats bounds the beats in flight to a host. There are several because TCP detects a lost
+// packet at once if later ones arrive, and otherwise only after a timeout that doubles.
 const maxBeats = 256
 
-// beat sends a beat to each host in which a group of ours has receivers, unless that host's daemon beats for both, and to those
-// that wait for an answer. It names the groups if the host does not know their list yet.
+// beat sends a beat to each host that has receivers of this host's groups, unless that host's
+// daemon beats for both, and to those that wait for an answer. It names the groups if the host does
+// not know their list yet.
 func (m *Manager) beat(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -47,13 +47,13 @@ func (m *Manager) beat(now time.Time) {
 	}
 }
 
-// A beatOf is what a beat says of a group. Lists are sums of hashes of these.
+// A beatOf is a group's entry in a beat. A list is numbered by the sum of its entries' hashes.
 type beatOf struct {
 	id        groupID
 	formation uint32
 }
 
-// heartbeats names all groups in which a host has receivers. It is called with Manager.mu.
+// heartbeats returns all groups in which a host has receivers. It is called with Manager.mu.
 func (m *Manager) heartbeats(a netip.Addr) (list []*mcrdmav1.Heartbeat) {
 	for _, g := range m.groups {
 		if f := g.form(); f != nil && f.Has(a) {
@@ -63,8 +63,7 @@ func (m *Manager) heartbeats(a netip.Addr) (list []*mcrdmav1.Heartbeat) {
 	return list
 }
 
-// beatOne sends one beat. It does not matter how long a failure takes to show: what counts
-// is silence, not the failure.
+// beatOne sends one beat. A failure may be reported late, because only silence counts.
 func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatRequest) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Beat.DeadAfter)
 	defer cancel()
@@ -82,33 +81,37 @@ func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatReques
 	}
 }
 
-// sendNews sends a sender's daemon what has ended here, without a beat of its that this answers. If it is lost, its next beat learns it.
+// sendNews tells a sender's daemon which memberships have ended here, without waiting for its beat.
+// If the message is lost, the answer to its next beat says so.
 func (m *Manager) sendNews(ctx context.Context, to netip.Addr, news []*mcrdmav1.Gone) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Beat.DeadAfter)
 	defer cancel()
 	_, _ = askHost(ctx, m.peers, to, mcrdmav1.HostsClient.Beat, &mcrdmav1.BeatRequest{Boot: m.boot, Answer: &mcrdmav1.BeatResponse{Gone: news}})
 }
 
-// An undated context does not tell its deadline, which gRPC would send with each beat, in a form that is never the same.
+// An undated context hides its deadline, which gRPC would send with each beat, each time with other
+// bytes.
 type undated struct{ context.Context }
 
 // Deadline implements context.Context.
 func (undated) Deadline() (t time.Time, ok bool) { return t, false }
 
-// A sharing is how one of two daemons beats for both, if each has receivers of the other's groups: that of the lower address. Its
-// beat has the answer to the other's, which that has sent in its latest answer. It is under peers.mu.
+// A sharing is the state of two daemons, each with receivers of the other's groups, of which the
+// one with the lower address beats for both. Its beat carries the answer to the other's beat, which
+// came in that one's latest answer. It is under peers.mu.
 type sharing struct {
 	own   uint64 // the list of this host's groups
 	ownAt time.Time
 
-	theirs *mcrdmav1.BeatResponse // the latest beat of a daemon for which this one beats; nil: it was answered
+	theirs *mcrdmav1.BeatResponse // the latest beat of a daemon for which this one beats; nil: answered
 
 	number  uint64 // of the latest answer that was a beat, to a daemon that beats for this one
 	heard   uint64 // up to which it has answered
 	heardAt time.Time
 }
 
-// share takes in the answer that another daemon's beat may have to a beat of this one, and returns the next one; 0: there is none.
+// share handles the answer to this daemon's beat that another daemon's beat may carry, and returns
+// the number of this daemon's next beat; 0: there is none.
 func (m *Manager) share(who identity.Identity, req *mcrdmav1.BeatRequest) (own, number uint64) {
 	now := time.Now()
 	busy := m.opts.Busy(now)
@@ -116,14 +119,15 @@ func (m *Manager) share(who identity.Identity, req *mcrdmav1.BeatRequest) (own, 
 	if p == nil {
 		return 0, 0
 	}
-	m.removeEnded(p, req.GetAnswer()) // also news that answer no beat
+	m.removeEnded(p, req.GetAnswer()) // including news that answers no beat
 	if !p.addr.Less(m.cfg.Address) {
 		return 0, 0
 	}
 	return p.shareOwn(now, 2*m.cfg.Beat.Interval)
 }
 
-// answered takes in an answer in another daemon's beat. Only one to a later beat of this daemon says that it hears it.
+// answered handles an answer in another daemon's beat. Only an answer to a later beat than before
+// proves that the other daemon hears this one.
 func (t *peers) answered(who identity.Identity, req *mcrdmav1.BeatRequest, now time.Time, busy bool) *peer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -141,7 +145,7 @@ func (t *peers) answered(who identity.Identity, req *mcrdmav1.BeatRequest, now t
 	return p
 }
 
-// owed adds to the lists those hosts whose daemons wait for an answer to their beat.
+// owed adds to the lists the hosts whose daemons wait for an answer to their beat.
 func (t *peers) owed(lists map[netip.Addr]uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -152,7 +156,7 @@ func (t *peers) owed(lists map[netip.Addr]uint64) {
 	}
 }
 
-// shareOwn returns this daemon's beat, as of a time that is not long ago.
+// shareOwn returns this daemon's beat, which may be slightly out of date.
 func (p *peer) shareOwn(now time.Time, most time.Duration) (own, number uint64) {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
@@ -164,7 +168,7 @@ func (p *peer) shareOwn(now time.Time, most time.Duration) (own, number uint64) 
 	return s.own, s.number
 }
 
-// takeTheirs returns the beat that the latest answer was, once.
+// takeTheirs returns the beat that came with the latest answer, once.
 func (p *peer) takeTheirs() (theirs *mcrdmav1.BeatResponse, ok bool) {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
@@ -172,8 +176,8 @@ func (p *peer) takeTheirs() (theirs *mcrdmav1.BeatResponse, ok bool) {
 	return theirs, theirs != nil
 }
 
-// beginBeat counts a beat that is about to be sent, and says whether the host knows the list of groups.
-// nil: there is no such peer, it beats for both, or too many beats are under way.
+// beginBeat counts a beat that is about to be sent, and reports whether the host knows the list of
+// groups. nil: there is no such peer, it beats for both, or too many beats are in flight.
 func (t *peers) beginBeat(a netip.Addr, list uint64, now time.Time) (p *peer, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -190,7 +194,7 @@ func (t *peers) beginBeat(a netip.Addr, list uint64, now time.Time) (p *peer, kn
 	return p, known
 }
 
-// endBeat takes in what came of a beat; busy: this host is.
+// endBeat handles the outcome of a beat; busy: this host is busy.
 func (p *peer) endBeat(res *mcrdmav1.BeatResponse, trip time.Duration, busy bool, err error) {
 	t := p.of
 	t.mu.Lock()
@@ -215,7 +219,7 @@ func (p *peer) endBeat(res *mcrdmav1.BeatResponse, trip time.Duration, busy bool
 	}
 }
 
-// heardOf takes in an answer. It is called with peers.mu.
+// heardOf records an answer. It is called with peers.mu.
 func (p *peer) heardOf(res *mcrdmav1.BeatResponse, now time.Time, busy bool) {
 	t := p.of
 	t.metrics.beats.WithLabelValues("ok").Inc()
@@ -224,7 +228,7 @@ func (p *peer) heardOf(res *mcrdmav1.BeatResponse, now time.Time, busy bool) {
 	t.health.Busy(p.addr, res.GetBusy() || busy)
 }
 
-// removeEnded takes out the receivers that a beat's answer says are gone.
+// removeEnded removes the receivers that have ended according to a beat's answer.
 func (m *Manager) removeEnded(p *peer, res *mcrdmav1.BeatResponse) {
 	if len(res.GetGone()) == 0 {
 		return

@@ -15,10 +15,11 @@ type beatList struct {
 	groups       []beatOf
 }
 
-// maxLists is how many hosts' lists are remembered. Those of others come with each beat.
+// maxLists is the number of hosts whose lists are remembered. Others must send theirs with each
+// beat.
 const maxLists = 1024
 
-// beatLists are the lists that other daemons' beats name by numbers.
+// beatLists are the lists that other daemons' beats refer to by number.
 type beatLists struct {
 	mu     sync.Mutex
 	byHost map[string]*beatList  // at most maxLists

@@ -28,8 +28,8 @@ func (m *Manager) closeGroup(s *session, id groupID) {
 	}
 }
 
-// endGroup ends a group everywhere. This stops other work on the group, and does not end with
-// its caller. It returns when all have been told, or after a while.
+// endGroup ends a group everywhere. This stops other work on the group, and continues if its caller
+// leaves. It returns when all have been told, or after a while.
 func (m *Manager) endGroup(g *group, e machine.Ending) {
 	_, _ = g.call(context.Background(), func(s *machine.Sender, call uint64, now time.Time) { s.Close(call, e, now) })
 }
@@ -42,11 +42,11 @@ func (m *Manager) abandon(g *group, reason mcrdmav1.Detached_Reason, why string)
 // drainText is the reason that applications and members get.
 const drainText = "the daemon of the host is being stopped"
 
-// CloseAll takes the host out of service while Run goes on: it accepts no new groups and
-// memberships, ends the groups of its applications for all their members, and gives up its
-// memberships, which their senders learn at once. Applications are notified. It
-// returns when all that is done, as far as the other hosts can be reached within seconds,
-// or with ctx's error; what is left then ends with its leases. The caller then ends Run.
+// CloseAll takes the host out of service while Run continues: it accepts no new groups and
+// memberships, ends the groups of its applications for all their members, and ends its memberships,
+// of which it tells their senders at once. Applications are notified. It returns when all that is
+// done, as far as the other hosts can be reached within seconds, or with ctx's error; the rest
+// expires with its leases. The caller then ends Run.
 func (m *Manager) CloseAll(ctx context.Context) error {
 	m.mu.Lock()
 	m.draining = true

@@ -11,7 +11,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
-// watched is what tools see of the daemon as it happens.
+// watched has the daemon's event streams for tools.
 type watched struct {
 	events fanout.Fanout[happening]
 
@@ -20,7 +20,7 @@ type watched struct {
 	questions map[uint64]asked
 }
 
-// An asked is a question for counters that an application has not answered yet.
+// An asked is a request for counters that an application has not answered yet.
 type asked struct {
 	of     *session
 	answer chan<- *mcrdmav1.DeviceCounters // has room

@@ -13,19 +13,19 @@ import (
 	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
-// A happening is an event for those who watch the daemon.
+// A happening is an event for watchers of the daemon.
 type happening struct {
 	owner machine.Owner // the application that it concerns; no token: all
 	*mcrdmav1.WatchEventsResponse
 }
 
-// happened tells who watches.
+// happened sends an event to the watchers.
 func (w *watched) happened(owner machine.Owner, e *mcrdmav1.WatchEventsResponse) {
 	e.Time, e.Program, e.Pid = timestamppb.Now(), owner.Program, owner.PID
 	w.events.Tell(happening{owner, e})
 }
 
-// happened tells who watches what happens to a group, or to a receiver in it.
+// happened sends an event of a group, or of a receiver in it, to the watchers.
 func (g *group) happened(kind string, receiver netip.Addr, host, text string) {
 	e := &mcrdmav1.WatchEventsResponse{Kind: kind, Group: g.id.proto(), Host: host, Text: text}
 	if f := g.form(); f != nil {

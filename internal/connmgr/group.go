@@ -40,10 +40,10 @@ type group struct {
 	gone   bool   // run has returned
 }
 
-// An event is told to a group's machine.
+// An event is an event for a group's machine.
 type event func(*machine.Sender, time.Time)
 
-// An answer is a machine's to a call.
+// An answer is a machine's answer to a call.
 type answer struct {
 	info *mcrdmav1.FormationInfo
 	err  error
@@ -58,7 +58,7 @@ func (m *Manager) newGroup(id groupID, sp machine.Spec, s *session, created time
 	return g
 }
 
-// senderConfig is what the machine of a group must know.
+// senderConfig configures the machine of a group.
 func (m *Manager) senderConfig(sp machine.Spec) machine.SenderConfig {
 	c := machine.SenderConfig{MinSize: sp.MinSize, Waits: sp.Waits, Receivers: m.cfg.Limits.Receivers, MemberLease: m.cfg.Leases.Member, GroupLease: m.cfg.Leases.Group,
 		PrepareTime: prepareTime, ReformTime: max(leastReform, m.cfg.Beat.DeadAfter), Grace: m.cfg.Beat.Grace}
@@ -71,7 +71,7 @@ func (m *Manager) senderConfig(sp machine.Spec) machine.SenderConfig {
 // form is the present formation; nil: there is none, or the group has ended.
 func (g *group) form() *formation { return g.status.Load().Form }
 
-// post tells the machine of an event. It reports false if nothing is left of the group.
+// post sends the machine an event. It reports false if nothing is left of the group.
 func (g *group) post(e event) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -86,8 +86,8 @@ func (g *group) post(e event) bool {
 	return true
 }
 
-// call makes a call of the machine, and waits for its answer, which comes soon after ctx has
-// ended. Of a group of which nothing is left, it returns that it has been closed.
+// call calls the machine, and waits for its answer, which comes soon after ctx has ended. If
+// nothing is left of the group, it returns that the group has been closed.
 func (g *group) call(ctx context.Context, f func(s *machine.Sender, call uint64, now time.Time)) (*mcrdmav1.FormationInfo, error) {
 	answers := make(chan answer, 1)
 	g.mu.Lock()
@@ -120,16 +120,15 @@ func (g *group) closed() error {
 	return failure.New(mcrdmav1.Reason_CLOSED, "the group %v has been closed", g.id)
 }
 
-// lose has a receiver taken out of a group. It may be called with Manager.mu.
+// lose asks for the removal of a receiver from a group. It may be called with Manager.mu.
 func (m *Manager) lose(g *group, a netip.Addr, label, why string) {
 	g.post(func(s *machine.Sender, now time.Time) { s.Lose(a, machine.Loss{Label: label, Why: why}, now) })
 }
 
-// ackTimeout is the local ACK timeout of a sender's queue pair, as its exponent. With its
-// retries the queue pair lasts longer than it takes to notice that a receiver is dead,
-// which with packets under way is a quarter of deadAfter (health.Tracker.Blame) or a little
-// more than one timeout. It is not shorter than busy hosts take to answer, and not so long
-// that a lost packet costs too much.
+// ackTimeout is the exponent of the local ACK timeout of a sender's queue pair. The queue pair must
+// retry for longer than the detection of a dead receiver takes, which with packets in flight is a
+// quarter of deadAfter (health.Tracker.Blame) or a little more than one timeout. The timeout is not
+// shorter than busy hosts take to answer, and not so long that a lost packet costs too much.
 func ackTimeout(deadAfter time.Duration) (n uint8) {
 	const tries, least, most = 8, 12, 16 // 17 ms, 268 ms
 	for n = least; n < most && tries*qp.AckTimeout(n) <= deadAfter; n++ {

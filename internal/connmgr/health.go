@@ -17,8 +17,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/grpcclient"
 )
 
-// watch follows the receivers of a group, and stops following hosts that are in no group.
-// It is called with Manager.mu.
+// watch starts following the receivers of a group, and stops following hosts without receivers. It
+// is called with Manager.mu.
 func (m *Manager) watch(g *group, f *formation, now time.Time) {
 	for _, r := range f.Receivers {
 		if s := g.states.get(r.Addr); s.state != stateOK || s.host != r.Host {
@@ -31,8 +31,7 @@ func (m *Manager) watch(g *group, f *formation, now time.Time) {
 	m.unwatch()
 }
 
-// unwatch ends following hosts that are in no group any longer. It is called with
-// Manager.mu.
+// unwatch stops following hosts that no longer have receivers. It is called with Manager.mu.
 func (m *Manager) unwatch() {
 	used := map[netip.Addr]bool{}
 	for _, g := range m.groups {
@@ -45,8 +44,7 @@ func (m *Manager) unwatch() {
 	m.peers.keep(used)
 }
 
-// judge acts on what has changed with the hosts of receivers. It is called with
-// Manager.mu.
+// judge handles changes in the health of receivers' hosts. It is called with Manager.mu.
 func (m *Manager) judge(now time.Time) {
 	for _, c := range m.peers.tick(now) {
 		m.act(c, now)
@@ -86,7 +84,7 @@ func (t *peers) follow(a netip.Addr, now time.Time) error {
 	return err
 }
 
-// keep ends following all but these hosts.
+// keep stops following all hosts but these.
 func (t *peers) keep(used map[netip.Addr]bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,14 +96,14 @@ func (t *peers) keep(used map[netip.Addr]bool) {
 	}
 }
 
-// tick returns what has changed with the hosts that are followed.
+// tick returns the changes in the health of the hosts that are followed.
 func (t *peers) tick(now time.Time) []health.Change {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.health.Tick(now)
 }
 
-// blame returns the hosts that are to be taken out since they do not answer beats; see health.Tracker.Blame.
+// blame returns the hosts to remove because they do not answer beats; see health.Tracker.Blame.
 func (t *peers) blame(among []netip.Addr, now time.Time, down bool) []health.Change {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,7 +111,7 @@ func (t *peers) blame(among []netip.Addr, now time.Time, down bool) []health.Cha
 	return t.health.Blame(among, now, down)
 }
 
-// suspected says whether there is one to blame, and after which time there may be.
+// suspected reports whether there is a host to blame, and the time after which there may be one.
 func (t *peers) suspected(among []netip.Addr, now time.Time) (there bool, next time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,7 +119,8 @@ func (t *peers) suspected(among []netip.Addr, now time.Time) (there bool, next t
 	return len(t.health.Suspects(among, now, false)) > 0, t.health.SuspectIn(among, now)
 }
 
-// noteAcknowledged asks this host's kernel what it has heard of the others. It is called with peers.mu.
+// noteAcknowledged asks this host's kernel whether the others' kernels acknowledge data. It is
+// called with peers.mu.
 func (t *peers) noteAcknowledged(among []netip.Addr, now time.Time) {
 	for _, a := range among {
 		if p := t.at[a]; p != nil {
@@ -132,14 +131,14 @@ func (t *peers) noteAcknowledged(among []netip.Addr, now time.Time) {
 	}
 }
 
-// patient is how long d is for hosts that are slower than usual.
+// patient extends d for hosts that are slower than usual.
 func (t *peers) patient(d time.Duration, among ...netip.Addr) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return time.Duration(float64(d) * t.health.Patience(among))
 }
 
-// noteMoved: these hosts have answered something.
+// noteMoved records that these hosts have answered.
 func (t *peers) noteMoved(hosts []netip.Addr, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,20 +147,19 @@ func (t *peers) noteMoved(hosts []netip.Addr, now time.Time) {
 	}
 }
 
-// still returns the hosts that have answered nothing since then.
+// still returns the hosts that have not answered since then.
 func (t *peers) still(hosts []netip.Addr, then time.Time) []netip.Addr {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.DeleteFunc(hosts, func(a netip.Addr) bool { return t.moved[a].After(then) })
 }
 
-// askEvery is the shortest time between two requests to other hosts for what a status says
-// of them.
+// askEvery is the minimum time between two status requests to other hosts.
 const askEvery = time.Second
 
-// ask asks the hosts that get no beats, or beat for both, so that what a status says of them is current.
+// ask queries the hosts that get no beats, or beat for both, so that a status is up to date.
 func (t *peers) ask(ctx context.Context, boot uint64) {
-	// The answer holds for all callers, so it does not depend on this one staying.
+	// All callers share the answer, so it does not depend on this caller's context.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grpcclient.ConnectTime)
 	defer cancel()
 	var wg sync.WaitGroup

@@ -35,7 +35,7 @@ func (h *hostsServer) owner(ctx context.Context, g *mcrdmav1.GroupID) (groupID, 
 	return id, who, nil
 }
 
-// here is owner for a request to a receiver, which must be this host.
+// here is owner for a request to a receiver, and checks that the receiver is this host.
 func (h *hostsServer) here(ctx context.Context, g *mcrdmav1.GroupID, address string) (groupID, identity.Identity, error) {
 	id, who, err := h.owner(ctx, g)
 	if err != nil {
@@ -76,7 +76,7 @@ func (h *hostsServer) Commit(ctx context.Context, req *mcrdmav1.CommitRequest) (
 	}
 	f := req.GetFormation()
 	v := machine.RecordedView{}
-	if f.GetView() != 0 { // the daemon is not of a release without views
+	if f.GetView() != 0 { // the daemon's release has views
 		if v, err = h.m.host.View(f.GetView(), f.GetMembers()); err != nil {
 			return nil, err
 		}
@@ -119,7 +119,7 @@ func (h *hostsServer) Beat(ctx context.Context, req *mcrdmav1.BeatRequest) (*mcr
 	return res, nil
 }
 
-// beatList returns the groups of a beat: those that it names, or those that are remembered.
+// beatList returns the groups of a beat: those that it names, or the remembered list.
 func (h *hostsServer) beatList(ctx context.Context, req *mcrdmav1.BeatRequest) (who identity.Identity, list *beatList, err error) {
 	list = &beatList{boot: req.GetBoot(), number: req.GetList()}
 	for _, b := range req.GetGroups() {

@@ -16,8 +16,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/grouptree"
 )
 
-// install has the switches copy, if they can, or determines how hosts relay. It takes the
-// formation before out of the switches first.
+// install installs a formation in the switches if possible, or else chooses a relay. It first
+// removes the previous formation from the switches.
 func (m *Manager) install(ctx context.Context, g *group, f, old *formation) (in machine.Installation, err error) {
 	if old != nil {
 		undo, cancel := context.WithTimeout(ctx, undoTime)
@@ -77,8 +77,7 @@ func notAuto(choices ...string) string {
 // treeTime limits the request for a tree, which is only for people.
 const treeTime = 500 * time.Millisecond
 
-// draw describes what the switch does for a formation, in lines of text, and why switches copy;
-// nil: it is not known.
+// draw describes the tree of a formation in lines of text, and why switches copy; nil: unknown.
 func (m *Manager) draw(ctx context.Context, f *formation) (tree, why []string) {
 	steps := m.tor.Steps(ctx, f.MCID)
 	if len(steps) == 0 {

@@ -22,16 +22,16 @@ func (m *Manager) roomForGroup(uid uint32) error {
 	return nil
 }
 
-// Limits on what callers can have the daemon do at a time.
+// Limits on concurrent work for callers.
 const (
-	maxStreams     = 1024 // calls of another host's connection; the caller queues the rest
+	maxStreams     = 1024 // calls per connection of another host; the caller queues more
 	maxHostConns   = 8    // connections of another host; its daemon has one
 	maxCreating    = 32   // groups that a session makes
 	maxCreatingAll = 128  // the same, of all sessions
 	maxIdlePeers   = 64   // connections to hosts that are not configured, for groups to come
 )
 
-// mayCreate refuses, or counts a group that a session makes until leave is called.
+// mayCreate refuses, or counts a group that a session is creating until leave is called.
 func (m *Manager) mayCreate(s *session) (leave func(), err error) {
 	if !s.creating.TryAcquire(1) {
 		return nil, failure.New(mcrdmav1.Reason_LIMIT, "the application makes %d groups at the same time, and is allowed no more: wait for some", maxCreating)

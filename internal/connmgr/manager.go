@@ -28,13 +28,13 @@ import (
 	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
-// ProtocolVersion is that of the protocols with applications and among daemons.
+// ProtocolVersion is the version of the protocols with applications and among daemons.
 const ProtocolVersion = machine.ProtocolVersion
 
 // ErrConfig is wrapped by errors of configurations that cannot be used.
 var ErrConfig = errors.New("bad configuration")
 
-// Store is what the daemon needs of its store; store.Store is one.
+// Store is the daemon's state file; store.Store implements it.
 type Store interface {
 	Boot() uint64
 	Load(bucket string) iter.Seq2[[]byte, []byte]
@@ -44,7 +44,7 @@ type Store interface {
 	Close() error
 }
 
-// Options are what a configuration file does not say. The zero value works.
+// Options are settings that are not in the configuration file. The zero value works.
 type Options struct {
 	Logger  *slog.Logger // nil: silent
 	Version string       // of the program, for people
@@ -58,20 +58,19 @@ type Options struct {
 	// DialHosts and DialSwitch are further options of the connections to other
 	// daemons, and to the agent of the switch.
 	DialHosts, DialSwitch []grpc.DialOption
-	// Busy says whether the host's processors have more work than they can do at once; nil:
-	// they never have.
+	// Busy reports whether the host's processors are overloaded; nil: never.
 	Busy func(now time.Time) bool
 	// OpenStore opens the state instead of store.Open.
 	OpenStore func(ctx context.Context, path string) (Store, error)
-	// Metrics gets the daemon's metrics too; Config.Metrics serves them anyway.
+	// Metrics additionally registers the daemon's metrics; Config.Metrics serves them anyway.
 	Metrics prometheus.Registerer
 }
 
-// How long others may take.
+// Time limits for others.
 const (
 	requestTime = 30 * time.Second // a request of an application without deadline
 	prepareTime = 5 * time.Second  // all receivers, for a new group
-	leastReform = time.Second      // the same, when it is formed anew; see reformTime
+	leastReform = time.Second      // the same, when it is re-formed; see reformTime
 	installTime = agent.CallTime   // the switches
 	commitTime  = 2 * time.Second  // all receivers
 	undoTime    = machine.UndoTime // undoing, while a caller waits
@@ -112,8 +111,8 @@ type table struct {
 	seed     maphash.Seed // of the lists of beats
 }
 
-// New makes a daemon. It opens its state and listens; it does nothing else before
-// Run, which must be called. Errors wrap ErrConfig or say what cannot be opened.
+// New returns a daemon. It opens its state file and listens, and does nothing else before Run,
+// which must be called. Errors wrap ErrConfig or say what cannot be opened.
 func New(ctx context.Context, cfg *config.Config, o Options) (*Manager, error) {
 	own := *cfg
 	own.SetDefaults()
@@ -142,7 +141,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Manager, error) {
 	return m, nil
 }
 
-// open opens all that can fail at the start.
+// open opens everything that can fail at the start.
 func (m *Manager) open(ctx context.Context) error {
 	if err := m.checkIdentity(); err != nil {
 		return err
@@ -212,7 +211,7 @@ func (m *Manager) Addr() net.Addr { return m.hosts.Addr() }
 // Socket is the path of the unix socket for applications.
 func (m *Manager) Socket() string { return m.apps.Addr().String() }
 
-// Readiness says whether applications are served, and what there is to know beside that.
+// Readiness reports whether applications are served, with a note for people.
 func (m *Manager) Readiness() (ok bool, note string) {
 	select {
 	case <-m.ready:
@@ -230,8 +229,8 @@ func (m *Manager) Readiness() (ok bool, note string) {
 	return true, note
 }
 
-// Run works until ctx ends, and closes the daemon. Groups stay until their leases end, for
-// a daemon that comes back.
+// Run runs the daemon until ctx ends, and closes it. Groups stay until their leases expire, for the
+// next daemon.
 func (m *Manager) Run(ctx context.Context) error {
 	defer m.close()
 	ctx, cancel := context.WithCancelCause(ctx)

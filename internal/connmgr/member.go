@@ -21,15 +21,15 @@ import (
 	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
-// A memberRecord is what the daemon knows of a formed membership after a restart.
+// A memberRecord is a formed membership in the state file.
 type memberRecord struct {
 	ID groupID
 	machine.Membership
 	Info []byte `json:",omitempty"` // its FormationInfo
 }
 
-// members are the memberships of this host's applications, by group. The machines of package
-// group decide; members carries out what they want.
+// members are the memberships of this host's applications, by group. The machines of package group
+// decide; members carries out their actions.
 type members struct {
 	host       string
 	address    netip.Addr
@@ -48,9 +48,9 @@ type members struct {
 	groups   map[groupID]*machine.Memberships
 	attached map[uint64]groupID                // by attachment
 	calls    map[uint64]chan<- machine.Respond // that wait, of other daemons
-	news     map[netip.Addr][]*mcrdmav1.Gone   // by sender, that are about to be told
+	news     map[netip.Addr][]*mcrdmav1.Gone   // by sender, that are about to be sent
 	deleting map[groupID]chan struct{}         // the last deletion of a record; closed when it is durable
-	closed   error                             // why this host takes part in nothing new
+	closed   error                             // why this host accepts no new memberships
 }
 
 func newMembers(m *Manager) *members {
@@ -69,10 +69,10 @@ func leftBecause(a machine.TellEnded) string {
 	return cmp.Or(a.Text, "the application has left")
 }
 
-// maxGone limits groups of which it is only remembered why their memberships have ended.
+// maxGone limits the groups for which only the end of their memberships is remembered.
 const maxGone = 4096
 
-// step calls f, an event, with the machine of a group, and carries out what follows.
+// step calls f, an event, with the machine of a group, and carries out the resulting actions.
 func (t *members) step(id groupID, f func(r *machine.Memberships, now time.Time)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,8 +163,8 @@ func (t *members) tell(u machine.Owner, e *mcrdmav1.OpenResponse) {
 	}
 }
 
-// infoBytes is what of a formation the application needs after a restart; nil: it is of a
-// record that lacks it.
+// infoBytes is the part of a formation that the application needs after a restart; nil: the record
+// lacks it.
 func infoBytes(f *mcrdmav1.FormationInfo) []byte {
 	if f == nil {
 		return nil
@@ -201,10 +201,10 @@ func (t *members) call(ctx context.Context, id groupID, f func(r *machine.Member
 	}
 }
 
-// prepare has the application that listens answer whether it takes part.
+// prepare asks the listening application whether it joins.
 func (t *members) prepare(ctx context.Context, id groupID, in machine.Invitation) (*mcrdmav1.PrepareResponse, error) {
 	res, err := t.call(ctx, id, func(r *machine.Memberships, call uint64, now time.Time) {
-		if s := t.sessions.listener(in.Service); s != nil { // if it ends from now on, so does the membership
+		if s := t.sessions.listener(in.Service); s != nil { // if the session ends from now on, so does the membership
 			in.User = s.record()
 		} else {
 			in.Ended = t.sessions.ended(in.Service)
@@ -223,7 +223,7 @@ func (t *members) prepare(ctx context.Context, id groupID, in machine.Invitation
 	return res, err
 }
 
-// commit makes a membership a formed one. The earlier formations end.
+// commit completes a membership's formation. Earlier formations end.
 func (t *members) commit(ctx context.Context, id groupID, f *mcrdmav1.FormationInfo, v machine.RecordedView) error {
 	_, err := t.call(ctx, id, func(r *machine.Memberships, call uint64, _ time.Time) { r.Commit(call, f, v) })
 	return err
@@ -236,7 +236,7 @@ func (t *members) recordView(ctx context.Context, id groupID, formation uint32, 
 }
 
 // drop ends a formation of a group, or (0) all, as the sender asks. It returns when that is
-// durable: until then the sender repeats it to a daemon that was restarted.
+// durable: until then the sender repeats the call, if this daemon restarts.
 func (t *members) drop(ctx context.Context, id groupID, formation uint32, reason mcrdmav1.Detached_Reason, text string) error {
 	t.mu.Lock()
 	t.stepLocked(id, func(r *machine.Memberships, _ time.Time) { r.Drop(formation, reason, text) })
@@ -253,15 +253,15 @@ func (t *members) drop(ctx context.Context, id groupID, formation uint32, reason
 	}
 }
 
-// beat says that the sender of a group lives. It reports whether there is a membership in
+// beat records that the sender of a group is alive. It reports whether there is a membership in
 // that formation, or a later one, and if not, why.
 func (t *members) beat(id groupID, formation uint32) (why string, ok bool) {
 	t.step(id, func(r *machine.Memberships, now time.Time) { why, ok = r.Beat(formation, now) })
 	return why, ok
 }
 
-// of calls f with the machine of an application's attachment, which is an empty one if there
-// is none.
+// of calls f with the machine of an application's attachment, or with an empty machine if there is
+// none.
 func (t *members) of(attach uint64, f func(r *machine.Memberships, now time.Time)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -289,7 +289,7 @@ func (t *members) answer(s *session, req *mcrdmav1.AnswerAttachRequest) (err err
 	return err
 }
 
-// leave ends a membership as its application asks.
+// leave ends a membership at its application's request.
 func (t *members) leave(s *session, attach uint64, reason string) (err error) {
 	text := "the application has left"
 	if reason != "" {
@@ -346,12 +346,12 @@ func (t *members) tick(graceOver bool) {
 	t.each(func(r *machine.Memberships, now time.Time) { r.Tick(now, graceOver) })
 }
 
-// sessionEnded ends the memberships of an application that has gone.
+// sessionEnded ends the memberships of an application that has ended.
 func (t *members) sessionEnded(token, why string) {
 	t.each(func(r *machine.Memberships, now time.Time) { r.SessionEnded(token, why, now) })
 }
 
-// stop ends all memberships for good, and returns in how many groups there were some.
+// stop ends all memberships permanently, and returns the number of their groups.
 func (t *members) stop(why string) (n int) {
 	t.mu.Lock()
 	t.closed = failure.New(mcrdmav1.Reason_NO_SERVICE, "%s", why)
@@ -361,8 +361,7 @@ func (t *members) stop(why string) (n int) {
 	return n
 }
 
-// common calls f with one membership for each group that has some. It is called with
-// members.mu.
+// common calls f with one membership of each group. It is called with members.mu.
 func (t *members) common(f func(id groupID, x machine.Membership)) {
 	for id, r := range t.groups {
 		if x, there := r.One(); there {
@@ -371,7 +370,7 @@ func (t *members) common(f func(id groupID, x machine.Membership)) {
 	}
 }
 
-// count returns in how many groups this host's applications are.
+// count returns the number of groups in which this host's applications are.
 func (t *members) count() (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -379,7 +378,7 @@ func (t *members) count() (n int) {
 	return n
 }
 
-// from returns in how many groups of a sender this host's applications are.
+// from returns the number of a sender's groups in which this host's applications are.
 func (t *members) from(sender netip.Addr) (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -391,14 +390,14 @@ func (t *members) from(sender netip.Addr) (n int) {
 	return n
 }
 
-// room says whether a user's application may be in one more group of a sender, with that
-// much memory. It is called with members.mu.
+// room checks the limits for one more group of a sender, with that much memory, for a user's
+// application. It is called with members.mu.
 func (t *members) room(sender netip.Addr, uid uint32, memory uint64) error {
 	all, same, used := 0, 0, uint64(0)
 	t.common(func(id groupID, x machine.Membership) {
 		all++
 		if id.source == sender {
-			same++ // no sender takes all the room there is
+			same++ // one sender cannot use the whole limit
 		}
 		if x.User.UID == uid {
 			used += x.Memory // as all of the group

@@ -21,24 +21,24 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
-// peers are the daemons of the other hosts, and how well these hosts are.
+// peers are the daemons of the other hosts, and the health of these hosts.
 type peers struct {
 	connect  func(config.Host) (*grpcclient.Conn, error)
 	metrics  *metrics
-	spares   int           // beyond so many, connections that nothing uses are closed
+	spares   int           // beyond this number, unused connections are closed
 	interval time.Duration // of beats
 
 	mu     sync.Mutex
 	at     map[netip.Addr]*peer
 	health *health.Tracker          // of the hosts in which groups have receivers
-	moved  map[netip.Addr]time.Time // when each was last seen to have answered something, in any group
+	moved  map[netip.Addr]time.Time // when each last answered something, in any group
 }
 
 // A peer is the daemon of another host, known by the address of its RDMA device.
 type peer struct {
 	of         *peers
 	addr       netip.Addr
-	name       string // that its certificate must have; "": any that owns the address
+	name       string // the name in its certificate; "": any that owns the address
 	target     string
 	configured bool
 	conn       *grpcclient.Conn
@@ -48,7 +48,7 @@ type peer struct {
 	users int // calls and formations that use it
 	idle  time.Time
 	beats int    // that are under way
-	list  uint64 // of groups that the latest answer to a beat has confirmed
+	list  uint64 // of groups, confirmed by the latest answer to a beat
 	trip  time.Duration
 	err   error // of the last call; nil: it answered
 	tried bool
@@ -73,7 +73,7 @@ func (m *Manager) connect(target string, to identity.Identity, more []grpc.DialO
 	return grpcclient.New(grpcclient.Config{Target: target, Creds: creds, Own: own, MaxMessage: maxMessage, Dial: m.opts.Dial, More: more})
 }
 
-// newPeers has the hosts of the configuration.
+// newPeers returns peers with the hosts of the configuration.
 func newPeers(m *Manager) (*peers, error) {
 	t := &peers{metrics: m.metrics, spares: len(m.cfg.Hosts) + maxIdlePeers, interval: m.cfg.Beat.Interval, at: map[netip.Addr]*peer{}, moved: map[netip.Addr]time.Time{},
 		health: health.New(health.Config{Interval: m.cfg.Beat.Interval, DeadAfter: m.cfg.Beat.DeadAfter, Grace: m.cfg.Beat.Grace}),
@@ -133,7 +133,7 @@ func (t *peers) close() {
 	}
 }
 
-// use returns the daemon of the host with that address; it is in use until let.
+// use returns the daemon of the host with that address, which is in use until let is called.
 func (t *peers) use(addr netip.Addr) (*peer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -189,7 +189,7 @@ func (t *peers) closeIdleLocked(now time.Time) {
 	}
 }
 
-// call makes a call and records whether the peer answers. It may make the call twice.
+// call makes a call and records whether the peer answers. It may repeat the call once.
 func (p *peer) call(ctx context.Context, f func(context.Context) error) error {
 	begun := time.Now()
 	unsent, err := p.conn.Call(ctx, f)
@@ -228,7 +228,7 @@ type unsentError struct{ error }
 
 func (e *unsentError) Unwrap() error { return e.error }
 
-// explain says what the error of a call to a peer means.
+// explain adds a cause to the error of a call to a peer.
 func (p *peer) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -257,7 +257,7 @@ func (p *peer) explain(ctx context.Context, err error) error {
 	return p.unreachable(text)
 }
 
-// unreachable says why there is no connection; text is what else is known.
+// unreachable returns the reason why there is no connection; text adds details.
 func (p *peer) unreachable(text string) *failure.Error {
 	if cause := p.conn.Last(); cause != nil {
 		if grpcclient.Untrusted(cause) {

@@ -28,7 +28,7 @@ type runner struct {
 
 func (r *runner) renew() { r.calls, r.cancel = context.WithCancel(r.life) }
 
-// run is the group's life, until nothing is left of it or the daemon ends.
+// run runs the group's machine until nothing is left of the group or the daemon ends.
 func (g *group) run(ctx context.Context, s *machine.Sender) {
 	defer g.end(ctx)
 	r := &runner{group: g, life: ctx}
@@ -69,7 +69,7 @@ func (g *group) run(ctx context.Context, s *machine.Sender) {
 	}
 }
 
-// end fails the calls that have no answer.
+// end fails the unanswered calls.
 func (g *group) end(ctx context.Context) {
 	g.cancel()
 	g.mu.Lock()
@@ -85,12 +85,12 @@ func (g *group) end(ctx context.Context) {
 	clear(g.calls)
 }
 
-// startGroup has a group's machine run.
+// startGroup starts a group's goroutine.
 func (m *Manager) startGroup(g *group, s *machine.Sender) {
 	m.background(func(ctx context.Context) { g.run(ctx, s) })
 }
 
-// start calls f in the background, within limit, and posts the event that f returns.
+// start calls f in a goroutine, with a time limit, and posts the event that f returns.
 func (r *runner) start(ctx context.Context, limit time.Duration, f func(context.Context) event) {
 	r.m.background(func(context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, limit)
@@ -99,7 +99,7 @@ func (r *runner) start(ctx context.Context, limit time.Duration, f func(context.
 	})
 }
 
-// publish lets others see the group's status.
+// publish publishes the group's status.
 func (r *runner) publish(s *machine.SenderStatus) {
 	was := r.status.Swap(s)
 	if was.Form != nil && was.Form != s.Form {
@@ -174,7 +174,7 @@ func (r *runner) perform(a machine.SenderAction) {
 		out := answer{err: a.Err}
 		if a.Formation != nil {
 			out.info = r.info(a.Formation)
-			for i, x := range a.Formation.Receivers { // a member is not told how another's is made
+			for i, x := range a.Formation.Receivers { // other members' unicast secrets are not sent
 				out.info.Members[i].Unicast = x.Unicast
 			}
 		}
@@ -202,7 +202,7 @@ func (r *runner) save(a machine.SaveGroup) {
 	})
 }
 
-// answerShare is how much of the time that is left an application has to answer.
+// answerShare is the share of the remaining time that an application has to answer.
 const answerShare = 0.9
 
 // prepare asks a receiver's daemon to take part.
@@ -226,8 +226,8 @@ func (r *runner) prepare(ctx context.Context, a machine.PrepareMember) (machine.
 	return machine.ReceiverFrom(a.Addr, req, res)
 }
 
-// recordMembers has a receiver's daemon record a view. One of an older release does not know
-// views, and need not.
+// recordMembers makes a receiver's daemon record a view. A daemon of an older release does not know
+// views, and is skipped.
 func (r *runner) recordMembers(ctx context.Context, a machine.RecordMembers) error {
 	req := &mcrdmav1.RecordViewRequest{Group: r.id.proto(), Formation: a.Next.N, Address: a.Addr.String(), View: a.Next.View}
 	for _, x := range a.Next.Receivers {
@@ -286,7 +286,7 @@ func (r *runner) tellSender(a machine.TellSender) {
 	r.sess.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_GroupChanged{GroupChanged: c}})
 }
 
-// formed has the receivers of a new formation followed.
+// formed starts following the receivers of a new formation.
 func (r *runner) formed(f *formation) {
 	m, now := r.m, time.Now()
 	m.metrics.formation(f)

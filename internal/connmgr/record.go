@@ -19,7 +19,7 @@ const (
 	membersBucket = "members" // by attach
 )
 
-// A groupRecord is what must be known of a group after a restart.
+// A groupRecord is a group in the state file.
 type groupRecord struct {
 	ID      groupID
 	Spec    machine.Spec
@@ -38,8 +38,8 @@ func (m *Manager) commitState(ctx context.Context, edits ...store.Edit) error {
 	return stateError(m.store.Commit(ctx, edits...))
 }
 
-// stateError returns the error for a request that needs the state when it cannot be
-// written, with what to do about it. The daemon goes on with what it has.
+// stateError returns the error for a request that needs the state file when it cannot be written,
+// with advice. The daemon goes on with its current state.
 func stateError(err error) error {
 	if !errors.Is(err, store.ErrFailed) {
 		return err

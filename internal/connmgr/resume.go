@@ -10,14 +10,13 @@ import (
 	"github.com/mcrdma/mcrdma/internal/store"
 )
 
-// found is what the state has when the daemon begins, until Run.
+// found is the content of the state file at the start, until Run.
 type found struct {
 	groups []*groupRecord
 	stale  []store.Edit // to be deleted
 }
 
-// load restores the groups and memberships of the state. Their applications have to come
-// back for them.
+// load restores the groups and memberships of the state file. Their applications must reconnect.
 func (m *Manager) load() error {
 	for key, value := range m.store.Load(groupsBucket) {
 		var r groupRecord
@@ -49,7 +48,7 @@ func (m *Manager) load() error {
 	return nil
 }
 
-// resumeAll goes on with what the state knows, when Run begins.
+// resumeAll continues with the restored groups when Run begins.
 func (m *Manager) resumeAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,7 +72,7 @@ func (m *Manager) resumeAll() {
 	m.found = found{}
 }
 
-// resumeGroup says that an application still has a group.
+// resumeGroup records that an application still has a group.
 func (m *Manager) resumeGroup(ctx context.Context, g *group, req *mcrdmav1.ResumeGroupRequest) (*mcrdmav1.ResumeGroupResponse, error) {
 	views := g.sess.acksViews()
 	f, err := g.call(ctx, func(s *machine.Sender, call uint64, now time.Time) { s.Resume(call, req.GetFormation(), views, now) })

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// running is what there is as long as Run runs.
+// running exists as long as Run runs.
 type running struct {
 	started time.Time
 	ready   chan struct{}
@@ -15,8 +15,8 @@ type running struct {
 	wg      sync.WaitGroup // all goroutines of Run
 }
 
-// background runs work that must finish even if the caller that asked for it has gone; its
-// context ends with Run. It may be called only from a goroutine of Run or a handler.
+// background runs work that must finish even if its caller has left; its context ends with Run. It
+// may be called only from a goroutine of Run or a handler.
 func (r *running) background(f func(context.Context)) {
 	r.wg.Go(func() { f(r.life) })
 }

@@ -41,7 +41,7 @@ func (m *Manager) newServers() (hosts, apps *grpc.Server, err error) {
 	return hosts, apps, nil
 }
 
-// explain makes an error of this host one with a status.
+// explain converts an error of this host to a gRPC status.
 func (m *Manager) explain(err error) error {
 	if f := failure.Of(err); f != nil {
 		out := *f
@@ -57,8 +57,8 @@ func (m *Manager) explain(err error) error {
 	return status.Errorf(codes.Internal, "host %s: %v", m.cfg.Name, err)
 }
 
-// unary makes a request that failed because the daemon ends temporary: the caller tries
-// again when the daemon is back, as if it had not answered.
+// unary makes the error of a request that failed because the daemon is ending temporary: the caller
+// tries again when the daemon is back, as if it had not answered.
 func (m *Manager) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	res, err := handle(ctx, req)
 	if err != nil && m.life.Err() != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
-// A session is an application that has opened. What belongs to it is where groups and
-// memberships are.
+// A session is an application that has called Open. Its groups and memberships are in the tables of
+// those.
 type session struct {
 	token    string
 	uid      uint32
@@ -30,7 +30,7 @@ type session struct {
 	mu      sync.Mutex
 	pid     uint32
 	program string
-	stream  uint64 // number of the stream that has the session; 0: none, the application may come back
+	stream  uint64 // number of the stream that has the session; 0: none, the application may reconnect
 	views   bool   // the application calls AckView
 	ended   bool
 	queue   []*mcrdmav1.OpenResponse
@@ -38,19 +38,19 @@ type session struct {
 	ends    []end         // the last ones
 }
 
-// An end is why a group or a membership of a session has ended, if others have ended it.
-// The application learns of it by an event, but it may ask for the group or membership
-// before it reads that, above all when it comes back after a restart.
+// An end is the reason why others have ended a group or a membership of a session. The application
+// learns it by an event, but it may ask for the group or membership before it reads the event, for
+// example when it reconnects after a restart.
 type end struct {
 	group  groupID // or
 	attach uint64  // of a membership; 0: it is a group
 	why    *failure.Error
 }
 
-// maxEnds is how many ends are remembered.
+// maxEnds is the number of ends that are remembered.
 const maxEnds = 256
 
-// maxQueue is how many events may wait for an application.
+// maxQueue is the maximum number of events queued for an application.
 const maxQueue = 4096
 
 func newSession(r machine.Owner, now time.Time) *session {
@@ -89,7 +89,7 @@ func (s *session) whyEnded(id groupID, attach uint64, unknown *failure.Error) *f
 	return unknown
 }
 
-// push queues an event. An application that does not read its events is given up.
+// push queues an event. If an application does not read its events, its session ends.
 func (s *session) push(e *mcrdmav1.OpenResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,9 +105,9 @@ func (s *session) push(e *mcrdmav1.OpenResponse) {
 	}
 }
 
-// detached tells the application that a membership has ended, which for a reason that it
-// need not know (UNSPECIFIED) is nothing. A question that it has not fetched is taken back
-// instead, so that a sender that asks and gives up repeatedly does not fill the queue.
+// detached tells the application that a membership has ended, unless it need not know the reason
+// (UNSPECIFIED). If the application has not fetched the request to join yet, that is removed
+// instead, so that a sender that repeatedly asks and gives up does not fill the queue.
 func (s *session) detached(e machine.TellEnded) {
 	if e.Asked && s.unask(e.Attach) || e.Reason == mcrdmav1.Detached_REASON_UNSPECIFIED {
 		return
@@ -117,12 +117,12 @@ func (s *session) detached(e machine.TellEnded) {
 		Detached: &mcrdmav1.Detached{Attach: e.Attach, Reason: e.Reason, Text: e.Text}}})
 }
 
-// unask takes a question back that the application has not fetched; false: it has.
+// unask removes a request to join that the application has not fetched; false: it has.
 func (s *session) unask(attach uint64) bool {
 	return s.takeBack(func(q *mcrdmav1.OpenResponse) bool { return q.GetAttachRequested().GetAttach() == attach })
 }
 
-// takeBack removes events that the application has not fetched; false: there are none.
+// takeBack removes events that the application has not fetched; false: there were none.
 func (s *session) takeBack(which func(*mcrdmav1.OpenResponse) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,8 +131,8 @@ func (s *session) takeBack(which func(*mcrdmav1.OpenResponse) bool) bool {
 	return len(s.queue) < n
 }
 
-// detachedError is the error for an application that asks for a membership which has ended
-// for that reason; nil: it need not know.
+// detachedError is the error for an application that asks for a membership that has ended for that
+// reason; nil: it need not know.
 func detachedError(reason mcrdmav1.Detached_Reason, text string) *failure.Error {
 	switch reason {
 	case mcrdmav1.Detached_REASON_CLOSED:
@@ -164,7 +164,7 @@ func (s *session) take(stream uint64) (list []*mcrdmav1.OpenResponse, mine bool)
 	return list, true
 }
 
-// takeOver gives a stream the session; nil: it has ended.
+// takeOver gives the session to a stream; nil: the session has ended.
 func (s *session) takeOver(pid uint32, program string, views bool, stream uint64) (wake <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +177,7 @@ func (s *session) takeOver(pid uint32, program string, views bool, stream uint64
 	return s.wake
 }
 
-// isEnded says that the session has ended. What belongs to it ends soon after.
+// isEnded reports whether the session has ended. Its groups and memberships end soon after.
 func (s *session) isEnded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,15 +218,15 @@ type sessions struct {
 	streams  uint64 // that there were
 	byToken  map[string]*session
 	services map[string]*session // by name
-	gone     map[string]string   // who listened last and has ended, by the service's name; at most maxEnded
+	gone     map[string]string   // the last listeners that have ended, by service; at most maxEnded
 }
 
 func newSessions(log *slog.Logger, over func(s *session, why string)) *sessions {
 	return &sessions{log: log, over: over, byToken: map[string]*session{}, services: map[string]*session{}, gone: map[string]string{}}
 }
 
-// open gives a stream a session: that of the token if the caller's user has it, else a
-// new one. It takes the session from a stream that had it.
+// open gives a session to a stream: that of the token if it belongs to the caller's user, else a
+// new one. A previous stream loses the session.
 func (t *sessions) open(u unixsock.User, token, program string, views bool) (s *session, stream uint64, wake <-chan struct{}, resumed bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -255,7 +255,7 @@ func (t *sessions) add(r machine.Owner) *session {
 	return s
 }
 
-// restore returns the session of a record of before a restart.
+// restore returns the session of a record from before a restart.
 func (t *sessions) restore(r machine.Owner) *session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -294,10 +294,10 @@ func (t *sessions) remove(s *session) {
 	}
 }
 
-// maxEnded is how many applications that have ended are remembered.
+// maxEnded is the number of ended applications that are remembered.
 const maxEnded = 1024
 
-// ended says who listened for a service and has ended since; "": none that is remembered.
+// ended returns the application that listened for a service and has ended; "": none is remembered.
 func (t *sessions) ended(service string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -307,7 +307,7 @@ func (t *sessions) ended(service string) string {
 	return t.gone[service]
 }
 
-// process names the application.
+// process returns the application's name and process.
 func (s *session) process() string {
 	r := s.record()
 	return fmt.Sprintf("process %d (%s)", r.PID, r.Program)
@@ -320,7 +320,7 @@ func (t *sessions) all() []*session {
 	return slices.Collect(maps.Values(t.byToken))
 }
 
-// maxSessions is how many applications of one user may be there at a time.
+// maxSessions is the maximum number of applications of one user.
 const maxSessions = 1024
 
 // room is called with sessions.mu.
@@ -337,7 +337,7 @@ func (t *sessions) room(uid uint32) error {
 	return nil
 }
 
-// maxServices is how many services one application may listen for.
+// maxServices is the maximum number of services of one application.
 const maxServices = 1024
 
 // listen offers a service. A service belongs to one application.

@@ -16,23 +16,23 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// maxFruitlessGraces is after how many graces without progress a group is formed anew, though all
-// receivers answer: one of them may repeat the same answer.
+// maxFruitlessGraces is the number of graces without progress after which a group is re-formed
+// although all receivers answer: one of them may be repeating the same answer.
 const maxFruitlessGraces = 3
 
-// stallChecks are the checks for receivers that stall a formation. One of each kind runs at a
-// time, and callers that report meanwhile share what it finds.
+// stallChecks are the checks for receivers that stall a formation. One of each kind runs at a time,
+// and callers that report a stall meanwhile share its result.
 type stallChecks struct {
 	flights singleflight.Group
-	again   time.Time     // when a look at the switch is worth it again; of the look at a stall
-	pause   time.Duration // after the last look that found no receiver to blame
+	again   time.Time     // when to read the switch again; of the check of a stall
+	pause   time.Duration // after the last check that found no receiver to blame
 
 	mu       sync.Mutex
 	reported time.Time // when the last report came
 	stalled  time.Time // since when, by that
 }
 
-// report takes in a report of nothing acknowledged for since.
+// report handles a report that nothing was acknowledged for since.
 func (l *stallChecks) report(since time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -40,14 +40,14 @@ func (l *stallChecks) report(since time.Duration) {
 	l.stalled = l.reported.Add(-since)
 }
 
-// stillStalled says whether the sender has reported since then that what it had reported before goes on.
+// stillStalled reports whether the sender has reported since then that the stall continues.
 func (l *stallChecks) stillStalled(since time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.reported.After(since) && !l.stalled.After(since)
 }
 
-// stalled finds the receivers to blame if nothing is acknowledged, and takes them out.
+// stalled finds the receivers to blame if nothing is acknowledged, and removes them.
 func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportStallRequest) (*mcrdmav1.ReportStallResponse, error) {
 	f, l := g.form(), g.checks.Load()
 	if !req.GetRefused() {
@@ -61,7 +61,7 @@ func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportSta
 		kind, look = "refusal", func() []netip.Addr { return m.refusers(g, f) }
 	}
 	found := make(chan []netip.Addr, 1)
-	m.background(func(context.Context) { // it goes on for others if this caller leaves
+	m.background(func(context.Context) { // it continues for other callers if this one leaves
 		suspects, _, _ := l.flights.Do(kind, func() (any, error) { return look(), nil })
 		found <- suspects.([]netip.Addr)
 	})
@@ -77,7 +77,7 @@ func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportSta
 	}
 }
 
-// findStalled finds the receivers that do not answer, and takes them out. Nothing has been
+// findStalled finds the receivers that do not answer, and removes them. Nothing has been
 // acknowledged for since.
 func (m *Manager) findStalled(g *group, f *formation, l *stallChecks, since time.Duration) []netip.Addr {
 	switched := f.Path == mcrdmav1.Path_PATH_SWITCH && m.tor != nil // a switch sees answers of applications, too
@@ -113,8 +113,8 @@ func (m *Manager) findStalled(g *group, f *formation, l *stallChecks, since time
 	return suspects
 }
 
-// backOff puts the next look off after one that found no receiver to blame: the group is slow,
-// not stalled, and so may be what the looks are made with.
+// backOff delays the next check after one that found no receiver to blame: the group is slow, not
+// stalled, and so may be the switch and its agent.
 func (l *stallChecks) backOff(none bool, timeout time.Duration) {
 	now := time.Now()
 	if !none || now.Sub(l.again) > l.pause {
@@ -126,8 +126,8 @@ func (l *stallChecks) backOff(none bool, timeout time.Duration) {
 	l.again = now.Add(l.pause)
 }
 
-// blame takes out the receivers that do not answer beats either, and returns all that are
-// to be taken out.
+// blame removes the receivers that do not answer beats either, and returns all that must be
+// removed.
 func (m *Manager) blame(g *group, f *formation, down bool) (suspects []netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -164,12 +164,12 @@ func (m *Manager) waitForSuspects(g *group, f *formation, d time.Duration) error
 
 // compare finds the receivers of which the switch counts no answers although it counts others' (see
 // machine.Stall): those are still. Meanwhile it keeps checking for receivers that do not answer
-// beats; such suspects end it. alive says that the switch counts answers of some receiver.
+// beats; such suspects end it. alive reports that the switch counts answers of some receiver.
 //
-// Time counts only as far as this daemon, the agent and the switch work: each pause as long as
-// it was to be, whatever came between. A host of which the switch counts answers in another
-// group meanwhile is slow, and not frozen. After a grace without progress only
-// acknowledgements count: a receiver that is never ready is no better than a dead one.
+// Each pause counts with its planned length, whatever its real one, so that delays of this daemon,
+// the agent and the switch do not count. A host whose answers in another group the switch counts
+// meanwhile is slow, not frozen. After a grace without progress only acknowledgements count: a
+// receiver that is never ready is no better than a dead one.
 func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause time.Duration) (suspects, still []netip.Addr, alive bool, err error) {
 	count := answered
 	if since >= m.cfg.Beat.Grace {
@@ -211,15 +211,15 @@ func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause t
 	return nil, still, true, nil
 }
 
-// fruitless is how long a receiver must fail to answer while others do, to be taken out: a
-// quarter of the time after which a silent host counts as dead, and two retransmissions,
-// since one may be lost.
+// fruitless is how long a receiver must fail to answer while others do, to be removed: a quarter of
+// the time after which a silent host counts as dead, and two retransmissions, because one may be
+// lost.
 func fruitless(deadAfter, timeout time.Duration) time.Duration {
 	return max(deadAfter/4, 2*timeout+timeout/8)
 }
 
-// refusers returns the receivers of which the switch has counted fatal NAKs. They are not
-// taken out for that: the next formation may work for them.
+// refusers returns the receivers of which the switch has counted fatal NAKs. They are not removed
+// for that: the next formation may work for them.
 func (m *Manager) refusers(g *group, f *formation) (suspects []netip.Addr) {
 	if f.Path != mcrdmav1.Path_PATH_SWITCH || m.tor == nil {
 		return nil
@@ -242,8 +242,8 @@ func (m *Manager) refusers(g *group, f *formation) (suspects []netip.Addr) {
 	return suspects
 }
 
-// answered returns how many answers show that a receiver is alive. One that asks for time
-// (RNR NAK) is alive, and so is one that misses packets.
+// answered returns the number of answers that show that a receiver is alive. One that asks for time
+// (RNR NAK) is alive, and so is one that lacks packets.
 func answered(c *mcrdmav1.MemberCounters) uint64 {
 	return c.GetAcks() + c.GetSequenceNaks() + c.GetRnrNaks()
 }

@@ -22,7 +22,7 @@ type memberState struct {
 	since  time.Time
 }
 
-// Words for states, as api/mcrdma/v1 has them.
+// Names of states, as in api/mcrdma/v1.
 const (
 	stateOK      = "ok"
 	stateSilent  = "silent"
@@ -49,8 +49,8 @@ func (t *memberStates) set(a netip.Addr, s memberState) {
 	t.of[a] = s
 }
 
-// change takes in a change of a receiver's host, and returns the receiver's state now and before.
-// What is gone is going to be removed, and stays what it was until then.
+// change handles a change of a receiver's host, and returns the receiver's state before and after.
+// A receiver whose host is gone is about to be removed, and keeps its state until then.
 func (t *memberStates) change(c health.Change, now time.Time) (s memberState, was string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -69,7 +69,7 @@ func (m *Manager) describe(g *group) *mcrdmav1.GroupInfo {
 	return out
 }
 
-// certWarn is how long before its end a certificate is a problem.
+// certWarn is how long before its expiry a certificate is reported as a problem.
 const certWarn = 7 * 24 * time.Hour
 
 func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest) (*mcrdmav1.GetDaemonResponse, error) {
@@ -116,7 +116,8 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 	return out, nil
 }
 
-// shared is in how many groups a host is with this one. It is called with Manager.mu.
+// shared returns the number of groups that a host shares with this one. It is called with
+// Manager.mu.
 func (m *Manager) shared(host string) (n uint32) {
 	a := netip.MustParseAddr(host)
 	for _, g := range m.groups {

@@ -70,8 +70,8 @@ func (m *Manager) eachInstalled(f func(g *group, mcID uint32)) {
 	}
 }
 
-// sweep removes the agent's groups that no group here owns or that are being undone: a
-// request to install one may take effect after the one to remove it.
+// sweep removes the agent's groups that belong to no group here, or are being undone: a request to
+// install a group may take effect after the request to remove it.
 func (m *Manager) sweep(there []uint32) {
 	for _, id := range there {
 		if m.mcIDs.has(id) {
@@ -83,7 +83,7 @@ func (m *Manager) sweep(there []uint32) {
 	}
 }
 
-// changed handles the agent's news of a group.
+// changed handles the agent's event about a group.
 func (m *Manager) changed(s *mcrdmav1.GroupStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
