@@ -8,7 +8,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
-// caller says who calls; it must have one of the roles.
+// caller returns the caller's identity, which must have one of the roles.
 func (a *Agent) caller(ctx context.Context, any ...identity.Role) (identity.Identity, error) {
 	id, err := identity.FromContext(ctx)
 	if err != nil {
@@ -20,7 +20,7 @@ func (a *Agent) caller(ctx context.Context, any ...identity.Role) (identity.Iden
 	return id, nil
 }
 
-// owner says whether the caller may manage a source's groups.
+// owner checks that the caller may manage a source's groups.
 func (a *Agent) owner(ctx context.Context, source netip.Addr) error {
 	id, err := a.caller(ctx, identity.Host, identity.Admin)
 	if err != nil {
@@ -32,7 +32,7 @@ func (a *Agent) owner(ctx context.Context, source netip.Addr) error {
 	return nil
 }
 
-// mayKnow says whether a client may know of a source's groups.
+// mayKnow reports whether a client may see a source's groups.
 func mayKnow(id identity.Identity, source netip.Addr) bool {
 	return !id.Is(identity.Host) || id.Owns(source)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// found is called by the driver with each switch that it has found and read, before
-// the switch gets what it lacks. blank says that its registers and counters are zero.
+// found is called by the driver when it has connected to a switch and read it, before it writes the
+// differences. blank: the switch's registers and counters are zero.
 func (a *Agent) found(ctx context.Context, s *p4rt.Session, have, want *switchspec.State, blank bool) error {
 	first := !closed(a.adopted)
 	a.mu.Lock()
@@ -47,9 +47,9 @@ func (a *Agent) found(ctx context.Context, s *p4rt.Session, have, want *switchsp
 	return nil
 }
 
-// renewMerging gives groups whose merging the switch has lost another use of a slot.
-// Nothing is passed on until each member has answered, as their PSNs are not known.
-// The caller has Agent.mu.
+// renewMerging gives groups whose merging the switch has lost a new use of a slot. Nothing is
+// passed on until each member has answered, because their PSNs are unknown. The caller has
+// Agent.mu.
 func (a *Agent) renewMerging(have, want *switchspec.State) (begun []*merging, err error) {
 	var lost []switchspec.MergeGroup
 	for g := range switchspec.Of[switchspec.MergeGroup](want) {
@@ -61,7 +61,7 @@ func (a *Agent) renewMerging(have, want *switchspec.State) (begun []*merging, er
 	for _, g := range lost {
 		gone[g.Slot] = nil
 		if m := a.slots.used[g.Slot]; m != nil && m.use == useOf(g) {
-			gone[g.Slot] = m // else an edit that deletes it is queued
+			gone[g.Slot] = m // otherwise an edit that deletes it is queued
 		}
 		want.Delete(g.Key())
 	}
@@ -87,8 +87,8 @@ func (a *Agent) renewMerging(have, want *switchspec.State) (begun []*merging, er
 	return begun, nil
 }
 
-// judge says why a switch's registers have to be cleared, as they may hold answers that
-// this agent's epochs would count; "": they need not.
+// judge returns the reason why a switch's registers must be cleared: they may hold answers that
+// would count in this agent's epochs; "": they need not.
 func (a *Agent) judge(have *switchspec.State) (why string, err error) {
 	e, _ := have.Find(switchspec.Settings{}.Key())
 	known := e.(switchspec.Settings)
@@ -97,7 +97,7 @@ func (a *Agent) judge(have *switchspec.State) (why string, err error) {
 	switch own := a.slots.ownership; {
 	case known.Owner == 0 && (closed(a.adopted) || len(a.groups) == 0):
 		return "its registers have no owner", nil
-	case known.Owner == 0: // the state may be an older copy, and the switch cannot tell
+	case known.Owner == 0: // the state file may be an older copy, and the switch cannot show that
 		why = "it has started anew, as the agent has"
 		a.log.Warn("the groups in the agent's state are given up, and will be formed anew", "reason", why)
 	case known.Owner != own.Owner:
@@ -110,10 +110,9 @@ func (a *Agent) judge(have *switchspec.State) (why string, err error) {
 	return why, a.giveUp(slices.Collect(maps.Values(a.groups)), ownership{newOwner(), a.slots.Numbers})
 }
 
-// giveUp makes groups void that were installed here: they may have been changed since
-// without this agent, and an answer of the members that it knows must not pass for one
-// of all. The daemons learn that they are gone, and form them anew. The caller has
-// Agent.mu.
+// giveUp gives up the groups that were installed here: they may have changed without this agent,
+// and the answers of the members that it knows must not be passed on as those of all. The daemons
+// learn that the groups are gone, and re-form them. The caller has Agent.mu.
 func (a *Agent) giveUp(groups []*group, next ownership) error {
 	groups = slices.DeleteFunc(groups, func(g *group) bool { return g.step == nil }) // it is being installed
 	var edits []store.Edit
@@ -130,9 +129,9 @@ func (a *Agent) giveUp(groups []*group, next ownership) error {
 	return nil
 }
 
-// adopt takes over what is on the switch, when the agent first connects to it: steps
-// that the agent knows keep their numbers, and unknown entries will be deleted. It
-// returns the merging that begins anew. The caller has Agent.mu.
+// adopt takes over the switch's entries when the agent first connects to it: known steps keep their
+// numbers, and unknown entries will be deleted. It returns the merging that must be renewed. The
+// caller has Agent.mu.
 func (a *Agent) adopt(have, want *switchspec.State) ([]*merging, error) {
 	base := &switchspec.State{}
 	byGroup := map[uint16][]switchspec.Entity{}
@@ -191,7 +190,7 @@ func (a *Agent) adopt(have, want *switchspec.State) ([]*merging, error) {
 	return a.adoptMerging(have, want)
 }
 
-// readRules is the opposite of entities.
+// readRules is the inverse of entities.
 func readRules(p installation) bifurcation.Rules {
 	r := bifurcation.Rules{PREGroups: p.rules.PREGroups}
 	var pre []switchspec.PREGroup
@@ -217,9 +216,8 @@ func readRules(p installation) bifurcation.Rules {
 	return r
 }
 
-// adoptMerging keeps the merging of groups whose members on the switch are those
-// that are wanted. Others begin anew. It returns those whose baseline is not known. The
-// caller has Agent.mu.
+// adoptMerging keeps the merging of groups whose members on the switch are the desired ones. Others
+// are renewed. It returns those whose baseline is unknown. The caller has Agent.mu.
 func (a *Agent) adoptMerging(have, want *switchspec.State) (begun []*merging, err error) {
 	there := map[groupKey][]switchspec.MergeMember{}
 	for x := range switchspec.Of[switchspec.MergeMember](have) {
@@ -262,8 +260,8 @@ func (a *Agent) adoptMerging(have, want *switchspec.State) (begun []*merging, er
 	return append(begun, lost...), nil
 }
 
-// outgrown says whether merging waits for members on the switch that it does not know
-// of. The agent's state knows of members before the switch does, so it is an older copy.
+// outgrown reports whether the merging on the switch has members that the state file lacks. Members
+// are in the state file before they are on the switch, so the file is an older copy.
 func (m *merging) outgrown(have *switchspec.State, there []switchspec.MergeMember) bool {
 	places := map[[2]uint16]bool{} // slot and index
 	known := func(x switchspec.MergeMember) bool {
@@ -280,8 +278,7 @@ func (m *merging) outgrown(have *switchspec.State, there []switchspec.MergeMembe
 	})
 }
 
-// read finds merging on the switch by its members there, and takes over its slot and
-// their places.
+// read finds a group's merging on the switch by its members, and adopts its slot and their indices.
 func (m *merging) read(have *switchspec.State, there []switchspec.MergeMember) bool {
 	var found switchspec.MergeGroup
 	var others []switchspec.MergeMember // that left

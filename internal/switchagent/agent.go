@@ -22,7 +22,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// Store is what the agent needs of its store; store.Store is one.
+// Store is the agent's state file; store.Store implements it.
 type Store interface {
 	Boot() uint64
 	Load(bucket string) iter.Seq2[[]byte, []byte]
@@ -31,18 +31,17 @@ type Store interface {
 	Close() error
 }
 
-// Options are what a configuration file does not say. The zero value works.
+// Options are settings that are not in the configuration file. The zero value works.
 type Options struct {
 	Logger  *slog.Logger // nil: silent
 	Version string
-	// Standby has New wait until no other agent has the state open, and so the
+	// Standby makes New wait until no other agent has the state file open, and so controls the
 	// switch.
 	Standby bool
-	// Audit is the time between two checks that the switch still is in the wanted
-	// state; 0: 5 minutes.
+	// Audit is the time between two checks that the switch is still in the desired state; 0: 5
+	// minutes.
 	Audit time.Duration
-	// Busy says whether the processors have more work than they can do at once; nil: they
-	// never have.
+	// Busy reports whether the processors are overloaded; nil: never.
 	Busy func(now time.Time) bool
 	// Listener serves instead of one at Config.Listen.
 	Listener net.Listener
@@ -52,8 +51,8 @@ type Options struct {
 	OpenStore func(ctx context.Context, path string) (Store, error)
 	// OpenBGP opens the speaker instead of bgp.Open.
 	OpenBGP func(ctx context.Context, cfg bgp.Config) (Speaker, error)
-	// Leave makes the neighbors turn to other paths when Run ends, whatever
-	// Config.Restart says: for when the switch itself is to be taken away.
+	// Leave makes the neighbors use other paths when Run ends, whatever Config.Restart says. It is
+	// for removing the switch.
 	Leave bool
 	// DialPeers are further options of the connections to other agents.
 	DialPeers []grpc.DialOption
@@ -83,7 +82,7 @@ type Agent struct {
 	started  time.Time
 
 	adopted  chan struct{} // closed when the switch has been read for the first time
-	forwards bool          // the switch had routes then; to be read once adopted is closed
+	forwards bool          // the switch had routes then; may be read once adopted is closed
 	settled  chan struct{} // closed when the routes are known
 	restored chan struct{} // closed when all steps have been made again
 	halt     func()        // ends the driver
@@ -92,7 +91,7 @@ type Agent struct {
 	opened   wakeup         // a session with the switch has begun
 	wg       sync.WaitGroup // all goroutines of Run
 	sequence atomic.Uint64  // of requests to others, and generations; never repeats
-	detours  atomic.Bool    // some step bypasses a switch that did not answer
+	detours  atomic.Bool    // a step bypasses a switch that did not answer
 
 	sizes map[string]uint64 // of the program's tables
 
@@ -111,8 +110,8 @@ func (a *Agent) files() identity.Files { return identity.Files(a.cfg.TLS) }
 // Addr is where the agent serves.
 func (a *Agent) Addr() net.Addr { return a.listener.Addr() }
 
-// Ready is closed when the switch first is in the wanted state after the agent
-// started: routes are known, and all earlier groups have been made again.
+// Ready is closed when the switch is first in the desired state after the agent's start: routes are
+// known, and the steps of all earlier groups have been recomputed.
 func (a *Agent) Ready() <-chan struct{} { return a.restored }
 
 // absence is how long neighbors keep using the switch when Run ends.
@@ -123,7 +122,7 @@ func (a *Agent) absence() time.Duration {
 	return a.cfg.Restart.Hold
 }
 
-// background runs what must be finished even if the caller has gone.
+// background runs work that must finish even if the caller has left.
 func (a *Agent) background(f func(context.Context)) {
 	a.wg.Go(func() { f(context.Background()) })
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// aheadTime bounds how long new routes wait for other switches. Their hellos come in,
-// so only a very busy agent takes that long.
+// aheadTime bounds how long new routes wait for other switches. Their hellos arrive, so only a very
+// busy agent takes that long.
 const aheadTime = time.Second
 
 // errOutdated says that routes have changed since a step was planned.
 var errOutdated = errors.New("routes have changed")
 
-// writeWays writes routes to the switch. Before that it makes the next switches hold the
-// steps that make no copies: their packets follow the routes, and would reach switches
-// that do not know the group yet. What the switches do not do in time is left to
-// remake, after a gap. Routes that change meanwhile are done next.
+// writeWays writes routes to the switch. First it makes the next switches hold the steps that make
+// no copies here: their packets follow the routes, and would reach switches that do not know the
+// group yet. If a switch does not answer in time, remake repairs that, after a gap. Routes that
+// change meanwhile are written next.
 func (a *Agent) writeWays(ctx context.Context) (of uint64, err error) {
 	for done := false; !done && err == nil; {
 		want, next := a.uni.waysOf(a.uncopied())
@@ -59,7 +59,7 @@ func (a *Agent) writeWaysOf(ctx context.Context, want wanted, next map[*step][]b
 	return a.putUnicast(ctx, ways, want)
 }
 
-// uncopied are the steps that make no copies here, or are about to make none.
+// uncopied returns the steps that make no copies here, or will make none.
 func (a *Agent) uncopied() (steps []*step) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,8 +71,7 @@ func (a *Agent) uncopied() (steps []*step) {
 	return steps
 }
 
-// waysOf is what is wanted on the switch, and the switches that the steps' packets
-// reach then.
+// waysOf returns the desired entries, and the switches that the steps' packets then reach.
 func (u *uni) waysOf(steps []*step) (wanted, map[*step][]bifurcation.Switch) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -101,7 +100,7 @@ func (a *Agent) ahead(ctx context.Context, next map[*step][]bifurcation.Switch) 
 	}
 }
 
-// lacking are the switches that do not hold all of a step.
+// lacking returns the switches that do not hold all of a step.
 func (a *Agent) lacking(s *step, to []bifurcation.Switch) (keys []branchKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

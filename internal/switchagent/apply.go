@@ -16,26 +16,25 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// undoTime bounds how long a failed change is rolled back. Others learn what is left
-// by the next Sync.
+// undoTime bounds the rollback of a failed change. The next Sync repairs the rest at other
+// switches.
 const undoTime = 3 * time.Second
 
-// A change takes a step from what it is to a plan.
+// A change takes a step from its current state to a plan.
 type change struct {
 	strict bool // all or nothing; otherwise best effort
 	spec   spec
-	// unreached: no packets come before the change is done. The sender begins when the group is
-	// installed, and another switch turns when it has been told that its branch is held.
+	// unreached: no packets arrive before the change is done. The sender begins when the group is
+	// installed, and another switch turns packets here when its Hold has returned.
 	unreached bool
-	// merging is the merge point's edit that belongs to the change, and
-	// unmerging reverts it; nil: none.
+	// merging is the change's edit at the merge point, and unmerging reverts it; nil: none.
 	merging, unmerging edit
-	begin              *merging // whose baseline is taken for the record; nil: none
+	begin              *merging // whose baseline is read for the record; nil: none
 	// record is what to store once the step is as planned; nil: it is stored already.
 	record func() []byte
 }
 
-// A branchError tells which receivers another switch would not take.
+// A branchError has the receivers that another switch refused.
 type branchError struct {
 	receivers []bifurcation.Receiver
 	err       error
@@ -44,10 +43,10 @@ type branchError struct {
 func (e *branchError) Error() string { return e.err.Error() }
 func (e *branchError) Unwrap() error { return e.err }
 
-// apply makes a change to a step whose turn the caller has. If another switch
-// cannot tell a branch from another one, or fails and the change is not strict,
-// that branch's receivers get copies of their own from here. A single receiver's always do:
-// another switch would rewrite its copy only so that flows stay together.
+// apply makes a change to a step whose turn the caller has. If another switch cannot tell a branch
+// from another one, or fails and the change is not strict, that branch's receivers get separate
+// copies from here. For a branch of a single receiver that is always possible: another switch would
+// rewrite its copy only to keep flows together.
 func (a *Agent) apply(ctx context.Context, s *step, c change) error {
 	var early []netip.Addr
 	unreached := false // a switch did not answer, and is bypassed
@@ -92,11 +91,12 @@ type transition struct {
 	record    []byte // before
 }
 
-// drainTime is how long packets may be on their way to other switches: what a gigabit link carries of a large buffer.
+// drainTime is how long packets may be in flight to other switches: the time in which a gigabit
+// link drains a large buffer.
 const drainTime = 100 * time.Millisecond
 
-// transit takes a step to a plan, as package planner orders it. If anything fails before
-// packets turn, all is as it was.
+// transit takes a step to a plan, in the order of package planner. If anything fails before packets
+// turn, nothing has changed.
 func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) (err error) {
 	t := transition{s: s, p: p, c: c, was: s.installation, record: s.persisted}
 	if t.next, err = a.number(s, p.rules); err != nil {
@@ -146,7 +146,7 @@ func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) (err err
 			defer cancel()
 			ctx = undoing
 			a.mu.Lock()
-			s.coming = nil // before the branches are released: ahead would take them for held
+			s.coming = nil // before the branches are released, because ahead would take them for held
 			a.mu.Unlock()
 		}
 	}
@@ -203,8 +203,8 @@ func (a *Agent) perform(ctx context.Context, t transition, x planner.Action) err
 	return nil
 }
 
-// turn turns packets from entries to others. As the switch inserts new entries first, it
-// can do all of a change on this switch.
+// turn turns packets from the old entries to the new ones. New entries are inserted first, so one
+// edit can make the whole change on this switch.
 func (t transition) turn(to, from []switchspec.Entity) edit {
 	if t.next.group == t.was.group {
 		return puts(nil, nil)
@@ -216,8 +216,8 @@ func except(keys, not []switchspec.Key) []switchspec.Key {
 	return slices.DeleteFunc(keys, func(k switchspec.Key) bool { return slices.Contains(not, k) })
 }
 
-// number gives a step's rules numbers, or those that it has if the rules are the same.
-// The result takes over the rules' use of their next hops.
+// number assigns numbers to a step's rules, or keeps them if the rules are the same. The result
+// takes over the rules' use of their next hops.
 func (a *Agent) number(s *step, rules bifurcation.Rules) (installation, error) {
 	hops := nextHops(rules)
 	if s.installation.installed() && reflect.DeepEqual(rules, s.installation.rules) {
@@ -243,7 +243,7 @@ func (a *Agent) number(s *step, rules bifurcation.Rules) (installation, error) {
 	return installation{rules: rules, group: group, firstPRE: pre, entities: entities(s.key, rules, group, pre)}, nil
 }
 
-// forget frees an installation's numbers, when nothing of it is on the switch.
+// forget frees an installation's numbers, after its entries have been removed from the switch.
 func (a *Agent) forget(p installation) {
 	if !p.installed() {
 		return
@@ -255,8 +255,8 @@ func (a *Agent) forget(p installation) {
 	a.uni.unuse(nextHops(p.rules))
 }
 
-// writeLater posts an edit that must be made. It waits for it until ctx ends, or not at all while
-// the switch is away, and then leaves the wait to a goroutine.
+// writeLater posts an edit that must be made. It waits for the edit until ctx ends, or not at all
+// while the switch is away; a goroutine then continues to wait.
 func (a *Agent) writeLater(ctx context.Context, e edit, then func(), key stepKey) {
 	j := a.driver.post(e)
 	finish := func(err error) {
@@ -277,16 +277,17 @@ func (a *Agent) writeLater(ctx context.Context, e edit, then func(), key stepKey
 	a.background(func(context.Context) { finish(<-j.done) })
 }
 
-// drop removes a step from the switch, and its branches from the others. The caller
-// has its turn; the step is gone only when the caller leaves it, else a step with the
-// same key made meanwhile would be removed too.
+// drop removes a step from the switch, and its branches from other switches. The caller has its
+// turn. The step is removed from the table only when the caller leaves it; otherwise a step with
+// the same key made meanwhile would be removed, too.
 func (a *Agent) drop(ctx context.Context, s *step, merging edit) error {
 	a.mu.Lock()
 	was, branches := s.installation, s.branches
 	s.installation, s.branches, s.group = installation{}, nil, nil
 	a.mu.Unlock()
 	var g errgroup.Group
-	// The caller may not wait so long: a record that stays would come back.
+	// The deletion must not depend on the caller's context: a remaining record would restore the
+	// step.
 	g.Go(func() error { return a.persist(context.WithoutCancel(ctx), s, nil) })
 	if was.installed() || merging != nil {
 		g.Go(func() error {
@@ -305,7 +306,7 @@ func (a *Agent) drop(ctx context.Context, s *step, merging edit) error {
 	return err
 }
 
-// both makes one edit of two; the second may be nil.
+// both combines two edits; the second may be nil.
 func both(first, second edit) edit {
 	if second == nil {
 		return first

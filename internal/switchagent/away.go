@@ -21,11 +21,11 @@ func (d *driver) connected(ctx context.Context) (*p4rt.Session, error) {
 	}
 }
 
-// blink is how long a lost switch may be away before requests that need it are refused.
+// blink is how long a switch may be away before requests that need it are refused.
 const blink = time.Second
 
-// there returns the session for what is to be done now or never. It waits for a switch that
-// has just been lost or is being read, but not long: another agent may have the switch.
+// there returns the session, for requests that cannot wait for a reconnection. It waits briefly for
+// a switch that has just been lost or is being read: another agent may have the switch.
 func (d *driver) there(ctx context.Context) (*p4rt.Session, error) {
 	d.mu.Lock()
 	s, left := d.session, blink-time.Since(d.since)
@@ -44,7 +44,7 @@ func (d *driver) there(ctx context.Context) (*p4rt.Session, error) {
 	return s, nil
 }
 
-// away says why no session is in use; "": one is.
+// away returns the reason why no session is in use; "": one is.
 func (d *driver) away() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

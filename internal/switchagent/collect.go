@@ -15,7 +15,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/routing/bgp"
 )
 
-// bgpCollector has the BGP sessions as they are when Prometheus asks.
+// bgpCollector collects the BGP sessions at each scrape.
 type bgpCollector struct{ a *Agent }
 
 var (
@@ -48,7 +48,7 @@ func (b bgpCollector) Collect(c chan<- prometheus.Metric) {
 	}
 }
 
-// portCollector has the ports with a neighbor as they are when Prometheus asks.
+// portCollector collects the ports with a neighbor at each scrape.
 type portCollector struct{ a *Agent }
 
 var portUp = prometheus.NewDesc("mcrdma_agent_port_up", "1 if the link to the port's neighbor works.", []string{"port", "neighbor"}, nil)
@@ -66,15 +66,14 @@ func (p portCollector) Collect(c chan<- prometheus.Metric) {
 	}
 }
 
-// maxMeasured is how many groups have series of their own, in order of their keys: each
-// takes three reads of the switch, and has some 100 series with 16 receivers.
+// maxMeasured is the number of groups that have their own series, in order of their keys: each
+// takes three reads of the switch, and has about 100 series with 16 receivers.
 const maxMeasured = 64
 
 // scrapeTime is how long a scrape may wait for the switch.
 const scrapeTime = 2 * time.Second
 
-// groupCollector has the groups that were installed at this switch as they are when
-// Prometheus asks.
+// groupCollector collects the groups that are installed at this switch at each scrape.
 type groupCollector struct{ a *Agent }
 
 var (
@@ -104,7 +103,7 @@ func (g groupCollector) Collect(c chan<- prometheus.Metric) {
 	left := len(list)
 	for _, x := range list[:min(len(list), maxMeasured)] {
 		s := g.a.describe(x)
-		if g.a.count(ctx, x, s, true) == nil { // else mcrdma_agent_switch_connected tells, or the group has ended
+		if g.a.count(ctx, x, s, true) == nil { // otherwise mcrdma_agent_switch_connected shows it, or the group has ended
 			collectGroup(c, s)
 			left--
 		}
@@ -113,7 +112,7 @@ func (g groupCollector) Collect(c chan<- prometheus.Metric) {
 }
 
 func collectGroup(c chan<- prometheus.Metric, s *mcrdmav1.GroupStatus) {
-	// A group that is formed anew has the same name, and for a while there are both.
+	// A re-formed group has the same name, and for a while both exist.
 	name, id := grouptree.KeyOf(s.GetGroup().GetKey()), fmt.Sprintf("%#x", s.GetGroup().GetKey().GetMcId())
 	count := func(d *prometheus.Desc, v uint64, labels ...string) {
 		c <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{name, id}, labels...)...)

@@ -11,7 +11,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// invalid is the error of a message that says something impossible.
+// invalid is the error for an invalid message.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", bifurcation.ErrInvalid, fmt.Sprintf(format, args...))
 }
@@ -73,8 +73,8 @@ const maxRegions = 1024
 // maxVia bounds how many switches a packet may pass.
 const maxVia = 64
 
-// viaFrom reads which switches packets have passed, and sorts them. The caller is
-// the last of them.
+// viaFrom reads the list of switches that packets have passed, and sorts it. The caller is the last
+// of them.
 func viaFrom(list []string, caller bifurcation.Switch) ([]bifurcation.Switch, error) {
 	if len(list) == 0 || len(list) > maxVia || list[len(list)-1] != string(caller) {
 		return nil, invalid("the %d switches that packets passed are more than %d, or switch %s, which calls, is not the last of them", len(list), maxVia, caller)

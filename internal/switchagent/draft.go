@@ -6,8 +6,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// An edit is a change of what is wanted on the switch. It is called when its turn
-// comes, may read what is wanted then, and changes it through the draft.
+// An edit is a change of the desired state. It is called when its turn comes, may read the desired
+// state, and changes it through the draft.
 type edit func(d *draft) error
 
 // puts makes an edit of entities to put and keys to delete, in that order.
@@ -25,7 +25,7 @@ func puts(put []switchspec.Entity, del []switchspec.Key) edit {
 	}
 }
 
-// A draft is the wanted state while it is edited. It remembers what was there.
+// A draft is the desired state while it is edited. It remembers the previous entities.
 type draft struct {
 	want *switchspec.State
 	old  map[switchspec.Key]switchspec.Entity // nil: nothing was there
@@ -58,7 +58,7 @@ func (d *draft) set(k switchspec.Key, e switchspec.Entity) error {
 	return nil
 }
 
-// keep puts an entity that undo leaves in place.
+// keep puts an entity that undo does not revert.
 func (d *draft) keep(e switchspec.Entity) error {
 	err := d.want.Put(e)
 	d.old[e.Key()] = e
@@ -70,7 +70,7 @@ func (d *draft) delete(k switchspec.Key) {
 	d.want.Delete(k)
 }
 
-// undo reverts all but what keep has put.
+// undo reverts everything except entities put by keep.
 func (d *draft) undo() {
 	for k, e := range d.old {
 		if e == nil {

@@ -31,24 +31,24 @@ type driverStatus struct {
 	backup             bool  // another agent controls the switch
 	err                error // why it is not connected
 	pushes, reconnects uint64
-	refused            []string // changes that the switch did not take when it was reconciled
-	cleared            string   // why it last got the program again
+	refused            []string // changes that the switch refused when it was reconciled
+	cleared            string   // why the program was last pushed again
 }
 
-// A driver keeps the switch in the wanted state. It owns that state, and what is
-// known of the switch's: all other parts change them by edits. While no switch is
-// connected, edits wait; when one is found, it is read back and gets what it lacks.
+// A driver keeps the switch in the desired state. It owns that state, and the known state of the
+// switch; all other parts change them by edits. While no switch is connected, edits wait. When the
+// driver connects to a switch, it reads the switch back and writes the differences.
 type driver struct {
 	client *p4rt.Client
 	log    *slog.Logger
-	audit  time.Duration // between two checks of the switch against the wanted state
-	// judge is called when a switch has been read. It says why the program has to be
+	audit  time.Duration // between two checks of the switch against the desired state
+	// judge is called when a switch has been read. It returns the reason why the program must be
 	// pushed again, which clears the switch; "": it need not.
 	judge func(have *switchspec.State) (why string, err error)
-	// found is called before a switch is reconciled: it may change what is wanted
-	// according to what the switch has. blank: it has just got the program.
+	// found is called before a switch is reconciled, and may adapt the desired state to the
+	// switch's. blank: the program has just been pushed.
 	found func(ctx context.Context, s *p4rt.Session, have, want *switchspec.State, blank bool) error
-	// opened is called with each session; the callee reads its channels.
+	// opened is called with each new session; the callee reads its channels.
 	opened func(*p4rt.Session)
 
 	mu      sync.Mutex
@@ -68,9 +68,8 @@ func newDriver(client *p4rt.Client, log *slog.Logger) *driver {
 	return &driver{client: client, log: log, wake: make(wakeup, 1), turned: make(wakeup, 1), want: &switchspec.State{}, have: &switchspec.State{}}
 }
 
-// write posts an edit, and waits until the switch has it. With an error that wraps
-// ErrNotReady or ctx's, the switch may still get it; others mean that nothing of it
-// is on the switch.
+// write posts an edit, and waits until the switch has it. After an error that wraps ErrNotReady or
+// ctx's, the edit may still be written; other errors mean that nothing of it is on the switch.
 func (d *driver) write(ctx context.Context, e edit) error {
 	j := d.post(e)
 	select {
@@ -90,7 +89,7 @@ func (d *driver) write(ctx context.Context, e edit) error {
 // errNotWritten: the edit was not made, and will not be.
 var errNotWritten = errors.New("not written")
 
-// errOver: the driver has stopped writing.
+// errOver: the driver has stopped.
 var errOver = fmt.Errorf("%w: the agent is shutting down", ErrNotReady)
 
 // post queues an edit, and does not wait.
@@ -116,7 +115,7 @@ func (d *driver) clear(why string) {
 	d.wake.wake()
 }
 
-// take returns the queued edits, unless the program is to be pushed before them.
+// take returns the queued edits, unless the program must be pushed first.
 func (d *driver) take() (jobs []*job, replace bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,7 +166,7 @@ func (d *driver) run(ctx context.Context) {
 	d.queue = nil
 }
 
-// once opens a session and uses it until it is lost.
+// once opens a session and serves edits on it until it is lost.
 func (d *driver) once(ctx context.Context) error {
 	opening, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -187,7 +186,7 @@ func (d *driver) once(ctx context.Context) error {
 	if err := s.WaitPrimary(ctx); err != nil {
 		return err
 	}
-	if s.ElectionID().High == 0 { // an agent that was killed may have had it
+	if s.ElectionID().High == 0 { // a killed agent may still have it
 		if err := s.Renew(ctx); err != nil {
 			return err
 		}
@@ -202,7 +201,7 @@ func (d *driver) once(ctx context.Context) error {
 	return d.serve(ctx, s)
 }
 
-// program makes sure that the switch runs the program, and has what is wanted.
+// program ensures that the switch runs the program, and is in the desired state.
 func (d *driver) program(ctx context.Context, s *p4rt.Session) error {
 	d.mu.Lock()
 	replace := d.replace
@@ -229,7 +228,7 @@ func (d *driver) program(ctx context.Context, s *p4rt.Session) error {
 	return d.reconcile(ctx, s, true)
 }
 
-// push gives the switch the program. The switch loses all that it holds.
+// push pushes the program to the switch, which loses all its state.
 func (d *driver) push(ctx context.Context, s *p4rt.Session) error {
 	if err := s.PushPipeline(ctx); err != nil {
 		return err
@@ -239,8 +238,8 @@ func (d *driver) push(ctx context.Context, s *p4rt.Session) error {
 	return s.EnableDigests(ctx)
 }
 
-// reconcile reads the switch and brings it to the wanted state. blank says that it has
-// just got the program.
+// reconcile reads the switch and brings it to the desired state. blank: the program has just been
+// pushed.
 func (d *driver) reconcile(ctx context.Context, s *p4rt.Session, blank bool) error {
 	have, err := s.Read(ctx)
 	why := ""
@@ -285,7 +284,7 @@ func (d *driver) reconcile(ctx context.Context, s *p4rt.Session, blank bool) err
 	return nil
 }
 
-// without drops changes of entities that were refused, so that the rest is tried.
+// without drops changes of entities that were refused, so that the rest can be tried.
 func without(changes []switchspec.Change, refused []*p4rt.UpdateError) []switchspec.Change {
 	bad := map[switchspec.Key]bool{}
 	for _, f := range refused {
@@ -299,8 +298,8 @@ func without(changes []switchspec.Change, refused []*p4rt.UpdateError) []switchs
 	return changes
 }
 
-// settle applies changes and records what was done. It returns those that the switch
-// refused; an error means that the session can no longer be used.
+// settle applies changes and records which were done. It returns those that the switch refused; an
+// error means that the session can no longer be used.
 func (d *driver) settle(ctx context.Context, s *p4rt.Session, changes []switchspec.Change) ([]*p4rt.UpdateError, error) {
 	err := s.Apply(ctx, changes)
 	if err == nil {
@@ -350,8 +349,8 @@ func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
 	}
 }
 
-// do makes edits, together if they all succeed and else one by one. An error means
-// that the session can no longer be used; unfinished jobs then wait for the next.
+// do makes edits, together if they all succeed, otherwise one by one. An error means that the
+// session can no longer be used; unfinished jobs then wait for the next session.
 func (d *driver) do(ctx context.Context, s *p4rt.Session, jobs []*job) error {
 	dr := draft{want: d.want, old: map[switchspec.Key]switchspec.Entity{}}
 	var edited []*job
@@ -404,15 +403,15 @@ func (d *driver) do(ctx context.Context, s *p4rt.Session, jobs []*job) error {
 	return nil
 }
 
-// again queues jobs whose edits have been undone. They stay taken: some of what
-// they want may be on the switch until it is read.
+// again requeues jobs whose edits have been undone. They count as taken, because parts of them may
+// be on the switch until it is read.
 func (d *driver) again(jobs []*job) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.queue = append(slices.Clone(jobs), d.queue...)
 }
 
-// changes are those that lead to the wanted state, for these keys only.
+// changes returns the changes that lead to the desired state, for these keys only.
 func (d *driver) changes(keys map[switchspec.Key]switchspec.Entity) []switchspec.Change {
 	var have, want switchspec.State
 	copyTo := func(to *switchspec.State, from *switchspec.State, k switchspec.Key) {

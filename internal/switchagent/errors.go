@@ -28,7 +28,7 @@ var (
 	ErrStale    = errors.New("overtaken by a later request")
 )
 
-// reasons maps errors to what a client gets. The first match counts.
+// reasons maps errors to the contract's reasons. The first match counts.
 var reasons = []struct {
 	err    error
 	reason mcrdmav1.Reason
@@ -54,7 +54,7 @@ var reasons = []struct {
 	{context.Canceled, mcrdmav1.Reason_CLOSED},
 }
 
-// at says where an error happened, unless it says so itself.
+// at adds to an error where it occurred, if it does not say so.
 func at(name bifurcation.Switch, err error) error {
 	if err == nil || errors.As(err, new(*failure.Error)) {
 		return err
@@ -62,7 +62,7 @@ func at(name bifurcation.Switch, err error) error {
 	return &failure.Error{Switch: string(name), Text: err.Error(), Cause: err}
 }
 
-// explain makes an error one with the status that a client gets.
+// explain converts an error to the gRPC status for a client.
 func (a *Agent) explain(err error) error {
 	out := &failure.Error{}
 	for _, r := range reasons {
@@ -82,7 +82,8 @@ func (a *Agent) explain(err error) error {
 	return out
 }
 
-// heard is the error that another agent returned, or that the call failed.
+// heard converts the error of a call to another agent: the agent's own error, or the failure of the
+// call.
 func heard(peer bifurcation.Switch, err error) error {
 	if err == nil {
 		return nil

@@ -20,12 +20,12 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// linkGrace is how long after the start the routes count as not settled while
-// some links have not come up.
+// linkGrace is how long after the start the routes count as unsettled while some links have not
+// come up.
 const linkGrace = 3 * time.Second
 
-// fabric is the goroutine that learns what is around the switch: routes, links and
-// hosts. It never waits for the switch.
+// fabric is the goroutine that learns the switch's surroundings: routes, links and hosts. It never
+// waits for the switch.
 func (a *Agent) fabric(ctx context.Context) {
 	deltas := make(chan routing.Delta)
 	a.wg.Go(func() { a.watchRoutes(ctx, deltas) })
@@ -84,7 +84,8 @@ func (a *Agent) fabric(ctx context.Context) {
 	}
 }
 
-// settling says why what the agent has not learned by now may exist all the same; "": it does not.
+// settling returns the reason why routes may exist that the agent has not learned yet; "": none
+// may.
 func (a *Agent) settling() string {
 	since := time.Since(a.started)
 	switch {
@@ -117,9 +118,9 @@ func (a *Agent) table(f func(*unicast.Table)) {
 	}
 }
 
-// watchRoutes passes on the source's routes. After a restart it waits until the source
-// knows all again: a part of the routes may form a loop, while what was adopted from
-// the switch still holds.
+// watchRoutes passes on the source's routes. After a restart it waits until the source knows all of
+// them again: a part of the routes may form a loop, and the routes adopted from the switch are
+// still valid.
 func (a *Agent) watchRoutes(ctx context.Context, to chan<- routing.Delta) {
 	if a.routes.known != nil {
 		select {
@@ -143,11 +144,11 @@ func (a *Agent) watchRoutes(ctx context.Context, to chan<- routing.Delta) {
 	}
 }
 
-// askAbout makes sure that links are broken which are about to count as such, and closes what
-// it returns; nil: there is none. On a busy machine the switch may be late, what is between
-// it and this agent, or the agent at the other end, and not the link. So this agent asks
-// both for anything; links stay up until they answer, but for no longer than makes it three
-// times the detection time.
+// askAbout verifies that links that are about to be declared down have failed, and then closes the
+// returned channel; nil: there are none. On a busy machine the hellos may be late because of the
+// switch, its connection to this agent, or the agent at the other end. So this agent sends a
+// request to both; the links stay up until they answer, but for at most three times the detection
+// time.
 func (a *Agent) askAbout(ctx context.Context) chan struct{} {
 	a.linksMu.Lock()
 	names := a.links.Doubtful(time.Now())
@@ -174,7 +175,7 @@ func (a *Agent) askAbout(ctx context.Context) chan struct{} {
 	return asked
 }
 
-// stepLinks does what is due on the links, and returns when to call it again.
+// stepLinks does the due work on the links, and returns when to call it again.
 func (a *Agent) stepLinks() time.Duration {
 	now := time.Now()
 	a.linksMu.Lock()
@@ -202,7 +203,7 @@ func (a *Agent) linkStates() []links.State {
 	return a.links.States()
 }
 
-// listen passes on what a session's switch sends, and has hellos sent to it.
+// listen passes on what the session's switch sends, and sends hellos to it.
 func (a *Agent) listen(s *p4rt.Session) {
 	a.wg.Go(func() { forward(s, s.PacketIns(), a.packets) })
 	a.wg.Go(func() { forward(s, s.Digests(), a.digests) })
@@ -224,7 +225,7 @@ func forward[T any](s *p4rt.Session, from <-chan T, to chan<- T) {
 	}
 }
 
-// packetIn takes a frame that the switch sent to the agent.
+// packetIn handles a frame that the switch sent to the agent.
 func (a *Agent) packetIn(p p4rt.PacketIn) {
 	if len(p.Frame) < 14 {
 		a.metrics.dropped("short")
@@ -272,8 +273,8 @@ func (a *Agent) learn(h unicast.Host) {
 	a.table(func(t *unicast.Table) { t.Learn(h, time.Now()) })
 }
 
-// answersFor says whether an address is the router's own, and not that of another port;
-// port 0 stands for all.
+// answersFor reports whether an address is the router's own, and not that of another port; port 0
+// stands for all.
 func (a *Agent) answersFor(dst netip.Addr, port uint16) bool {
 	return dst == a.cfg.Address || slices.Contains(a.cfg.Gateways, dst) || slices.ContainsFunc(a.cfg.Ports, func(p config.Port) bool {
 		return p.Address.Addr() == dst && (port == 0 || port == p.Port)

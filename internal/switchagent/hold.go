@@ -20,7 +20,7 @@ type holding struct {
 	spec
 }
 
-// take makes this switch reach receivers for another one.
+// take makes this switch deliver to receivers for another one.
 func (a *Agent) take(ctx context.Context, h holding) error {
 	if !a.cfg.Programmable {
 		return fmt.Errorf("%w: this switch is configured to route only", bifurcation.ErrInvalid)
@@ -78,9 +78,8 @@ func (a *Agent) setHolder(s *step, from bifurcation.Switch, h holder) {
 	a.mu.Unlock()
 }
 
-// with is what the step is for once a switch holds it so. The highest generation
-// wins; within one, holders have to agree, as nothing in a packet tells from which
-// it comes.
+// with returns the step's spec after a switch's Hold. The highest generation wins; within a
+// generation, holders must agree, because nothing in a packet shows which of them sent it.
 func (s *step) with(h holding) (spec, error) {
 	if s.group != nil {
 		return spec{}, fmt.Errorf("%w: group %v was installed at this switch, and its packets come back", bifurcation.ErrLoop, h.key.groupKey)
@@ -111,13 +110,13 @@ func (s *step) with(h holding) (spec, error) {
 	return next, nil
 }
 
-// letGo ends a switch's holding of a step, unless the switch has held it again since.
-// The caller does not have the turn.
+// letGo ends a switch's hold of a step, unless the switch has held it again since. The caller does
+// not have the turn.
 func (a *Agent) letGo(ctx context.Context, k stepKey, from bifurcation.Switch, sequence uint64) error {
 	return a.letGoIf(ctx, k, from, func(h *holder) bool { return h.Sequence <= sequence })
 }
 
-// letGoIf ends a switch's holding if over says so; it is called under Agent.mu.
+// letGoIf ends a switch's hold if over returns true; over is called under Agent.mu.
 func (a *Agent) letGoIf(ctx context.Context, k stepKey, from bifurcation.Switch, over func(*holder) bool) error {
 	a.mu.Lock()
 	s := a.steps[k]
@@ -145,8 +144,8 @@ func (a *Agent) letGoIf(ctx context.Context, k stepKey, from bifurcation.Switch,
 	return a.persist(context.WithoutCancel(ctx), s, a.record(s, s.spec, from, nil))
 }
 
-// sync learns all that a switch holds here, as of a sequence. What the switch does not
-// name it no longer holds. The result is what it names and does not hold here.
+// sync processes the list of everything that a switch holds here, as of a sequence number. Steps
+// that are not on the list are no longer held. It returns those on the list that are missing here.
 func (a *Agent) sync(ctx context.Context, from bifurcation.Switch, sequence uint64, held map[stepKey]uint64) (missing []stepKey) {
 	var stale []stepKey
 	until := time.Now().Add(a.cfg.Leases.Branch)
@@ -178,7 +177,7 @@ func (a *Agent) sync(ctx context.Context, from bifurcation.Switch, sequence uint
 	return missing
 }
 
-// expire drops what was not renewed in time.
+// expire drops groups and holds that were not renewed in time.
 func (a *Agent) expire(ctx context.Context) {
 	now := time.Now()
 	type lapsed struct {
@@ -215,7 +214,7 @@ func (a *Agent) expire(ctx context.Context) {
 	}
 }
 
-// tick expires leases, and retries what is not yet as good as it can be.
+// tick expires leases, and recomputes steps that are not optimal yet.
 func (a *Agent) tick(ctx context.Context) {
 	expiry := time.NewTicker(min(a.cfg.Leases.Group/4, a.cfg.Leases.Branch/4, time.Second))
 	defer expiry.Stop()

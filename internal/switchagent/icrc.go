@@ -11,15 +11,15 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// icrcModes are the switch's modes. In mode neutral it computes the ICRC anew where a copy has
-// no constant.
+// icrcModes are the switch's modes. In mode neutral it recomputes the ICRC where a copy has no
+// constant.
 var icrcModes = map[string]switchspec.ICRC{config.ICRCAuto: switchspec.ICRCNeutral, config.ICRCNeutral: switchspec.ICRCNeutral,
 	config.ICRCRecompute: switchspec.ICRCRecompute, config.ICRCOff: switchspec.ICRCOff}
 
-// keepsICRC says whether constants keep the ICRC of copies for these receivers right, and why
-// not in some: for a receiver whose device does not see the identification, that concerns
-// all, as packets may have been changed before they come here; for a region at another address,
-// the WRITEs that begin in it.
+// keepsICRC reports whether constants keep the ICRC of copies to these receivers right, and if not,
+// why. A receiver whose device does not see the identification affects all copies, because packets
+// may have been changed before they arrive here; a region at another address affects the WRITEs
+// that begin in it.
 func (a *Agent) keepsICRC(receivers []bifurcation.Receiver) (keeps bool, whyNot string) {
 	if icrcModes[a.cfg.ICRC] != switchspec.ICRCNeutral {
 		return false, ""
@@ -42,8 +42,8 @@ func (a *Agent) keepsICRC(receivers []bifurcation.Receiver) (keeps bool, whyNot 
 	return true, ""
 }
 
-// takesWrites says whether WRITEs may come, whose packets with a RETH get another source port than
-// those without.
+// takesWrites reports whether there may be WRITEs, whose packets with a RETH get a different source
+// port than those without.
 func takesWrites(receivers []bifurcation.Receiver) bool {
 	return slices.ContainsFunc(receivers, func(r bifurcation.Receiver) bool { return len(r.Regions) > 0 })
 }

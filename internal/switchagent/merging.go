@@ -11,9 +11,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// checkQPNs refuses merging whose MC_ID is the QPN of another group's sender, or vice
-// versa, where the switch could not tell an answer from a packet that bypasses merging.
-// The caller has Agent.mu.
+// checkQPNs refuses merging whose MC_ID is the QPN of another group's sender, or vice versa,
+// because the switch could not distinguish an answer from a packet that bypasses merging. The
+// caller has Agent.mu.
 func (a *Agent) checkQPNs(m *merging) error {
 	other, clash := a.groups[groupKey{m.of.Source, m.senderQPN}]
 	clash = clash && other.merging != nil && slices.ContainsFunc(other.merging.members, func(x bifurcation.MergeMember) bool { return x.Src == m.source })
@@ -29,7 +29,7 @@ func (a *Agent) checkQPNs(m *merging) error {
 		ErrExists, m.of.key(), other.key())
 }
 
-// useSlot gives merging a slot. The caller has Agent.mu.
+// useSlot assigns a slot to merging. The caller has Agent.mu.
 func (a *Agent) useSlot(m *merging) error {
 	if err := a.checkQPNs(m); err != nil {
 		return err
@@ -48,13 +48,13 @@ func (a *Agent) freeSlot(m *merging) {
 	a.slots.give(m)
 }
 
-// settings are those of the switch. The caller has Agent.mu.
+// settings returns the switch's settings. The caller has Agent.mu.
 func (a *Agent) settings() switchspec.Settings {
 	return switchspec.Settings{ICRC: icrcModes[a.cfg.ICRC], HashSeed: a.cfg.HashSeed, Owner: a.slots.Owner, Numbers: a.slots.Numbers}
 }
 
-// mergePut is the edit that puts merging on the switch as it is then. The switch first
-// learns that the use's number is taken.
+// mergePut returns the edit that writes the current merging. The settings first record that the
+// use's number is taken.
 func (a *Agent) mergePut(m *merging) edit {
 	return func(d *draft) error {
 		a.mu.Lock()
@@ -72,7 +72,7 @@ func (a *Agent) mergePut(m *merging) edit {
 	}
 }
 
-// mergeDelete is the edit that deletes it, except what another group or another slot
+// mergeDelete returns the edit that deletes it, except entries that another group or another slot
 // has taken over.
 func (a *Agent) mergeDelete(m *merging) edit {
 	return func(d *draft) error {
@@ -102,8 +102,8 @@ func (a *Agent) mergeDelete(m *merging) edit {
 	}
 }
 
-// beginAnew gives merging another use of a slot, in which nothing is passed on before
-// all members have answered. The caller has Agent.mu.
+// beginAnew gives merging a new use of a slot, in which nothing is passed on before all members
+// have answered. The caller has Agent.mu.
 func (a *Agent) beginAnew(m *merging, want *switchspec.State) error {
 	a.slots.give(m)
 	if err := a.useSlot(m); err != nil {
@@ -113,8 +113,8 @@ func (a *Agent) beginAnew(m *merging, want *switchspec.State) error {
 	return want.Put(m.entities()...)
 }
 
-// baseline records the counters of merging's slot, as they count on from one use to
-// the next; those of a blank switch are 0.
+// baseline records the counters of merging's slot, which continue from one use to the next; those
+// of a blank switch are 0.
 func (a *Agent) baseline(ctx context.Context, s *p4rt.Session, m *merging, blank bool) error {
 	var base []p4rt.MemberCounts
 	if !blank {
@@ -132,7 +132,7 @@ func (a *Agent) baseline(ctx context.Context, s *p4rt.Session, m *merging, blank
 	return nil
 }
 
-// begin takes the baseline of merging that is not on the switch yet.
+// begin reads the baseline of merging that is not on the switch yet.
 func (a *Agent) begin(ctx context.Context, m *merging) error {
 	s, err := a.driver.connected(ctx)
 	if err != nil {

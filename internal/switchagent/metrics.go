@@ -12,8 +12,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
 )
 
-// metrics are exported to Prometheus. Labels are bounded: by what is configured (ports,
-// neighbors), and of groups the first maxMeasured are told. No PSN or QPN is a label.
+// metrics are exported to Prometheus. Labels are bounded: by the configuration (ports, neighbors),
+// and to the first maxMeasured groups. No PSN or QPN is a label.
 type metrics struct {
 	registry    *prometheus.Registry
 	server      *grpcserver.Metrics
@@ -64,7 +64,7 @@ func newMetrics(a *Agent) *metrics {
 		rerunTime: auto.NewHistogram(prometheus.HistogramOpts{Name: "follow_seconds",
 			Help: "Time to make the switch and the groups follow changed routes.", Buckets: grpcserver.Buckets}),
 	}
-	for _, p := range a.cfg.Ports { // a counter that begins with its first count shows no increase
+	for _, p := range a.cfg.Ports { // a counter that first appears with a value shows no increase
 		if p.To != "" {
 			m.linkChanges.WithLabelValues(strconv.Itoa(int(p.Port)), p.To)
 		}
@@ -85,7 +85,7 @@ func (m *metrics) peerCall(d time.Duration, err error) {
 	m.peers.WithLabelValues(result).Observe(d.Seconds())
 }
 
-// isUnreachable says that another agent did not answer, rather than refused.
+// isUnreachable reports that another agent did not answer, as opposed to refused.
 func isUnreachable(err error) bool {
 	return err != nil && errors.Is(err, ErrPeer) && !errors.As(err, new(*failure.Error))
 }

@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// numbers hands out numbers from 1 to its limit, the lowest first. It is not for
-// concurrent use.
+// numbers allocates numbers from 1 to its limit, the lowest first. It is not for concurrent use.
 type numbers struct {
 	what  string
 	used  []bool // by number; 0 is none
@@ -20,7 +19,7 @@ func newNumbers(what string, limit int) *numbers {
 	return n
 }
 
-// take gives count consecutive numbers and returns the first.
+// take allocates count consecutive numbers and returns the first.
 func (n *numbers) take(count int) (uint16, error) {
 	for i := n.low; i+count <= len(n.used); i++ {
 		taken := slices.Index(n.used[i:i+count], true)
@@ -51,20 +50,20 @@ func (n *numbers) mark(first, count int, used bool) {
 	}
 }
 
-// free says whether none of these numbers is in use.
+// free reports whether none of these numbers is in use.
 func (n *numbers) free(first uint16, count int) bool {
 	end := int(first) + count
 	return end <= len(n.used) && !slices.Contains(n.used[first:end], true)
 }
 
-// keep takes numbers that are known to be in use.
+// keep marks numbers as in use.
 func (n *numbers) keep(first uint16, count int) {
 	if int(first)+count <= len(n.used) {
 		n.mark(int(first), count, true)
 	}
 }
 
-// give returns numbers.
+// give frees numbers.
 func (n *numbers) give(first uint16, count int) {
 	if first > 0 {
 		n.mark(int(first), count, false)

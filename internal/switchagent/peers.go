@@ -27,10 +27,10 @@ type peer struct {
 	held   planner.Holdings[stepKey, *step]
 	err    error // of the last call; nil: it answered
 	tried  bool
-	unsure wakeup // the switch may hold what is not among held: it is synced soon
+	unsure wakeup // the switch may hold branches that are not in held: it is synced soon
 }
 
-// hold makes another switch reach a branch's receivers.
+// hold makes another switch deliver to a branch's receivers.
 func (a *Agent) hold(ctx context.Context, s *step, sp spec, k branchKey, receivers []bifurcation.Receiver) error {
 	err := a.holdOnce(ctx, s, sp, k, receivers)
 	if a.catchUp(err) {
@@ -39,9 +39,9 @@ func (a *Agent) hold(ctx context.Context, s *step, sp spec, k branchKey, receive
 	return err
 }
 
-// catchUp goes on from the sequence that another agent knows, and reports whether
-// that changes anything. Without its state, or with a clock that was set back, an
-// agent begins with numbers that it has used before.
+// catchUp continues from the sequence number that another agent knows, and reports whether that
+// changes anything. An agent without its state file, or with a clock that was set back, starts with
+// numbers that it has used before.
 func (a *Agent) catchUp(err error) bool {
 	const most = 1 << 62 // nanoseconds since 1970 reach this in 2116; more is invalid
 	r, ok := errors.AsType[*failure.Error](err)
@@ -99,7 +99,7 @@ func (a *Agent) ask(s *step, k branchKey) (*peer, stepKey, uint64, error) {
 	return p, key, sequence, nil
 }
 
-// release gives up a branch, unless it belongs to another step by now.
+// release releases a branch, unless it belongs to another step by now.
 func (a *Agent) release(ctx context.Context, s *step, k branchKey) error {
 	p := a.peers[k.Next]
 	if p == nil {
@@ -151,7 +151,7 @@ const backTime = 250 * time.Millisecond
 func (p *peer) back(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, backTime)
 	defer cancel()
-	if p.conn.GetState() == connectivity.TransientFailure { // else it races with gRPC's own first steps
+	if p.conn.GetState() == connectivity.TransientFailure { // otherwise it races with gRPC's own reconnection
 		p.conn.ResetConnectBackoff()
 	}
 	for s := p.conn.GetState(); s != connectivity.Ready; s = p.conn.GetState() {
@@ -163,8 +163,8 @@ func (p *peer) back(ctx context.Context) bool {
 	return true
 }
 
-// syncPeers tells each switch what is held there, periodically and after a request that failed,
-// and repairs what is missing.
+// syncPeers sends each switch the list of what is held there, periodically and after a failed
+// request, and repairs what is missing.
 func (a *Agent) syncPeers(ctx context.Context) {
 	period := min(a.cfg.Leases.Branch/3, maxSyncPeriod)
 	var wg sync.WaitGroup
@@ -178,7 +178,7 @@ func (a *Agent) syncPeers(ctx context.Context) {
 				select {
 				case <-ctx.Done():
 				case <-time.After(wait):
-				case <-p.unsure: // soon, but a peer that refuses or is away is not asked all the time
+				case <-p.unsure: // soon, but a peer that refuses or is away is not called continually
 					select {
 					case <-ctx.Done():
 					case <-time.After(resync):
@@ -193,7 +193,7 @@ func (a *Agent) syncPeers(ctx context.Context) {
 // maxSyncPeriod is the longest time between two syncs.
 const maxSyncPeriod = 10 * time.Second
 
-// resync is how long after a request that failed the next sync is at most.
+// resync is the maximum time from a failed request to the next sync.
 const resync = 500 * time.Millisecond
 
 func (a *Agent) syncPeer(ctx context.Context, p *peer) error {
@@ -213,7 +213,7 @@ func (a *Agent) syncPeer(ctx context.Context, p *peer) error {
 	if err != nil {
 		return err
 	}
-	repair := a.detours.Swap(false) // perhaps a step bypasses this one
+	repair := a.detours.Swap(false) // a step may bypass this one
 	a.mu.Lock()
 	for _, b := range res.GetMissing() {
 		k, err := stepKeyFrom(b.GetGroup(), b.GetDestination())

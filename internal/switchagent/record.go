@@ -19,8 +19,8 @@ import (
 // bucket holds a record for each step.
 const bucket = "steps"
 
-// A stepRecord is what must be known of a step after a restart. What is on the
-// switch is not in it: that is read back.
+// A stepRecord is a step in the state file. It does not contain the switch's entries, which are
+// read back.
 type stepRecord struct {
 	Spec    spec
 	Group   *groupRecord                  `json:",omitempty"`
@@ -30,7 +30,7 @@ type stepRecord struct {
 type groupRecord struct {
 	SenderQPN, InitialPSN uint32
 	CNPGap, Lease         time.Duration
-	// What the slot's counters stood at when this use of it began.
+	// The values of the slot's counters when this use of it began.
 	Use  uint64              `json:",omitempty"`
 	Base []p4rt.MemberCounts `json:",omitempty"`
 }
@@ -56,7 +56,7 @@ func parseStepKey(b []byte) (stepKey, error) {
 	return stepKey{groupKey{source, uint32(b[4])<<16 | uint32(b[5])<<8 | uint32(b[6])}, dst}, nil
 }
 
-// groupRecord makes the record of a group's first step.
+// groupRecord returns the record of a group's first step.
 func (a *Agent) groupRecord(g *group) func() []byte {
 	return func() []byte {
 		a.mu.Lock()
@@ -66,8 +66,8 @@ func (a *Agent) groupRecord(g *group) func() []byte {
 	}
 }
 
-// record makes the record of a step that others hold, with one holder as it will
-// be; nil: it will be none.
+// record returns the record of a step that others hold, with one holder changed; nil: it no longer
+// holds the step.
 func (a *Agent) record(s *step, sp spec, from bifurcation.Switch, h *holder) []byte {
 	r := stepRecord{Spec: sp, Holders: map[bifurcation.Switch]holder{}}
 	a.mu.Lock()
@@ -89,8 +89,7 @@ func (a *Agent) record(s *step, sp spec, from bifurcation.Switch, h *holder) []b
 	return store.Encode(r)
 }
 
-// decode reads the record of a step with that key. A record that no agent
-// can have stored is an error.
+// decode reads the record of a step with that key. An invalid record is an error.
 func decode(k stepKey, b []byte) (stepRecord, error) {
 	var r stepRecord
 	if err := store.Decode(b, &r); err != nil {
@@ -118,7 +117,7 @@ func decode(k stepKey, b []byte) (stepRecord, error) {
 	return r, err
 }
 
-// load makes the steps that the agent's state knows; adopt reads what is on the switch.
+// load restores the steps of the state file; adopt reads the switch's entries.
 func (a *Agent) load() error {
 	now := time.Now()
 	for key, value := range a.store.Load(bucket) {

@@ -9,7 +9,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// rerunWidth is how many steps are changed side by side.
+// rerunWidth is the number of steps that are changed concurrently.
 const rerunWidth = 128
 
 // follow makes the switch, and the trees of the groups, follow the unicast table.
@@ -32,21 +32,21 @@ func (a *Agent) follow(ctx context.Context) {
 	}
 }
 
-// followOnce puts new routes on the switch, makes all steps again that they concern,
-// and then removes what no group needs any more.
+// followOnce writes new routes to the switch, recomputes all steps that they affect, and then
+// removes entries that no group needs any more.
 func (a *Agent) followOnce(ctx context.Context) error {
 	if !closed(a.adopted) {
-		return nil // the settling comes back to it
+		return nil // repeated when the routes have settled
 	}
 	if !closed(a.settled) {
-		return a.writeWhole(ctx, a.uni.wanted().ways) // what was adopted is kept by the table
+		return a.writeWhole(ctx, a.uni.wanted().ways) // the table keeps the adopted routes
 	}
 	of, err := a.writeWays(ctx)
 	if err != nil {
 		return err
 	}
 	err = a.remake(ctx)
-	// Ways that have changed since are done next: they have woken follow.
+	// Routes that have changed since are written next: they have woken follow.
 	if err := a.writeWhole(ctx, of); err != nil {
 		return err
 	}
@@ -54,8 +54,8 @@ func (a *Agent) followOnce(ctx context.Context) error {
 	return err
 }
 
-// remake makes steps again whose plans have changed. Those that cannot be made as
-// planned stay as they are, and their problems are reported.
+// remake makes the steps again whose plans have changed. Those that cannot be made as planned stay
+// unchanged, and their problems are reported.
 func (a *Agent) remake(ctx context.Context) error {
 	a.mu.Lock()
 	steps := make([]*step, 0, len(a.steps))
@@ -75,7 +75,7 @@ func (a *Agent) remake(ctx context.Context) error {
 	return all.Wait()
 }
 
-// outdated says whether a step's plan may have changed.
+// outdated reports whether a step's plan may have changed.
 func (a *Agent) outdated(s *step) bool {
 	a.mu.Lock()
 	sp, gone := s.spec, s.gone

@@ -21,23 +21,22 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// routes is the routing source as the agent uses it.
+// routes is the agent's routing source.
 type routes struct {
 	routing.Source
 	// link tells the source that the agent's hellos found a link up or down. It does
 	// not block.
 	link func(port uint16, to string, up bool)
-	// next is a look-ahead through switches that are not programmable, if the source
-	// knows the fabric.
+	// next looks ahead through non-programmable switches, if the source knows the fabric.
 	next func(neighbor string, dst netip.Addr) ([]bifurcation.Switch, bool)
-	// known is closed when the source knows again what it knew before a restart; nil:
-	// it does from the start.
+	// known is closed when the source has its routes again after a restart; nil: it has them from
+	// the start.
 	known <-chan struct{}
-	// neighbors are the BGP sessions, those of the configuration that are not open included;
-	// nil: the source is not BGP.
+	// neighbors returns the BGP sessions, including configured ones that are not open; nil: the
+	// source is not BGP.
 	neighbors func(ctx context.Context) ([]neighbor, error)
-	// suspend closes the source so that neighbors wait for its successor; nil: no
-	// neighbor notices the end.
+	// suspend closes the source so that neighbors wait for its successor; nil: neighbors do not
+	// notice the end.
 	suspend func() error
 }
 
@@ -49,7 +48,7 @@ func (r *routes) end(restart bool) error {
 	return r.Close()
 }
 
-// A Speaker is what the agent needs of a BGP speaker; bgp.Source is one.
+// A Speaker is a BGP speaker; bgp.Source implements it.
 type Speaker interface {
 	routing.Source
 	Announce(ctx context.Context, p netip.Prefix) error
@@ -60,7 +59,7 @@ type Speaker interface {
 	Neighbors(ctx context.Context) ([]bgp.Neighbor, error)
 }
 
-// A neighbor is a switch with which there is a BGP session, or is to be one.
+// A neighbor is a switch with a BGP session, open or configured.
 type neighbor struct {
 	bgp.Neighbor
 	name string
@@ -69,8 +68,8 @@ type neighbor struct {
 // noLink is the state of a session that is not open because no link to the switch is up.
 const noLink = "no link"
 
-// A finding is the switch, once it is found: done is closed when it has been found, and then
-// forwards says whether it was forwarding packets all the time.
+// A finding reports the first connection to the switch: done is closed when it is connected, and
+// forwards then says whether the switch was forwarding packets all the time.
 type finding struct {
 	done     <-chan struct{}
 	forwards func() bool
@@ -87,8 +86,7 @@ func speak(ctx context.Context, cfg bgp.Config) (Speaker, error) {
 	return s, nil
 }
 
-// openRouting opens the source that the configuration names. What it starts ends
-// with ctx, or by Close.
+// openRouting opens the source that the configuration names. It runs until ctx ends, or Close.
 func openRouting(ctx context.Context, cfg *config.Config, found finding, open speaking, log *slog.Logger) (*routes, error) {
 	switch cfg.Routing.Source {
 	case config.Static:
@@ -109,8 +107,8 @@ func openRouting(ctx context.Context, cfg *config.Config, found finding, open sp
 	return nil, fmt.Errorf("%w: there is no routing source %q", ErrConfig, cfg.Routing.Source)
 }
 
-// Check reads the files that a right configuration names, besides the state: the
-// topology and the certificates.
+// Check reads the files that a valid configuration names, except the state file: the topology and
+// the certificates.
 func Check(cfg *config.Config) error {
 	if cfg.Routing.Source == config.Static {
 		if _, err := openStatic(cfg); err != nil {
@@ -142,15 +140,15 @@ func openStatic(cfg *config.Config) (*routes, error) {
 	}}, nil
 }
 
-// lookAhead follows the topology's paths from a switch that is not programmable to
-// the next ones that are.
+// lookAhead follows the topology's paths from a non-programmable switch to the next programmable
+// ones.
 func lookAhead(t *topology.Topology) func(string, netip.Addr) ([]bifurcation.Switch, bool) {
 	return func(neighbor string, dst netip.Addr) (next []bifurcation.Switch, direct bool) {
 		seen := map[string]bool{neighbor: true}
 		for queue := []string{neighbor}; len(queue) > 0; queue = queue[1:] {
 			hops, err := t.Hops(queue[0], dst, nil)
 			if err != nil || len(hops) == 0 {
-				direct = true // unknown, so expect no programmable switch behind
+				direct = true // unknown, so assume no programmable switch behind it
 			}
 			for _, h := range hops {
 				switch sw := t.Node(h.Node).Switch; {
@@ -170,8 +168,8 @@ func lookAhead(t *topology.Topology) func(string, netip.Addr) ([]bifurcation.Swi
 	}
 }
 
-// openBGP opens a speaker. A neighbor's session is kept only while a link to it works:
-// a session may run over another network, and would not notice.
+// openBGP opens a speaker. A neighbor's session is kept only while a link to it works, because a
+// session over another network would not notice a link failure.
 func openBGP(ctx context.Context, cfg *config.Config, found finding, open speaking, log *slog.Logger) (*routes, error) {
 	r := cfg.Routing.BGP
 	s, err := open(ctx, bgp.Config{ASN: r.ASN, RouterID: cfg.Address, Listen: r.Listen, ListenPort: r.Port,
@@ -223,22 +221,21 @@ func (c closing) Close() error {
 	return c.Source.Close()
 }
 
-// sessions opens and ends BGP sessions as links come and go.
+// sessions opens and closes BGP sessions as links go up and down.
 type sessions struct {
 	source Speaker
 	log    *slog.Logger
 	peers  map[string]bgp.Peer
 	wake   chan struct{}
 	found  *finding      // nil: there is nothing to wait for
-	known  chan struct{} // closed when neighbors have announced their routes again
+	known  chan struct{} // closed when neighbors have advertised their routes again
 
 	mu sync.Mutex
 	up map[string]map[uint16]bool // neighbor's ports that are up
 	on map[string]bool            // run's own
 }
 
-// neighbors are all switches of the configuration with which there is to be a session, by
-// name.
+// neighbors are all switches with a configured session, by name.
 func (n *sessions) neighbors(ctx context.Context) ([]neighbor, error) {
 	open, err := n.source.Neighbors(ctx)
 	if err != nil {
@@ -273,9 +270,9 @@ func (n *sessions) link(port uint16, to string, up bool) {
 	}
 }
 
-// resume opens all sessions again after a restart, if the switch kept forwarding by
-// their routes. It does not wait to see which links work; by then the neighbors may
-// have dropped the routes.
+// resume opens all sessions again after a restart, if the switch kept forwarding by their routes.
+// It does not wait until it knows which links work, because the neighbors might drop the routes
+// before.
 func (n *sessions) resume(ctx context.Context) {
 	defer close(n.known)
 	if n.found == nil {
@@ -306,8 +303,8 @@ func (n *sessions) resume(ctx context.Context) {
 	n.log.Info("BGP sessions are open again", "after", time.Since(begun))
 }
 
-// giveUp ends the sessions with neighbors that are no longer there, so that no
-// speaker waits for them.
+// giveUp ends the sessions with neighbors that are gone, so that the speaker does not wait for
+// them.
 func (n *sessions) giveUp(ctx context.Context) {
 	select {
 	case <-time.After(linkGrace):

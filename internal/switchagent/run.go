@@ -28,8 +28,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// New makes an agent. It listens, and opens its state; it does nothing else before
-// Run, which must be called. Errors wrap ErrConfig or say what cannot be opened.
+// New returns an agent. It listens, and opens its state file, and does nothing else before Run,
+// which must be called. Errors wrap ErrConfig or say what cannot be opened.
 func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 	own := *cfg
 	cfg = &own
@@ -55,7 +55,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 	return a, nil
 }
 
-// open opens all that can fail at the start.
+// open opens everything that can fail at the start.
 func (a *Agent) open(ctx context.Context) error {
 	client, err := p4rt.New(p4rt.Config{Target: a.cfg.P4Runtime.Target, DeviceID: a.cfg.P4Runtime.DeviceID,
 		ElectionID: p4rt.ElectionID{Low: a.cfg.P4Runtime.ElectionID}, Dial: append(a.switchDial(), a.opts.DialSwitch...)})
@@ -103,8 +103,8 @@ func (a *Agent) open(ctx context.Context) error {
 	return nil
 }
 
-// switchDial is how to connect to the switch: in plain text, as both bmv2 and the
-// embedded switch serve it, beside the agent.
+// switchDial has the options for connecting to the switch: unencrypted, as bmv2 and the embedded
+// switch serve it, on the agent's machine.
 func (a *Agent) switchDial() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnectBackoff, MinConnectTimeout: time.Second})}
@@ -130,11 +130,11 @@ func (a *Agent) dialPeers() error {
 	return nil
 }
 
-// farewellTime is how long the last hellos may take to get to the switch.
+// farewellTime limits the time for sending the last hellos to the switch.
 const farewellTime = time.Second
 
-// Run works until ctx ends, and closes the agent. The switch keeps what it has. The
-// neighbors keep using it for Config.Restart, or turn to other paths if that is zero.
+// Run runs the agent until ctx ends, and closes it. The switch keeps its entries. The neighbors
+// keep using it for Config.Restart, or use other paths if that is zero.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.close()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -179,7 +179,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.wg.Go(func() { a.tick(ctx) })
 	a.wg.Go(func() {
 		select {
-		case <-a.restored: // before, it is not known what is held
+		case <-a.restored: // before that, it is unknown what is held
 			a.syncPeers(ctx)
 		case <-ctx.Done():
 		}
@@ -243,13 +243,13 @@ func (a *Agent) unicastConfig() unicast.Config {
 	return c
 }
 
-// ecnPort puts marking in the data plane's units; nil: there is none.
+// ecnPort converts the marking's parameters to the data plane's units; nil: no marking.
 func ecnPort(e config.ECN) *switchspec.ECNPort {
 	if e.Off {
 		return nil
 	}
 	kmin, kmax := e.Steps()
-	// In 1/65536, of which 0 would be no chance at all, and 65536 is one too many.
+	// In 1/65536, at least 1, because 0 would mean never, and at most 65535.
 	chance := min(max(math.Round(e.PMax*65536), 1), 65535)
 	return &switchspec.ECNPort{KMin: kmin, KMax: kmax, PMax: uint16(chance)}
 }

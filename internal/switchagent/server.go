@@ -49,8 +49,8 @@ func (a *Agent) newServer(ctx context.Context) (*grpc.Server, error) {
 	return s, nil
 }
 
-// health serves while the agent controls its switch, from when it first is in the wanted
-// state: see Ready.
+// health reports SERVING while the agent controls its switch, from when the switch is first in the
+// desired state: see Ready.
 func (a *Agent) health(ctx context.Context) *health.Server {
 	h := health.NewServer()
 	h.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
@@ -76,7 +76,7 @@ func (a *Agent) health(ctx context.Context) *health.Server {
 	return h
 }
 
-// maxStreams is how many streams one host may have open. A daemon needs one or two.
+// maxStreams is the maximum number of open streams of one host. A daemon needs one or two.
 const maxStreams = 16
 
 // A streamLimit bounds the open streams of each host.
@@ -242,7 +242,7 @@ func (s *groupsServer) key(ctx context.Context, k *mcrdmav1.GroupKey) (groupKey,
 	return key, err
 }
 
-// sees says whose groups the caller wants to see, and may.
+// sees returns whose groups the caller wants to see, and may.
 func (s *groupsServer) sees(ctx context.Context, source string) (func(netip.Addr) bool, error) {
 	id, err := s.a.caller(ctx, identity.Host, identity.Admin, identity.Switch)
 	if err != nil {
@@ -262,7 +262,7 @@ type peerServer struct {
 	a *Agent
 }
 
-// from says which switch calls. It must be one that the configuration knows.
+// from returns the calling switch. It must be in the configuration.
 func (s *peerServer) from(ctx context.Context) (bifurcation.Switch, error) {
 	id, err := s.a.caller(ctx, identity.Switch)
 	if err != nil {

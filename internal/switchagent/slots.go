@@ -14,23 +14,22 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// An ownership says whose epochs a switch's registers hold. It is in the agent's state
-// and in the switch's settings, which are always written after the state.
+// An ownership says whose epochs a switch's registers hold. It is in the agent's state file and in
+// the switch's settings, which are always written after the file.
 type ownership struct {
 	Owner   uint64 // random; a new one whenever the agent clears the registers
 	Numbers uint64 // all uses of slots since then have lower numbers
 }
 
-// slots are the places where answers are merged. Uses of slots are numbered: number u
-// is slot u mod 16384 in epoch ⌊u/16384⌋ + 1. Numbers do not come back while a switch's
-// registers may know them. All under Agent.mu.
+// slots are the switch's merging slots. Uses of slots are numbered: number u is slot u mod 16384 in
+// epoch ⌊u/16384⌋ + 1. A number is not used again while a switch's registers may have it. All under
+// Agent.mu.
 type slots struct {
 	store Store
 	ownership
 	next, end uint64 // of the block of numbers in use
 	used      map[uint16]*merging
-	// by the entries that drop answers which bypass merging; some groups may
-	// share one for a while
+	// by the entries that drop answers that bypass merging; groups may share one for a while
 	bypasses map[switchspec.Key][]*merging
 }
 
@@ -43,7 +42,7 @@ const (
 // The agent's bucket in its state holds one pair.
 const ownBucket, ownKey = "agent", "ownership"
 
-// loadSlots reads the owner of the agent's state; a new state gets one.
+// loadSlots reads the owner from the agent's state file; a new file gets one.
 func loadSlots(ctx context.Context, s Store) (*slots, error) {
 	x := newSlots(s)
 	for _, value := range s.Load(ownBucket) {
@@ -59,22 +58,22 @@ func loadSlots(ctx context.Context, s Store) (*slots, error) {
 	return x, x.become(ctx, ownership{newOwner(), 1})
 }
 
-// merging is how a group's answers become one receiver's. All under Agent.mu.
+// merging is the state of a group's merging. All under Agent.mu.
 type merging struct {
 	of        *group
 	use       uint64 // the number of its use of a slot; 0: it has none
-	leaving   bool   // an edit takes it off the switch
+	leaving   bool   // an edit is deleting it from the switch
 	psn       uint32
 	learn     bool
-	members   []bifurcation.MergeMember // those that left too: their late answers are to be dropped
+	members   []bifurcation.MergeMember // including those that left, whose late answers must be dropped
 	current   uint16                    // bits of members
 	source    netip.Addr
 	senderQPN uint32
 	cnpGap    uint32              // µs
-	base      []p4rt.MemberCounts // what the slot had counted before this use; nil: nothing
+	base      []p4rt.MemberCounts // the slot's counters before this use; nil: all 0
 }
 
-// newMerging makes the merging of a group that begins at its PSN. It has no slot yet.
+// newMerging returns the merging of a group that begins at its PSN. It has no slot yet.
 func newMerging(g *group) *merging {
 	m := bifurcation.MergeOf(g.Group)
 	return &merging{of: g, psn: m.InitialPSN, members: m.Members, current: m.Current, source: m.Source, senderQPN: m.SenderQPN,
@@ -101,7 +100,7 @@ func (m *merging) entities() []switchspec.Entity {
 	return out
 }
 
-// without removes receivers from those whose answers are waited for.
+// without removes receivers from the members whose answers merging waits for.
 func (m *merging) without(addrs []netip.Addr) {
 	for _, x := range m.members {
 		if slices.Contains(addrs, x.Src) {
@@ -116,7 +115,7 @@ func newSlots(s Store) *slots {
 
 func newOwner() uint64 { return 1 + rand.Uint64N(1<<64-1) }
 
-// become stores an ownership, with further edits, and then takes effect.
+// become stores an ownership, with further edits, and then adopts it.
 func (s *slots) become(ctx context.Context, next ownership, edits ...store.Edit) error {
 	edits = append(edits, store.Edit{Bucket: ownBucket, Key: []byte(ownKey), Value: store.Encode(next)})
 	if err := s.store.Commit(ctx, edits...); err != nil {
@@ -126,8 +125,8 @@ func (s *slots) become(ctx context.Context, next ownership, edits ...store.Edit)
 	return nil
 }
 
-// take gives merging a slot, in an epoch that the slot's registers do not know. After
-// errUsedUp, which is once in 2^30 uses, they have to be cleared.
+// take assigns a slot to merging, in an epoch that the slot's registers do not have. After
+// errUsedUp, once in 2^30 uses, the registers must be cleared.
 func (s *slots) take(m *merging) error {
 	for range slotCount {
 		if s.next == s.end {
@@ -147,8 +146,8 @@ func (s *slots) take(m *merging) error {
 
 var errUsedUp = fmt.Errorf("%w: all epochs of merging have been used; the switch gets its program anew", ErrNotReady)
 
-// reserve takes a block of numbers, first in the agent's state; the switch learns of it
-// with the first entry that uses it.
+// reserve reserves a block of numbers, first in the agent's state file; the first entry that uses
+// it also updates the switch's settings.
 func (s *slots) reserve() error {
 	first := s.Numbers
 	if first == useEnd {
@@ -172,7 +171,7 @@ func (s *slots) keep(m *merging, use uint64) {
 	s.bypasses[k] = append(s.bypasses[k], m)
 }
 
-// give frees a slot whose entities are gone, or were never there.
+// give frees a slot whose entities have been deleted, or were never written.
 func (s *slots) give(m *merging) {
 	if m.use == 0 || s.used[m.slot()] != m {
 		return
@@ -185,7 +184,7 @@ func (s *slots) give(m *merging) {
 	}
 }
 
-// shared says whether another group needs merging's bypass.
+// shared reports whether another group needs merging's bypass.
 func (s *slots) shared(m *merging) bool {
 	return slices.ContainsFunc(s.bypasses[m.bypass().Key()], func(o *merging) bool { return o != m && !o.leaving })
 }
@@ -194,7 +193,7 @@ func slotOf(use uint64) uint16 { return uint16(use % slotCount) } //nolint:gosec
 
 func epochOf(use uint64) uint16 { return uint16(use/slotCount) + 1 } //nolint:gosec // use is below useEnd
 
-// useOf is the number of the use that a switch's merge group is of.
+// useOf returns the number of the use that a switch's merge group belongs to.
 func useOf(g switchspec.MergeGroup) uint64 {
 	return uint64(g.Epoch-1)*slotCount + uint64(g.Slot)
 }

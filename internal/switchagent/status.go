@@ -26,7 +26,7 @@ import (
 
 var reconnectBackoff = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
 
-// describe is a group as others see it.
+// describe returns a group for clients.
 func (a *Agent) describe(g *group) *mcrdmav1.GroupStatus {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -43,7 +43,7 @@ func (a *Agent) describe(g *group) *mcrdmav1.GroupStatus {
 	return out
 }
 
-// listed are the groups of some sources that are installed here, in order of their keys.
+// listed returns the groups of some sources that are installed here, in order of their keys.
 func (a *Agent) listed(sees func(source netip.Addr) bool) (list []*group) {
 	a.mu.Lock()
 	for k, g := range a.groups {
@@ -69,7 +69,7 @@ func compareGroups(x, y groupKey) int {
 	return cmp.Or(x.source.Compare(y.source), cmp.Compare(x.id, y.id))
 }
 
-// count adds what the switch has counted and, if far is set, how far members have acknowledged.
+// count adds the switch's counters and, if far is set, the members' last acknowledgements.
 func (a *Agent) count(ctx context.Context, g *group, out *mcrdmav1.GroupStatus, far bool) error {
 	s, err := a.driver.there(ctx)
 	if err != nil {
@@ -98,7 +98,7 @@ func (a *Agent) count(ctx context.Context, g *group, out *mcrdmav1.GroupStatus, 
 		return fmt.Errorf("%w: %w", ErrNotReady, err)
 	}
 	out.Packets, out.Bytes = direct[match.Key()].Packets, direct[match.Key()].Bytes
-	for _, r := range out.GetGroup().GetReceivers() { // which may no longer be the present ones
+	for _, r := range out.GetGroup().GetReceivers() { // which may no longer be current
 		var c p4rt.MemberCounts
 		var psn *uint32
 		if i, ok := index[r.GetAddress()]; ok {
@@ -117,7 +117,7 @@ func (a *Agent) count(ctx context.Context, g *group, out *mcrdmav1.GroupStatus, 
 	return nil
 }
 
-// behind says of each member how far it is behind the one that has acknowledged most.
+// behind returns each member's distance to the member that has acknowledged most.
 func behind(members []*mcrdmav1.MemberCounters) {
 	var first *uint32
 	for _, m := range members {
@@ -213,7 +213,8 @@ func (a *Agent) bgpStatus(ctx context.Context) (out []*mcrdmav1.BgpNeighbor, err
 	return out, err
 }
 
-// portStatus is what hellos say of a link. Without the switch none come, which the agent notices later.
+// portStatus returns a link's state according to its hellos. Without the switch none arrive, which
+// the agent notices later.
 func portStatus(l links.State, connected bool) *mcrdmav1.PortStatus {
 	p := &mcrdmav1.PortStatus{State: l.State, Reason: l.Reason, Since: timestamppb.New(l.Since)}
 	if l.State == links.Up && !connected {
@@ -264,7 +265,7 @@ func (a *Agent) peerStatus() []*mcrdmav1.PeerStatus {
 	return out
 }
 
-// usage says how full the switch is. It is called with Agent.mu.
+// usage returns how full the switch's tables are. It is called with Agent.mu.
 func (a *Agent) usage(routes, hops, hosts int) []*mcrdmav1.Usage {
 	replicas, regions, members := 0, 0, 0
 	for _, s := range a.steps {
@@ -404,8 +405,8 @@ func (s *statusServer) GetCounters(ctx context.Context, _ *mcrdmav1.GetCountersR
 	return out, nil
 }
 
-// waitsFor says why the agent is not ready: for what it waits since it started, or that it does
-// not control its switch; "": it is ready, as its gRPC health says too.
+// waitsFor returns the reason why the agent is not ready: what it has been waiting for since its
+// start, or that it does not control its switch; "": it is ready, as its gRPC health says, too.
 func (a *Agent) waitsFor() string {
 	if away := a.driver.away(); away != "" {
 		return away

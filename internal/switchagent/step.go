@@ -25,7 +25,7 @@ type groupKey struct {
 
 func (k groupKey) String() string { return fmt.Sprintf("%v/%#x", k.source, k.id) }
 
-// A stepKey names what a switch does with a group's packets to one address.
+// A stepKey names a switch's step for a group's packets to one address.
 type stepKey struct {
 	groupKey
 	dst netip.Addr
@@ -33,7 +33,7 @@ type stepKey struct {
 
 func (k stepKey) String() string { return fmt.Sprintf("%v→%v", k.groupKey, k.dst) }
 
-// A spec is what a step is for. It is stored as it is.
+// A spec is the purpose of a step: its group and receivers. It is stored as it is.
 type spec struct {
 	Generation uint64
 	Via        []bifurcation.Switch   `json:",omitempty"` // without this switch
@@ -44,8 +44,8 @@ func (s spec) equal(o spec) bool {
 	return s.Generation == o.Generation && slices.Equal(s.Via, o.Via) && planner.Equal(s.Receivers, o.Receivers)
 }
 
-// A holder is a switch that hands packets to this one. expires is under Agent.mu,
-// also without the step's turn; the rest does not change.
+// A holder is a switch that sends packets of a step to this one. expires is under Agent.mu, also
+// without the step's turn; the rest does not change.
 type holder struct {
 	spec
 	Sequence uint64
@@ -59,22 +59,22 @@ type step struct {
 	turn *semaphore.Weighted // of 1
 	gone bool                // no longer among the agent's steps
 
-	group   *group // that was installed here, of which this is the first step; or nil
+	group   *group // the group that was installed here with this as its first step; or nil
 	holders map[bifurcation.Switch]*holder
 
 	spec         spec
 	installation installation
 	branches     planner.Branches // held at other switches
-	coming       planner.Branches // held too, while the step changes to one that makes no copies
-	behind       bool             // some branch is not held as it should be
+	coming       planner.Branches // also held while the step changes to one that makes no copies
+	behind       bool             // a branch is not held as planned
 	problems     []string
-	recomputes   string // why copies do not keep their ICRC; "": they do, or are not to
+	recomputes   string // why copies do not keep their ICRC; "": they do, or need not
 	persisted    []byte // the record as it was stored
 }
 
 type branchKey = planner.Branch
 
-// An installation is what a step has on this switch.
+// An installation is a step's entries on this switch.
 type installation struct {
 	rules    bifurcation.Rules
 	group    uint16 // index; 0: nothing is installed
@@ -84,7 +84,7 @@ type installation struct {
 
 func (p installation) installed() bool { return p.group != 0 }
 
-// nextHops are the next hops that copies leave by.
+// nextHops returns the next hops of the copies.
 func nextHops(r bifurcation.Rules) []uint16 {
 	out := make([]uint16, 0, len(r.Rewrites))
 	for _, w := range r.Rewrites {
@@ -145,7 +145,7 @@ func keysOf(list []switchspec.Entity) []switchspec.Key {
 	return out
 }
 
-// A plan is what a step is to become.
+// A plan is the new version of a step.
 type plan struct {
 	spec       spec
 	ways       uint64 // version of the routes
@@ -155,7 +155,7 @@ type plan struct {
 	recomputes string // see describeStep
 }
 
-// same says that nothing needs to change on this switch or others.
+// same reports that nothing needs to change on this switch or others.
 func (p plan) same(s *step) bool {
 	if s.behind || len(p.branches) != len(s.branches) || !p.spec.equal(s.spec) || !slices.Equal(p.problems, s.problems) ||
 		p.rules.Empty() == s.installation.installed() || !reflect.DeepEqual(p.rules, s.installation.rules) {
@@ -169,10 +169,9 @@ func (p plan) same(s *step) bool {
 	return true
 }
 
-// plan computes what a step has to be, with the present routes. The next hops of
-// its rules count as used: the caller has to unuse them. With leaveOut, receivers
-// that cannot be reached are left out, and named among the problems; an error then
-// means that none can be reached.
+// plan computes the new version of a step from the current routes. The next hops of its rules count
+// as used: the caller must unuse them. With leaveOut, receivers that cannot be reached are left
+// out, and named among the problems; an error then means that none can be reached.
 func (a *Agent) plan(key stepKey, s spec, early []netip.Addr, leaveOut bool) (plan, error) {
 	p := plan{spec: s, branches: planner.Branches{}}
 	receivers := s.Receivers
@@ -216,13 +215,13 @@ func (a *Agent) plan(key stepKey, s spec, early []netip.Addr, leaveOut bool) (pl
 	return p, nil
 }
 
-// A group was installed at this switch, where its answers are merged. All under
-// Agent.mu; a goroutine that changes it also has the turn of its step.
+// A group is installed at this switch, which merges its answers. All under Agent.mu; a goroutine
+// that changes it also has the turn of its step.
 type group struct {
 	bifurcation.Group // with Address
 	cnpGap            time.Duration
 	lease             time.Duration
-	number            uint64 // at the sender's daemon, which says it again after a restart here; 0: not known
+	number            uint64 // at the sender's daemon, which repeats it after a restart of this agent; 0: unknown
 	expires           time.Time
 	generation        uint64
 	merging           *merging
@@ -241,7 +240,7 @@ func (g *group) sameAs(o *group) bool {
 		g.Address == o.Address && g.cnpGap == o.cnpGap && planner.Equal(g.Receivers, o.Receivers)
 }
 
-// enter gives the caller the turn of a step, which it makes if there is none.
+// enter gives the caller the turn of a step, and creates the step if necessary.
 func (a *Agent) enter(ctx context.Context, k stepKey) (*step, error) {
 	for {
 		a.mu.Lock()
@@ -276,7 +275,7 @@ func (a *Agent) leave(s *step) {
 	s.unlock()
 }
 
-// heldFrom are the steps that a switch holds here. The caller has Agent.mu.
+// heldFrom returns the steps that a switch holds here. The caller has Agent.mu.
 func (a *Agent) heldFrom(from bifurcation.Switch) map[*step]struct{} {
 	m := a.heldBy[from]
 	if m == nil {

@@ -19,7 +19,7 @@ import (
 type uni struct {
 	mu      sync.Mutex
 	table   *unicast.Table
-	changed chan struct{} // closed, and made anew, when the table has changed
+	changed chan struct{} // closed and replaced when the table has changed
 	asked   map[netip.Addr]time.Time
 
 	writing sync.Mutex        // one write at a time; guards the rest
@@ -31,7 +31,7 @@ func newUni(t *unicast.Table) *uni {
 	return &uni{table: t, changed: make(chan struct{}), asked: map[netip.Addr]time.Time{}}
 }
 
-// do calls f with the table, and wakes the waiting goroutines if it has changed.
+// do calls f with the table, and wakes waiting goroutines if the table has changed.
 func (u *uni) do(f func(*unicast.Table)) (changed bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -62,7 +62,7 @@ func (u *uni) unuse(hops []uint16) {
 	}
 }
 
-// attached says whether a sender's packets, and answers to it, all pass this switch.
+// attached reports whether a sender's packets, and answers to it, all pass this switch.
 func (a *Agent) attached(host netip.Addr) bool {
 	return slices.ContainsFunc(a.cfg.Prefixes, func(p netip.Prefix) bool { return p.Contains(host) })
 }
@@ -83,9 +83,8 @@ func (a *Agent) settledRoutes(ctx context.Context) error {
 // hostTime is how long a host has to answer ARP.
 const hostTime = time.Second
 
-// resolveHosts asks the receivers that are attached here and have not been heard for
-// their MACs, and waits for the answers. A receiver that does not answer is no error
-// here: it has no route.
+// resolveHosts resolves the MACs of unknown receivers that are attached here, and waits for the
+// answers. A receiver that does not answer is no error here: it has no route.
 func (a *Agent) resolveHosts(ctx context.Context, receivers []bifurcation.Receiver) error {
 	ctx, cancel := context.WithTimeout(ctx, hostTime)
 	defer cancel()
@@ -126,8 +125,7 @@ const (
 	whole             // and nothing else
 )
 
-// wanted is what the table wants on the switch, as far as the switch lacks it, and the
-// table's versions then.
+// wanted returns the table's entries that the switch lacks, and the table's versions.
 type wanted struct {
 	changes       []*unicast.Change
 	version, ways uint64
@@ -143,7 +141,7 @@ func (u *uni) wantedLocked() wanted {
 	return wanted{u.table.Changes(), u.table.Version(), u.table.WaysVersion()}
 }
 
-// current says whether the switch has a part as the table wants it now. The caller has
+// current reports whether the switch has the table's current version of a part. The caller has
 // writing.
 func (u *uni) current(p part) bool {
 	u.mu.Lock()
@@ -162,8 +160,8 @@ func (a *Agent) writeHops(ctx context.Context) error {
 	return err
 }
 
-// writeWhole writes everything to the switch, and deletes the rest, unless the ways are
-// no longer those of this version.
+// writeWhole writes everything to the switch, and deletes the rest, unless the routes are no longer
+// those of this version.
 func (a *Agent) writeWhole(ctx context.Context, ways uint64) error {
 	a.uni.writing.Lock()
 	defer a.uni.writing.Unlock()
@@ -178,10 +176,10 @@ func (a *Agent) writeWhole(ctx context.Context, ways uint64) error {
 	return err
 }
 
-// putUnicast writes a part to the switch, unless the switch has a later one. What is no
-// longer wanted stays unless the whole is written, as groups may still use it. It does
-// nothing, and returns false, if the numbers of next hops have got another meaning on the
-// switch since. The caller has uni.writing.
+// putUnicast writes a part to the switch, unless the switch has a later one. Entries that are no
+// longer desired stay unless the whole is written, because groups may still use them. It does
+// nothing, and returns false, if the numbers of next hops have changed their meaning on the switch
+// since. The caller has uni.writing.
 func (a *Agent) putUnicast(ctx context.Context, p part, want wanted) (done bool, err error) {
 	u := a.uni
 	if u.has[p] >= want.version {

@@ -1,7 +1,6 @@
 package switchagent
 
-// A wakeup wakes the goroutine that does the pending work; several calls before it
-// runs wake it once.
+// A wakeup wakes a goroutine for pending work; several calls before it runs wake it once.
 type wakeup chan struct{}
 
 func (w wakeup) wake() {
@@ -11,7 +10,7 @@ func (w wakeup) wake() {
 	}
 }
 
-// closed says whether a channel is closed.
+// closed reports whether a channel is closed.
 func closed(c <-chan struct{}) bool {
 	select {
 	case <-c:
