@@ -37,7 +37,7 @@ func (a *Agent) portMAC(port uint16) switchspec.MAC {
 	return a.cfg.MAC
 }
 
-// askEvery is the least time between two ARP requests for a host.
+// askEvery is the minimum time between two ARP requests for a host.
 const askEvery = 200 * time.Millisecond
 
 // askHost asks for a host's MAC at all ports where it may be.

@@ -13,7 +13,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// install sets a group up along the whole tree, or changes nothing.
+// install installs a group in the whole tree, or changes nothing.
 func (a *Agent) install(ctx context.Context, g *group) error {
 	if g.Address == (netip.Addr{}) && len(g.Receivers) > 0 {
 		g.Address = g.Receivers[0].Addr
@@ -161,16 +161,15 @@ func (a *Agent) installed(k groupKey) *group {
 	return nil
 }
 
-// update changes a group's receivers. Those that leave are taken out of merging
-// first, so that they do not block the sender whatever else happens. For new
-// ones merging begins anew, at psn.
+// update changes a group's receivers. Those that leave are removed from merging first, so that they
+// do not block the sender whatever else happens. For new ones merging is renewed, from psn on.
 func (a *Agent) update(ctx context.Context, k groupKey, receivers []bifurcation.Receiver, psn *uint32) error {
 	g, s, err := a.enterGroup(ctx, k)
 	if err != nil {
 		return err
 	}
 	defer a.leave(s)
-	if err := a.settledRoutes(ctx); err != nil { // until then merging is not known
+	if err := a.settledRoutes(ctx); err != nil { // until then merging is unknown
 		return err
 	}
 	if a.installed(k) != g {
@@ -234,8 +233,8 @@ func compare(was, next []bifurcation.Receiver) (stay, leave, join []bifurcation.
 	return stay, leave, join
 }
 
-// shrink removes receivers: the switch no longer waits for them, and that is durable. The tree follows later: it is larger
-// than necessary until then, and waits for packets on their way.
+// shrink removes receivers: the switch no longer waits for them, and that is durable. The tree
+// shrinks later, when packets in flight have drained; until then it is larger than necessary.
 func (a *Agent) shrink(ctx context.Context, g *group, s *step, stay, leave []bifurcation.Receiver) error {
 	var gone []netip.Addr
 	for _, r := range leave {
@@ -265,7 +264,7 @@ func (a *Agent) shrink(ctx context.Context, g *group, s *step, stay, leave []bif
 	return nil
 }
 
-// grow gives a group receivers that it did not have, or another order of them.
+// grow adds receivers to a group, or changes their order.
 func (a *Agent) grow(ctx context.Context, g *group, s *step, receivers []bifurcation.Receiver, psn *uint32) error {
 	next := *g
 	next.Receivers = receivers
@@ -326,8 +325,8 @@ func (a *Agent) remove(ctx context.Context, k groupKey, why mcrdmav1.WatchRespon
 	return nil
 }
 
-// renew prolongs a lease; false: there is no such group. Its daemon says the number, if it is
-// not 0.
+// renew extends a lease; false: there is no such group. number is the daemon's number of the group,
+// if not 0.
 func (a *Agent) renew(k groupKey, number uint64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// A holding is what another switch asks for.
+// A holding is another switch's request.
 type holding struct {
 	key      stepKey
 	from     bifurcation.Switch

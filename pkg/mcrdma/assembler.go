@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// An assembler puts operations together at a receiver, out of the messages that package
-// rdmcfallback brings. It is pure, except for the receive function that it is given.
+// An assembler assembles operations at a receiver from the messages of package rdmcfallback. It is
+// pure, except for the receive function passed to it.
 //
 // A header is complete before the message after it begins, because it is small, and
 // messages complete in order. So an operation's messages are complete before its
 // successor's pieces begin.
 type assembler struct {
 	regions [][]byte // as granted
-	message uint64   // messages that came in this and other formations, dropped ones included
-	have    uint64   // messages that the receiver has: nothing up to here is written or delivered again
+	message uint64   // messages received in this and other formations, including dropped ones
+	have    uint64   // messages that the receiver has: these are not written or delivered again
 	// receive returns the oldest posted receive, after waiting for one.
 	receive func() ([]byte, error)
 
@@ -28,7 +28,7 @@ type assembler struct {
 	waiting  int    // pieces of op that are not complete
 }
 
-// A delivery is a message that came.
+// A delivery is a received message.
 type delivery struct {
 	header
 	payload []byte // of a SEND, if it isn't in the receive already; valid until the next call
@@ -70,7 +70,7 @@ func (a *assembler) setDest() (err error) {
 	case !a.op.kind.send():
 		a.dest = a.region()
 		if a.op.kind == OpWriteImm {
-			_, err = a.receive() // so that a receive is there when the last piece is complete
+			_, err = a.receive() // so that there is a receive when the last piece is complete
 		}
 	default:
 		if a.dest, err = a.receive(); err == nil {
@@ -104,7 +104,7 @@ func (a *assembler) complete(msg []byte) (d delivery, ok bool, err error) {
 	if err != nil {
 		return d, false, err
 	}
-	// The receiver has everything that comes before a message that it has.
+	// A receiver that has a message has everything before it.
 	a.again = a.message < a.have
 	if a.op.kind.message() {
 		a.message++

@@ -14,8 +14,8 @@ func (c *Client) errLeft() error {
 	return because(mcrdmav1.Reason_CLOSED, "the application of host %s has left the group", c.Host())
 }
 
-// answer tells the daemon, and through it the sender's, whether the application wants to be a
-// receiver: yes, or an error why not.
+// answer tells the daemon, and through it the sender's daemon, whether the application joins: yes,
+// or an error why not.
 func (c *Client) answer(req *mcrdmav1.AttachRequested, yes *mcrdmav1.AnswerAttachRequest, err error) error {
 	if err != nil {
 		yes = &mcrdmav1.AnswerAttachRequest{Refused: sayable(err.Error())}
@@ -85,7 +85,7 @@ func (m *Member) grant(req *mcrdmav1.AttachRequested) error {
 	return nil
 }
 
-// take makes the regions, so that the sender can write the granted bytes and no others.
+// take makes the regions, so that the sender can write only the granted bytes.
 func (m *Member) take(r *Request, g *Grant, asked []*mcrdmav1.RegionSpec) (err error) {
 	if len(g.Regions) != len(r.Regions) {
 		return fmt.Errorf("%w: %d regions, %d were asked for", ErrInvalid, len(g.Regions), len(r.Regions))
@@ -126,8 +126,8 @@ func (m *Member) add(regions []granted, p Piece, asked *mcrdmav1.RegionSpec) ([]
 	return append(regions, g), err
 }
 
-// register makes a region that the sender may write and read. If the device can, it has the
-// address that the sender's packets carry, so that switches leave it alone.
+// register makes a region that the sender may write and read. If the device can, the region has the
+// address that the sender's packets carry, so that switches need not change it.
 func (c *Client) register(buf []byte, va uint64) (qp.MR, error) {
 	const access = qp.AccessLocalWrite | qp.AccessRemoteWrite | qp.AccessRemoteRead
 	if m, ok := c.pd.(qp.Mapper); ok && va != 0 {
@@ -231,8 +231,8 @@ func (m *Member) carry(a *attach, info *mcrdmav1.FormationInfo) (before *mcrdmav
 	return before, nil
 }
 
-// receiveBySwitch makes the path of a formation in which switches copy. The first again
-// messages are dropped: the member has them. m.mu is held.
+// receiveBySwitch makes the path of a formation in which switches copy. The first again messages
+// are dropped, because the member has them. m.mu is held.
 func (m *Member) receiveBySwitch(a *attach, again int) (inbound, error) {
 	if a.qp == nil {
 		return nil, fmt.Errorf("%w: it put this member behind switches, without a queue pair", ErrDaemon)
@@ -243,8 +243,8 @@ func (m *Member) receiveBySwitch(a *attach, again int) (inbound, error) {
 	}
 	p := &inSwitch{m: m, queuePair: a.queuePair, again: again, fillup: again, room: min(MaxReceives, m.c.dev.Attr().MaxQPWR)}
 	if again > 0 {
-		// Messages that come again need receives as large as they are; the last ones must
-		// not use the receives that wait for other messages.
+		// Messages that arrive again need receives of their size, and must not use those that the
+		// application posted for other messages.
 		size := uint32(1)
 		for i := range again {
 			size = max(size, m.sizes[(m.have-uint64(i))%MaxDepth])
@@ -270,7 +270,7 @@ func (m *Member) receiveByRelay(a *attach, info *mcrdmav1.FormationInfo) inbound
 	return p
 }
 
-// drop ends what an attach has.
+// drop closes the resources of an attach.
 func (m *Member) drop(a *attach) {
 	m.mu.Lock()
 	stop := a.stop

@@ -10,7 +10,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// brought is what the sender brings to a formation, and then the formation's path.
+// brought has the sender's queue pair and listener for a formation, and later the formation's path.
 type brought struct {
 	endpoint
 	path    outbound // nil: it is not connected
@@ -21,8 +21,8 @@ type brought struct {
 	noDevice string // why
 }
 
-// bring makes a queue pair and a listener, as the group's mode requires. If receivers have
-// to catch up, hosts relay in any mode.
+// bring makes a queue pair and a listener, as the group's mode requires. If receivers must catch
+// up, hosts relay in any mode.
 func (g *Group) bring(catchUp bool) (*brought, error) {
 	began := time.Now()
 	b := &brought{catchUp: catchUp, noDevice: g.c.noDeviceText()}
@@ -51,7 +51,7 @@ func (b *brought) forming() *mcrdmav1.Forming {
 	return &mcrdmav1.Forming{Sent: b.sent, CatchUp: b.catchUp, Qpn: b.qpn(), Bootstrap: b.bootstrap(), NoDevice: b.noDevice}
 }
 
-// close ends all that the formation has not taken. b may be nil.
+// close closes what the formation has not taken over. b may be nil.
 func (b *brought) close() {
 	if b == nil {
 		return
@@ -88,7 +88,7 @@ func (g *Group) connect(b *brought, info *mcrdmav1.FormationInfo) error {
 		return fmt.Errorf("connect by %v: %w", Path(info.GetPath()), err)
 	}
 	phases := append(b.phases, Phase{"connect", time.Since(began)})
-	b.close() // what the other path would have taken
+	b.close() // of the unused path
 	b.path, b.phases = path, phases
 	return nil
 }

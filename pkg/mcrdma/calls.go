@@ -21,7 +21,7 @@ const (
 	defaultGrace    = 10 * time.Second // for a daemon that does not report it
 )
 
-// A session is what a Client knows of its own.
+// A session is a Client's session with the daemon.
 type session struct {
 	connection *connection
 	tok        string
@@ -32,7 +32,7 @@ type session struct {
 type connection struct {
 	ctx  context.Context // until it is lost
 	lost context.CancelFunc
-	up   chan struct{} // closed when all has been resumed: calls can be made
+	up   chan struct{} // closed when everything has been resumed and calls can be made
 }
 
 func (c *Client) token() string {
@@ -41,7 +41,7 @@ func (c *Client) token() string {
 	return c.tok
 }
 
-// patience returns how long the daemon may be away: it keeps sessions for that time.
+// patience returns how long the daemon may be away: the time for which it keeps sessions.
 func (c *Client) patience() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +79,7 @@ func (c *Client) ready(ctx context.Context) (*connection, error) {
 			return conn, nil
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.Canceled) {
-				return nil, ctx.Err() // by the caller: it says nothing of the daemon
+				return nil, ctx.Err() // by the caller: that is no failure of the daemon
 			}
 			return nil, fmt.Errorf("%w is not there: %w", ErrDaemon, ctx.Err())
 		case <-conn.ctx.Done():
@@ -90,8 +90,8 @@ func (c *Client) ready(ctx context.Context) (*connection, error) {
 	}
 }
 
-// readySoon waits for the daemon as long as it would keep the session. A caller that needs
-// the daemon has to give up then: the other hosts do not wait any longer either.
+// readySoon waits for the daemon for as long as it keeps the session. After that a caller must give
+// up, because the other hosts do not wait longer, either.
 func (c *Client) readySoon(ctx context.Context) (*connection, error) {
 	patience := c.patience()
 	soon, cancel := context.WithTimeout(ctx, patience)
@@ -103,8 +103,8 @@ func (c *Client) readySoon(ctx context.Context) (*connection, error) {
 	return conn, err
 }
 
-// call makes a call that may be made twice: if the daemon goes away meanwhile, it is
-// repeated when the daemon is back, if that is soon.
+// call makes an idempotent call: if the daemon goes away meanwhile, the call is repeated when it is
+// back, if that is soon.
 func call[Req, Resp any](ctx context.Context, c *Client, f func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (resp Resp, err error) {
 	err = c.repeat(ctx, c.readySoon, func(ctx context.Context) (err error) {
 		resp, err = f(ctx, req)
@@ -113,7 +113,7 @@ func call[Req, Resp any](ctx context.Context, c *Client, f func(context.Context,
 	return resp, err
 }
 
-// repeat makes a call until it is not lost.
+// repeat repeats a call until it is not lost.
 func (c *Client) repeat(ctx context.Context, ready func(context.Context) (*connection, error), f func(context.Context) error) error {
 	for {
 		conn, err := ready(ctx)
@@ -132,9 +132,9 @@ func (c *Client) repeat(ctx context.Context, ready func(context.Context) (*conne
 	}
 }
 
-// say tells the daemon that something has ended, by a call that may be made twice. If the
-// daemon can't be reached now, it is told when it is back: otherwise it would wait for what
-// never comes back, and report it to the others as lost.
+// say tells the daemon that something has ended, by an idempotent call. If the daemon cannot be
+// reached now, it is told when it is back: otherwise it would wait for the object, and report it to
+// the others as lost.
 func (c *Client) say(f func(context.Context) error) error {
 	said := make(chan error, 1)
 	c.wg.Go(func() { said <- c.repeat(c.ctx, c.ready, f) })
@@ -146,7 +146,7 @@ func (c *Client) say(f func(context.Context) error) error {
 	}
 }
 
-// closeGroup has the daemon close a group.
+// closeGroup asks the daemon to close a group.
 func (c *Client) closeGroup(id GroupID) {
 	err := c.say(func(ctx context.Context) error {
 		_, err := c.rpc.CloseGroup(ctx, &mcrdmav1.CloseGroupRequest{Token: c.token(), Group: id.wire()})

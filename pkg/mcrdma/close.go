@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// goodbye is how long it may take to tell the daemon that something is closed.
+// goodbye limits the time for telling the daemon that something is closed.
 const goodbye = 2 * time.Second
 
 // Close ends the session and everything that belongs to it: it closes groups and listeners, leaves
@@ -57,7 +57,7 @@ func (c *Client) close() error {
 	return err
 }
 
-// ended is a context that has ended.
+// ended is a canceled context.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -173,16 +173,17 @@ func (g *Group) askUntil(ctx context.Context, deadline time.Time) (*brought, *mc
 	}
 }
 
-// A waitedError is what was wrong when a context ended, and the context's error. The text is the former's: it says more.
+// A waitedError combines the last error before a context ended with the context's error. Its text
+// is that of the former, which says more.
 type waitedError struct{ last, ended error }
 
 func (e waitedError) Error() string   { return e.last.Error() }
 func (e waitedError) Unwrap() []error { return []error{e.last, e.ended} }
 
-// createEvery is how often Create asks for receivers that are still starting.
+// createEvery is the interval at which Create retries while receivers are still starting.
 const createEvery = 100 * time.Millisecond
 
-// ask has the daemon create the group. It returns the connection on which it was asked.
+// ask asks the daemon to create the group. It returns the connection on which it asked.
 func (g *Group) ask(ctx context.Context, b *brought) (resp *mcrdmav1.CreateGroupResponse, on *connection, err error) {
 	c, cfg := g.c, &g.cfg
 	req := &mcrdmav1.CreateGroupRequest{
@@ -209,7 +210,7 @@ func (g *Group) ask(ctx context.Context, b *brought) (resp *mcrdmav1.CreateGroup
 		req.Token = c.token()
 		var at peer.Peer
 		if resp, err = c.rpc.CreateGroup(ctx, req, grpc.Peer(&at)); at.Addr != nil {
-			return fromStatus(err) // the daemon may have it, and the group may exist already: it is not to be repeated
+			return fromStatus(err) // the request may have arrived, and the group may exist already: do not repeat it
 		}
 		return err
 	})
@@ -228,8 +229,7 @@ func (g *Group) checkRegions() error {
 	return nil
 }
 
-// adopt adds a group, which was created on that connection, to the Client, and begins its
-// life.
+// adopt adds a group that was created on that connection to the Client, and starts its life.
 func (c *Client) adopt(g *Group, info *mcrdmav1.FormationInfo, b *brought, on *connection) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,7 +245,7 @@ func (c *Client) adopt(g *Group, info *mcrdmav1.FormationInfo, b *brought, on *c
 	})
 	delete(c.orphans, g.id)
 	c.wg.Go(func() { g.run(b) })
-	if c.connection != on { // the daemon was gone meanwhile, and the other groups were resumed without this one
+	if c.connection != on { // the daemon was away meanwhile, and the other groups were resumed without this one
 		c.wg.Go(func() { _ = c.repeat(g.ctx, c.ready, g.resume) })
 	}
 	return nil

@@ -24,8 +24,8 @@ const (
 	dialEvery   = 50 * time.Millisecond
 )
 
-// slowDaemon is how long a daemon that is there may take to accept a connection: its host
-// may be busy. One that is not there is noticed at once.
+// slowDaemon is how long a running daemon may take to accept a connection, because its host may be
+// busy. If no daemon is running, connecting fails at once.
 const slowDaemon = 10 * time.Second
 
 // Dial begins a session with the daemon. It waits for a daemon that is still starting, up
@@ -89,7 +89,7 @@ func (c *Client) first(ctx context.Context) (*stream, error) {
 	}
 }
 
-// errStarting: a daemon may be there soon.
+// errStarting: a daemon may be running soon.
 var errStarting = errors.New("does not answer")
 
 func (c *Client) firstTry(ctx context.Context) (*stream, error) {
@@ -103,8 +103,8 @@ func (c *Client) firstTry(ctx context.Context) (*stream, error) {
 	return s, err
 }
 
-// reachable returns an error in plain words where gRPC would return a code. It wraps
-// errStarting if waiting may help.
+// reachable returns a readable error instead of gRPC's code. It wraps errStarting if waiting may
+// help.
 func (c *Client) reachable(ctx context.Context) error {
 	socket := c.opt.Socket
 	conn, err := c.opt.Dial(ctx, "unix", socket)

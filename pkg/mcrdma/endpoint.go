@@ -15,7 +15,7 @@ import (
 
 // The attributes of queue pairs.
 const (
-	ackTimeout  = 16 // 268 ms, if the daemon gives none: with the retries, more than it takes to detect a dead receiver and to take it out
+	ackTimeout  = 16 // 268 ms, if the daemon gives none: with the retries, longer than detecting and removing a dead receiver takes
 	retries     = 7
 	rnrRetries  = 7  // unlimited: a receiver may post receives at any time
 	minRNRTimer = 12 // 0.64 ms
@@ -44,8 +44,8 @@ func (c *Client) newQueuePair(depth int, init qp.Init, access qp.Access) (p queu
 	return p, nil
 }
 
-// flush ends the queue pair. What was acknowledged before completes, the rest comes back
-// flushed: poll takes that, while there is something left.
+// flush ends the queue pair. Acknowledged requests complete, the others are flushed; flush calls
+// poll until all completions have been taken.
 func (p queuePair) flush(left func() bool, poll func() error) {
 	_ = p.qp.Modify(&qp.Attr{State: qp.StateError}, qp.MaskState)
 	ctx, cancel := context.WithTimeout(context.Background(), flushWithin)
@@ -63,7 +63,7 @@ func (p queuePair) close() {
 	}
 }
 
-// An endpoint is what a host brings to a formation.
+// An endpoint has a host's queue pair and listener for a formation.
 type endpoint struct {
 	queuePair              // none: no device
 	listener  net.Listener // nil: no relaying
@@ -92,7 +92,7 @@ func (e *endpoint) listen(c *Client) (err error) {
 	return nil
 }
 
-// close ends all that no path has taken.
+// close closes what no path has taken over.
 func (e *endpoint) close() {
 	e.queuePair.close()
 	if e.listener != nil {

@@ -54,7 +54,7 @@ var (
 	ErrFailed = kind(mcrdmav1.Reason_REASON_UNSPECIFIED, "failed")
 )
 
-// kinds are those of the contract's reasons; of others, ErrFailed.
+// kinds maps the contract's reasons to kinds; other reasons are ErrFailed.
 var kinds = map[mcrdmav1.Reason]error{
 	mcrdmav1.Reason_INVALID: ErrInvalid, mcrdmav1.Reason_NO_SUCH_HOST: ErrInvalid, mcrdmav1.Reason_DUPLICATE_ADDRESS: ErrInvalid,
 	mcrdmav1.Reason_TOO_MANY_RECEIVERS: ErrInvalid, mcrdmav1.Reason_MTU: ErrInvalid, mcrdmav1.Reason_DENIED: ErrDenied,
@@ -65,7 +65,7 @@ var kinds = map[mcrdmav1.Reason]error{
 	mcrdmav1.Reason_SENDER_LOST: ErrSenderLost,
 }
 
-// errStale: the daemon is further than the caller.
+// errStale: the daemon is at a later formation than the caller.
 var errStale = kind(mcrdmav1.Reason_STALE, "stale")
 
 // An Error says why something failed, and where. Its Reason determines its kind, one of the Err
@@ -79,7 +79,7 @@ type Error struct {
 	// Pending, if not nil, is the operation, which goes on and still uses its memory: only the
 	// caller's context has ended.
 	Pending *Pending
-	kind    error // nil: that of what it wraps, or this is one
+	kind    error // nil: the kind of the wrapped error, or this is a kind
 	under   error // what it wraps
 }
 
@@ -87,12 +87,12 @@ func kind(reason mcrdmav1.Reason, text string) error {
 	return &Error{Reason: reason, Text: "mcrdma: " + text}
 }
 
-// because makes an error.
+// because returns an error of a kind.
 func because(reason mcrdmav1.Reason, format string, args ...any) *Error {
 	return &Error{Reason: reason, Text: fmt.Sprintf(format, args...), kind: cmp.Or(kinds[reason], ErrFailed)}
 }
 
-// text says which of these names is not one: what is sent is UTF-8.
+// text checks that names are UTF-8, as messages require.
 func text(what string, names ...string) error {
 	for _, n := range names {
 		if !utf8.ValidString(n) {
@@ -102,10 +102,10 @@ func text(what string, names ...string) error {
 	return nil
 }
 
-// sayable is a text for people that can be sent.
+// sayable makes a text valid for sending.
 func sayable(s string) string { return errinfo.Clip(s, errinfo.MaxText) }
 
-// about says which group an error is about.
+// about adds the group to an error.
 func (id GroupID) about(err error) error {
 	e, ok := errors.AsType[*Error](err)
 	switch {
@@ -117,7 +117,7 @@ func (id GroupID) about(err error) error {
 	return &Error{Reason: e.Reason, Host: e.Host, Switch: e.Switch, Group: id, Text: err.Error(), Pending: e.Pending, under: err}
 }
 
-// Error returns all that is known.
+// Error returns a text with everything that is known.
 func (e *Error) Error() string {
 	if e.kind != nil {
 		return e.kind.Error() + ": " + e.Text

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// kept is how many events are kept if the application doesn't read them.
+// kept is the number of events that are kept if the application does not read them.
 const kept = 64
 
 // An eventQueue keeps the newest events.

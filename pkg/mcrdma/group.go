@@ -18,10 +18,10 @@ type Group struct {
 	id      GroupID
 	regions []*mcrdmav1.RegionSpec
 	events  *eventQueue
-	room    chan struct{} // has a token for each operation under way
+	room    chan struct{} // has a token for each operation in flight
 	begun   chan struct{} // closed when the first formation has begun
 	ended   chan struct{} // closed when the group has ended
-	drained chan struct{} // closed when closing and nothing is under way
+	drained chan struct{} // closed when closing and no operation is in flight
 	news    chan struct{} // has a token if the runner's next job may be another one
 	tally   tally
 	poster
@@ -53,11 +53,12 @@ type outbound interface {
 	// run handles completions until the formation fails or ctx ends, and returns why. When
 	// it returns, nothing uses the operations' memory, and the path is closed.
 	run(ctx context.Context) error
-	// nudge has the receivers acknowledge once more, if that may complete something. It is called
-	// as post is.
+	// nudge makes the receivers acknowledge once more, if that may complete something. Its calls
+	// are sequential with those of post.
 	nudge()
-	// heard returns when receivers were last heard of, or what waits for them was sent, and how long
-	// the device has learnt to wait for them. moved is when something completed last.
+	// heard returns the time of the last acknowledgement, or of the oldest unacknowledged packet,
+	// and how long the device has learned to wait for acknowledgements. moved is when something
+	// last completed.
 	heard(now, moved time.Time) (last time.Time, patience time.Duration)
 }
 
@@ -188,7 +189,7 @@ func (g *Group) View() View {
 	return g.life.view.clone()
 }
 
-// Info returns how the group is at present.
+// Info returns the current state of the group.
 func (g *Group) Info() Info {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -37,7 +37,7 @@ type header struct {
 	message uint32
 }
 
-// errNonsense: the sender's library broke the protocol.
+// errNonsense: the sender's library violated the protocol.
 var errNonsense = errors.New("the sender's library violates the protocol")
 
 // appendTo appends the header's bytes.
@@ -87,7 +87,7 @@ func (h *header) parse(b []byte) (payload []byte, err error) {
 	return payload, nil
 }
 
-// message reports whether the kind completes at the receivers, and takes a receive.
+// message reports whether the kind completes at the receivers, and consumes a receive.
 func (k Kind) message() bool { return k != OpWrite }
 
 func (k Kind) hasImm() bool { return k == OpWriteImm || k == OpSendImm }

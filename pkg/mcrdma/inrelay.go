@@ -37,7 +37,7 @@ func (p *inRelay) run(ctx context.Context) {
 		return
 	}
 	select {
-	case <-g.Done(): // the sender or another member knows, and acts
+	case <-g.Done(): // the sender or another member handles it
 	case <-ctx.Done():
 	}
 	_ = g.Close(ended)
@@ -45,8 +45,8 @@ func (p *inRelay) run(ctx context.Context) {
 
 func (p *inRelay) more() { poke(p.news) }
 
-// passLock orders, for Go's memory model, what the application did with its memory before
-// it called a method of the Member before what comes now.
+// passLock makes the application's accesses to its memory, before it called a method of the Member,
+// happen before later writes (Go memory model).
 func (p *inRelay) passLock() {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
@@ -62,8 +62,8 @@ func (p *inRelay) begin(size int64) ([]byte, error) {
 	return buf, err
 }
 
-// receive waits for a receive, and leaves it in the queue. All other members wait, too; after as long as the
-// daemon would wait for a queue pair that is not ready, this one is out.
+// receive waits for a receive, and leaves it in the queue. All other members wait, too; after the
+// time that the daemon waits for a queue pair that is not ready, this member leaves.
 func (p *inRelay) receive() ([]byte, error) {
 	patience := p.m.c.patience()
 	late := time.After(patience)
@@ -84,8 +84,8 @@ func (p *inRelay) receive() ([]byte, error) {
 	}
 }
 
-// complete takes a message that is complete. If it can't be used, the sender must not count
-// it: then the member reports nothing more.
+// complete handles a complete message. If it cannot be used, the sender must not count it: then the
+// member reports nothing more.
 func (p *inRelay) complete(msg []byte) {
 	p.passLock()
 	d, ok, err := p.asm.complete(msg)

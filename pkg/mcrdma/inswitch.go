@@ -15,8 +15,8 @@ type inSwitch struct {
 	wcs [64]qp.WC
 
 	// Under m.mu:
-	again  int   // messages that will come and that the member has already
-	fillup int   // receives that have to be posted for them
+	again  int   // messages that will arrive although the member has them already
+	fillup int   // receives to post for them
 	spare  qp.MR // for them
 	out    int   // receives at the queue pair
 	posted int   // of m.recvs
@@ -96,8 +96,8 @@ func (p *inSwitch) poll() error {
 			p.dead = true
 			m.endLocked(fmt.Errorf("%w: a message is longer than the receive", ErrInvalid))
 		case wc.Status != qp.StatusSuccess:
-			// Whatever it is, it would fail again: soft-RoCE, for example, reports a
-			// message that is too long as an operation error of the queue pair.
+			// Any error would recur: soft-RoCE, for example, reports a message that is too long as
+			// an operation error of the queue pair.
 			p.dead = true
 			m.endLocked(fmt.Errorf("%w: receive: %w", ErrFailed, wc.Status.Err()))
 		case p.again > 0:

@@ -128,15 +128,14 @@ type (
 )
 
 const (
-	// stallAfter is the longest time in which nothing may complete before the daemon is
-	// told.
+	// stallAfter is the longest time without a completion before a stall is reported to the daemon.
 	stallAfter = 500 * time.Millisecond
-	// maxFruitless limits how many formations in a row are made without one operation
-	// completing, and how many times one is tried.
+	// maxFruitless limits the formations in a row without a completed operation, and the tries for
+	// one formation.
 	maxFruitless = 10
 )
 
-// A formationError is why a formation failed.
+// A formationError says why a formation failed.
 type formationError struct {
 	suspects []string // addresses
 	blame    bool     // a receiver is to blame: the daemon may know which
@@ -176,7 +175,7 @@ func (l *life) stop(why error) {
 	}
 }
 
-// among says whether a receiver, by its address or its host's name, is a member.
+// among reports whether a receiver, by its address or its host's name, is a member.
 func among(members []*mcrdmav1.Member, receiver string) bool {
 	return slices.ContainsFunc(members, func(m *mcrdmav1.Member) bool { return m.GetAddress() == receiver || m.GetHost() == receiver })
 }

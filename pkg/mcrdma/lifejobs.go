@@ -49,7 +49,7 @@ func (l *life) next(now time.Time) (j job, until time.Time) {
 	return l.job, until
 }
 
-// takes says why the group takes no such operation.
+// takes returns the reason why the group cannot accept an operation.
 func (l *life) takes(op *Op) error {
 	switch {
 	case l.state == closed:
@@ -60,7 +60,7 @@ func (l *life) takes(op *Op) error {
 	return l.queue.window.fits(op)
 }
 
-// complete takes the n oldest operations, which every member has.
+// complete completes the n oldest operations, which every member has.
 func (l *life) complete(n int) {
 	l.fruitless = 0
 	l.take(n)
@@ -81,7 +81,7 @@ func (l *life) take(n int) {
 	l.checkDrained()
 }
 
-// ended: the path carries nothing any more.
+// ended: the path has ended.
 func (l *life) ended(cause error) {
 	l.queue.rewind()
 	if l.state != active {
@@ -114,7 +114,7 @@ func (l *life) blamed(suspects []string) {
 	}
 }
 
-// ask asks the daemon for a formation with all receivers that are to be added.
+// ask asks the daemon for a formation, with all receivers to be added.
 func (l *life) ask() {
 	l.job, l.re.catchUp, l.re.through, l.re.asked = asking, nil, 0, nil
 	for _, w := range l.adding {
@@ -124,7 +124,7 @@ func (l *life) ask() {
 	l.re.added = append(l.re.added, l.re.add...)
 }
 
-// request is what is asked.
+// request returns the request for a formation.
 func (re *reforming) request() *mcrdmav1.ReformGroupRequest {
 	if re.catchUp != nil {
 		return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Reason: re.catchUp.Error()}
@@ -132,12 +132,12 @@ func (re *reforming) request() *mcrdmav1.ReformGroupRequest {
 	return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Suspects: re.suspects, Add: re.add, Reason: sayable(re.cause.Error())}
 }
 
-// answered: the daemon has made a formation, or has not. With an error, info may be one that
-// it has made before. again says that another try may help.
+// answered: the daemon has made a formation, or has failed. With an error, info may be a formation
+// that it made before. again: another try may help.
 //
-// A formation in which switches would write again what some receivers had reported to them, and so
-// show them older bytes, is not used: hosts relay until the others have caught up, because
-// hosts skip what they have. Likewise one whose switches cannot take an operation that is queued.
+// A formation is not used if its switches would write again what some receivers have reported to
+// their applications, and so show them older bytes: hosts relay until the others have caught up,
+// because hosts skip what they have. Nor is one whose switches cannot carry a queued operation.
 func (l *life) answered(info *mcrdmav1.FormationInfo, err error, again bool, now time.Time) {
 	if l.job != asking {
 		return
@@ -161,7 +161,7 @@ func (l *life) answered(info *mcrdmav1.FormationInfo, err error, again bool, now
 	}
 }
 
-// relaysFirst says why switches cannot do what is queued.
+// relaysFirst returns the reason why hosts must relay first.
 func (l *life) relaysFirst(info *mcrdmav1.FormationInfo) error {
 	if Path(info.GetPath()) != PathSwitch {
 		return nil
@@ -175,7 +175,7 @@ func (l *life) relaysFirst(info *mcrdmav1.FormationInfo) error {
 	return nil
 }
 
-// retry asks again after a while, if that may help. info is a formation that can't be used.
+// retry asks again after a while, if that may help. info is a formation that cannot be used.
 func (l *life) retry(info *mcrdmav1.FormationInfo, err error, again bool, now time.Time) {
 	few := l.waits && errors.Is(err, ErrMinSize)
 	if few && !l.re.few {
@@ -193,7 +193,7 @@ func (l *life) retry(info *mcrdmav1.FormationInfo, err error, again bool, now ti
 		l.settle(func(*addition) error { return err })
 	}
 	l.re.cause = err
-	// As long as daemons that are away may come back, this host's says so.
+	// While daemons that are away may come back, this host's daemon says so.
 	if l.re.attempt++; l.re.attempt >= maxFruitless && !few && !errors.Is(err, &Error{Reason: mcrdmav1.Reason_UNREACHABLE}) {
 		l.stop(fmt.Errorf("%w: it can't be formed anew: %w", ErrFailed, err))
 		return
@@ -201,7 +201,7 @@ func (l *life) retry(info *mcrdmav1.FormationInfo, err error, again bool, now ti
 	l.job, l.re.until = pausing, now.Add(min(10*time.Millisecond<<min(l.re.attempt, maxFruitless), time.Second))
 }
 
-// connected: the next formation's path is there, or can't be made.
+// connected: the next formation's path is connected, or has failed.
 func (l *life) connected(err error, now time.Time) {
 	switch {
 	case l.job != connecting:
@@ -214,8 +214,8 @@ func (l *life) connected(err error, now time.Time) {
 	}
 }
 
-// begin begins the next formation: the operations that all members have already, as their
-// count of messages says, are complete, and the others can be posted.
+// begin begins the next formation: the operations that all members have, by their counts of
+// messages, are complete, and the others can be posted.
 func (l *life) begin(now time.Time) {
 	re, before, had, first := &l.re, l.members, l.sure(), l.state == forming
 	last := Path(l.info.GetPath())
@@ -258,7 +258,7 @@ func most(info *mcrdmav1.FormationInfo) (n uint64) {
 	return n
 }
 
-// finish hands all operations back, which fail with err.
+// finish fails all operations with err.
 func (l *life) finish() {
 	l.state = closed
 	l.batch = l.batch[:0]
@@ -274,9 +274,9 @@ func (l *life) over() {
 	l.tell(lastEvent(l.err, l.info.GetFormation()))
 }
 
-// lookedAt is to be called from time to time: it reports whether there is a stall to be told
-// to the daemon, and after which time there may be one. moved is when something completed,
-// or began when nothing was under way.
+// lookedAt must be called from time to time: it reports whether there is a stall to report to the
+// daemon, and the time after which there may be one. moved is when an operation last completed, or
+// began when none was in flight.
 func (l *life) lookedAt(now, moved time.Time) (next time.Duration, stall bool) {
 	if l.state == closed {
 		return stallAfter, false
@@ -291,8 +291,8 @@ func (l *life) lookedAt(now, moved time.Time) (next time.Duration, stall bool) {
 	return next, stall
 }
 
-// patience returns how long nothing may complete before the daemon is told: a timeout of
-// the queue pair, if there is one, and time for an answer to the retransmission.
+// patience returns the time without a completion after which a stall is reported: a timeout of the
+// queue pair, if there is one, and time for an answer to the retransmission.
 func (l *life) patience() time.Duration {
 	if c := l.info.GetConnection(); c != nil {
 		t := qp.AckTimeout(timeoutOf(c))
@@ -307,7 +307,7 @@ func (l *life) joins(m *mcrdmav1.Member, before []*mcrdmav1.Member) bool {
 	return l.departed[m.GetAddress()] != nil || isNew(m, before, l.re.added)
 }
 
-// settle answers the additions that were asked for.
+// settle answers the requested additions.
 func (l *life) settle(result func(*addition) error) {
 	for n := len(l.re.asked); n > 0; {
 		w := l.adding[0]
@@ -317,8 +317,9 @@ func (l *life) settle(result func(*addition) error) {
 	l.re.asked = nil
 }
 
-// joined tells the application who has joined with this formation, and answers the
-// additions that it was asked for. A member that was out before had that many operations.
+// joined tells the application which receivers joined with this formation, and answers the
+// requested additions. A member that left and joined again unnoticed had that many operations
+// before.
 func (l *life) joined(before []*mcrdmav1.Member, had uint64) {
 	for _, m := range l.members {
 		if !l.joins(m, before) {
@@ -348,8 +349,8 @@ func (l *life) joined(before []*mcrdmav1.Member, had uint64) {
 	}
 }
 
-// isNew reports whether a member has nothing of what the members before had: it was not one
-// of them, or it has left since and was added again.
+// isNew reports whether a member has nothing from before: it was not a member, or it has left since
+// and was added again.
 func isNew(m *mcrdmav1.Member, before []*mcrdmav1.Member, added []string) bool {
 	return !among(before, m.GetAddress()) || slices.Contains(added, m.GetAddress()) || slices.Contains(added, m.GetHost())
 }
@@ -359,7 +360,7 @@ func allNew(members, before []*mcrdmav1.Member, added []string) bool {
 	return !slices.ContainsFunc(members, func(m *mcrdmav1.Member) bool { return !isNew(m, before, added) })
 }
 
-// add: further receivers are to be taken in.
+// add requests further receivers.
 func (l *life) add(w *addition) error {
 	if l.state >= closing || l.draining {
 		return cmp.Or(l.err, errBeingClosed)

@@ -10,15 +10,14 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// views are what a life knows of the group's views. A view that the daemon tells waits for
-// the application's hook; then completions carry it; then the daemon may act on it. A
-// formation begins when no view waits.
+// views has the group's views. A view from the daemon waits for the application's hook; then
+// completions carry it; then the daemon may act on it. A formation begins when no view waits.
 type views struct {
 	view      View                  // that completions carry
 	told      []toldView            // in their order; the first one is with the hook
 	departed  map[string]*departure // members that are out
 	gone      []*departure          // of each receiver that ever was, the last one
-	from      map[string]uint64     // the operation from which on a receiver has everything, by its address
+	from      map[string]uint64     // the first operation that a receiver has, by its address
 	needViews bool                  // the application has a hook
 }
 
@@ -27,13 +26,13 @@ type toldView struct {
 	ack bool // the daemon waits for it
 }
 
-// A departure is of a member that is out, by its address.
+// A departure is the removal of a member, by its address.
 type departure struct {
 	peer      Peer
 	operation uint64    // the first that it may lack
 	known     bool      // … is set
 	told      bool      // to the application
-	since     time.Time // when it was missing; zero: the daemon will say why it is out
+	since     time.Time // when it was found missing; zero: the daemon will say why
 	text      string    // if the daemon does not
 }
 
@@ -45,7 +44,7 @@ func (v *View) has(address string) bool {
 	return slices.ContainsFunc(v.Members, func(p Peer) bool { return p.Address == address })
 }
 
-// marked sets from which operation on the members have everything.
+// marked sets the members' first operations.
 func (l *life) marked(members []Peer) []Peer {
 	for i := range members {
 		members[i].From = l.from[members[i].Address]
@@ -53,7 +52,7 @@ func (l *life) marked(members []Peer) []Peer {
 	return members
 }
 
-// newest returns the view that was told last.
+// newest returns the latest view.
 func (l *life) newest() View {
 	if n := len(l.told); n > 0 {
 		return l.told[n-1].View
@@ -61,7 +60,7 @@ func (l *life) newest() View {
 	return l.view
 }
 
-// learn takes a view that the daemon has told.
+// learn handles a view from the daemon.
 func (l *life) learn(v View, wantsAck bool) {
 	switch l.marked(v.Members); {
 	case v.Number == 0: // the daemon counts none
@@ -74,7 +73,7 @@ func (l *life) learn(v View, wantsAck bool) {
 	}
 }
 
-// learnFormation takes the view of a formation that the daemon has made.
+// learnFormation handles the view of a new formation.
 func (l *life) learnFormation(info *mcrdmav1.FormationInfo) {
 	v := viewOf(info)
 	switch {
@@ -100,7 +99,7 @@ func (l *life) hooked(number uint32, err error) {
 	if l.view.Number == 0 {
 		had = l.sure()
 	}
-	for _, p := range l.view.Members { // of which the application has been told, or is to be
+	for _, p := range l.view.Members { // the application has been told of it, or will be
 		if !v.has(p.Address) && (among(l.members, p.Address) || l.departed[p.Address] != nil) {
 			l.departs(p, had)
 		}
@@ -114,8 +113,8 @@ func (l *life) hooked(number uint32, err error) {
 	}
 }
 
-// sure returns how many operations all members certainly have, even one that is found to be
-// out only now: a switch may have gone on without it since the formation began.
+// sure returns how many operations all members certainly have, including a member whose removal is
+// found only now: a switch may have gone on without it since the formation began.
 func (l *life) sure() uint64 {
 	if Path(l.info.GetPath()) == PathSwitch {
 		return l.began
@@ -123,7 +122,8 @@ func (l *life) sure() uint64 {
 	return l.stats.Completed
 }
 
-// departs notes that a member is out, and has so many operations. The first note counts.
+// departs records that a member was removed, and how many operations it has. Only the first record
+// counts.
 func (l *life) departs(p Peer, had uint64) *departure {
 	d := l.departed[p.Address]
 	if d == nil {
@@ -140,8 +140,8 @@ func (l *life) departs(p Peer, had uint64) *departure {
 	return d
 }
 
-// compare notes who is not among the members that the daemon has answered with: it does not
-// say why, and may have before, or may never.
+// compare records which members are missing in the daemon's answer, which does not say why; an
+// event about it may have come before, or may never.
 func (l *life) compare(members []*mcrdmav1.Member, had uint64, text string, now time.Time) {
 	for _, m := range l.members {
 		switch out := !among(members, m.GetAddress()); {
@@ -158,7 +158,7 @@ func (l *life) compare(members []*mcrdmav1.Member, had uint64, text string, now 
 	}
 }
 
-// removed tells the application that a member is out, once.
+// removed tells the application once that a member was removed.
 func (l *life) removed(d *departure) {
 	if !d.told {
 		d.told = true
@@ -167,8 +167,8 @@ func (l *life) removed(d *departure) {
 	}
 }
 
-// tellMissing tells the application of members whose reason has not come; at the end, when
-// now is zero, of all.
+// tellMissing tells the application about missing members without a reason yet; at the end, when
+// now is zero, about all.
 func (l *life) tellMissing(now time.Time) {
 	for _, d := range l.departed {
 		switch late := !d.since.IsZero() && now.Sub(d.since) >= reasonWithin; {
@@ -180,8 +180,8 @@ func (l *life) tellMissing(now time.Time) {
 	}
 }
 
-// changed takes an event of the daemon. An event about a formation that has not begun waits
-// for that.
+// changed handles an event from the daemon. An event about a formation that has not begun waits for
+// that.
 func (l *life) changed(e *mcrdmav1.GroupChanged) {
 	present := l.info.GetFormation()
 	switch {
@@ -223,7 +223,7 @@ func (l *life) changed(e *mcrdmav1.GroupChanged) {
 	}
 }
 
-// setTree takes the tree; daemons of older releases tell none.
+// setTree sets the tree; daemons of older releases send none.
 func (l *life) setTree(e *mcrdmav1.GroupChanged, current bool) {
 	if current && len(e.GetTree()) > 0 {
 		l.tree = e.GetTree()
@@ -284,7 +284,7 @@ func (l *life) resumed(after *mcrdmav1.FormationInfo, now time.Time) {
 	l.tell(Event{Type: EventResumed, Formation: after.GetFormation()})
 }
 
-// absent is why a receiver that was to be added is not in a formation.
+// absent returns the reason why a receiver to be added is not in a formation.
 func absent(list []*mcrdmav1.Absent, receiver string) error {
 	for _, a := range list {
 		if a.GetAddress() == receiver || a.GetHost() == receiver {

@@ -26,10 +26,10 @@ type Member struct {
 	regions []granted   // nil: the application was not asked
 	recvs   ring[Piece] // that wait for messages
 	inbox   inbox[Received]
-	have    uint64           // messages that came, of all formations
+	have    uint64           // messages received in all formations
 	sizes   [MaxDepth]uint32 // of the last ones, by number
 	info    *mcrdmav1.FormationInfo
-	writer  qp.QP // writes to the regions; nil: no queue pair does
+	writer  qp.QP // the queue pair that writes to the regions; nil: none
 	life    memberLife
 	working bool // a goroutine does what life.out has
 	err     error
@@ -168,7 +168,7 @@ func (m *Member) Region(i int) []byte {
 	defer m.mu.Unlock()
 	g := m.regions[i]
 	if m.writer != nil {
-		// This passes the lock under which the queue pair wrote, for Go's memory model.
+		// This takes the lock under which the queue pair wrote, for Go's memory model.
 		_, _ = m.writer.Query()
 	}
 	m.unicast.Sync()

@@ -28,7 +28,7 @@ import (
 //
 // In re-forming, last carries nothing any more, so that it is known what the member has.
 type memberLife struct {
-	next    *attach // that was asked for and is not formed; nil: none
+	next    *attach // requested and not formed; nil: none
 	last    *attach // that was formed last; nil: none
 	pending error   // why last has ended: the member's end, unless next is formed
 	err     error   // ended: why
@@ -42,12 +42,12 @@ type attach struct {
 
 	// Under the Member's lock:
 	path inbound // nil: it carries nothing
-	stop func()  // ends the path, and returns when all that came is delivered
+	stop func()  // ends the path, and returns when all received messages are delivered
 }
 
 // Actions of a memberLife.
 type (
-	drop   struct{ a *attach } // end its path, if there is one, and all that it has
+	drop   struct{ a *attach } // end its path, if there is one, and close its resources
 	offer  struct{ a *attach } // prepare it, and answer: offered
 	refuse struct{ a *attach } // because the member has left
 	carry  struct {
@@ -63,7 +63,7 @@ type (
 
 func (l *memberLife) do(a action) { l.out = append(l.out, a) }
 
-// find returns the attach of that number, if it is still of interest.
+// find returns the attach with that number, if it is still active.
 func (l *memberLife) find(number uint64) *attach {
 	for _, a := range []*attach{l.next, l.last} {
 		if a != nil && a.req.GetAttach() == number {
@@ -92,7 +92,7 @@ func (l *memberLife) dropAll() {
 	}
 }
 
-// offered: the daemon has the answer, or an error is why not.
+// offered: the daemon has the answer, or err says why not.
 func (l *memberLife) offered(a *attach, err error) {
 	if err != nil && a == l.next {
 		l.abandon(err)
@@ -151,7 +151,7 @@ func (l *memberLife) ended(a *attach, err error) {
 	l.stop(err, false)
 }
 
-// resumed: a daemon that has come back knows it, or an error is why not.
+// resumed: a daemon that has come back knows the formation, or err says why not.
 func (l *memberLife) resumed(a *attach, err error) {
 	switch {
 	case l.err != nil:
@@ -166,8 +166,8 @@ func (l *memberLife) resumed(a *attach, err error) {
 	}
 }
 
-// stop ends the member, once, after what has come is delivered. leave: the daemons do not know
-// of it, and are told first, so that the sender does not wait for this member.
+// stop ends the member, once, after received messages are delivered. leave: the daemons do not know
+// yet, and are told first, so that the sender does not wait for this member.
 func (l *memberLife) stop(err error, leaves bool) {
 	if l.err != nil {
 		return

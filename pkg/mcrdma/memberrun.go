@@ -29,7 +29,7 @@ func (m *Member) endLocked(err error) {
 	m.work()
 }
 
-// work has a goroutine do the actions of the member's life, one after the other. m.mu is held.
+// work starts a goroutine for the actions of the member's life, if none is running. m.mu is held.
 func (m *Member) work() {
 	if m.working || len(m.life.out) == 0 {
 		return
@@ -86,8 +86,8 @@ func (m *Member) perform(action action) {
 	}
 }
 
-// attachRequested begins to answer. A former member can't go on as one, since it lacks what
-// came before; but it can begin anew.
+// attachRequested begins to answer a request to join. A former member cannot continue, because it
+// lacks operations; but it can join again.
 func (c *Client) attachRequested(req *mcrdmav1.AttachRequested) {
 	id, first := groupID(req.GetGroup()), req.GetFormation() == 1 || req.GetJoins()
 	c.mu.Lock()

@@ -72,7 +72,7 @@ func (m *Member) Send(ctx context.Context, message []byte) error {
 	}
 }
 
-// unsent is why a message was not sent before ctx has ended.
+// unsent returns the reason why a message was not sent before ctx ended.
 func (m *Member) unsent(ctx context.Context) error {
 	if !m.unicast.Connected() {
 		return fmt.Errorf("the sender's application has no unicast connection with this member: %w", ctx.Err())
@@ -80,7 +80,7 @@ func (m *Member) unsent(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// offerUnicast makes the member's end of the unicast connection, and lets the sender find it.
+// offerUnicast makes the member's end of the unicast connection, and its address for the sender.
 func (m *Member) offerUnicast() error {
 	c := m.c
 	addr, err := c.port.listen(c)
@@ -109,7 +109,7 @@ func (m *Member) deliverUnicast(x unicast.Message) {
 	m.inbox.put(unicastReceived(x))
 }
 
-// endUnicast ends the connection: nothing of it comes to the regions any more.
+// endUnicast ends the connection: it writes nothing to the regions any more.
 func (m *Member) endUnicast(why error) {
 	m.mu.Lock()
 	end, how := m.unicast, m.how
@@ -123,12 +123,12 @@ func (m *Member) endUnicast(why error) {
 
 // A unicastPort is where senders make unicast connections with a Client's members.
 type unicastPort struct {
-	strangers atomic.Uint64 // callers that were turned away
+	strangers atomic.Uint64 // refused callers
 
 	mu      sync.Mutex
 	l       net.Listener
 	members map[unicast.Secret]*Member
-	calls   []unicastCall // that have not said which member they want, the oldest first
+	calls   []unicastCall // callers that have not named a member yet, the oldest first
 }
 
 // A unicastCall is from an address.
@@ -190,8 +190,8 @@ func (p *unicastPort) accept(c *Client, l net.Listener) {
 	}
 }
 
-// enter lists a call. Where there are too many, it takes the place of the oldest one, of its address or
-// of all: a sender says at once which member it wants, so those that are silent do not keep it out.
+// enter registers a call. If there are too many, it replaces the oldest, of its address or of all:
+// a sender names a member at once, so silent callers cannot keep it out.
 func (p *unicastPort) enter(call unicastCall) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -211,7 +211,7 @@ func (p *unicastPort) enter(call unicastCall) {
 	p.calls = append(p.calls, call)
 }
 
-// answer finds out which member a caller wants, and gives it the connection.
+// answer reads which member a caller wants, and passes the connection to it.
 func (p *unicastPort) answer(c *Client, conn net.Conn, from string) {
 	defer conn.Close()
 	stop := context.AfterFunc(c.ctx, func() { _ = conn.Close() })

@@ -50,7 +50,7 @@ func (c *Client) Register(buf []byte) (*Memory, error) {
 	return m, nil
 }
 
-// maxAlloc is how much Alloc takes, in bytes.
+// maxAlloc is Alloc's limit in bytes.
 const maxAlloc = 1 << 40
 
 // Alloc allocates n bytes of memory, at most 1 TiB, and registers them. As with make, the process

@@ -51,7 +51,7 @@ func (g *Group) perform() {
 	g.life.out = g.life.out[:0]
 }
 
-// show has the application's hook take a view in.
+// show passes a view to the application's hook.
 func (g *Group) show(v View) {
 	err := g.onView(v)
 	g.step(func(l *life) { l.hooked(v.Number, err) })
@@ -82,7 +82,7 @@ func (g *Group) ackView(number uint32) {
 	}
 }
 
-// nudge speeds up operations that waited for a member that is out. g.mu is held.
+// nudge speeds up operations that waited for a removed member. g.mu is held.
 func (g *Group) nudge() {
 	if g.path != nil && g.life.queue.posted > 0 {
 		g.path.nudge()
@@ -111,8 +111,8 @@ func (g *Group) post() {
 	}
 }
 
-// finish takes the n oldest operations out of the queue, which are complete. It is
-// the runner's.
+// finish removes the n oldest operations, which are complete, from the queue. Only the runner calls
+// it.
 func (g *Group) finish(n int) {
 	if n == 0 {
 		return
@@ -126,7 +126,7 @@ func (g *Group) finish(n int) {
 	g.hand(nil)
 }
 
-// hand gives the batch back to the application.
+// hand returns the batch to the application.
 func (g *Group) hand(err error) {
 	batch := g.life.batch
 	for _, op := range batch {

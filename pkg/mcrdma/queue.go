@@ -27,7 +27,7 @@ type opQueue struct {
 	underWay uint64 // packets
 }
 
-// mergedPackets is how many packets can be under way if the daemon does not say: what pkg/ackmerge takes.
+// mergedPackets is the limit of packets in flight if the daemon does not name one: pkg/ackmerge's.
 const mergedPackets = 1 << 21
 
 type queued struct {
@@ -43,13 +43,14 @@ func (q *opQueue) push(op *Op) {
 	q.ops.push(queued{op, q.messages})
 }
 
-// A window is what the switches of a formation can have under way.
+// A window is the limit of unacknowledged packets of a formation's switches.
 type window struct {
 	mtu  uint64 // bytes; 0: hosts relay, and there is no limit
 	most uint64 // packets
 }
 
-// windowOf is the window of a sender's connection through switches; of nil, that of hosts that relay.
+// windowOf returns the window of a sender's connection through switches; for nil, that of relaying
+// hosts.
 func windowOf(c *mcrdmav1.Connection) window {
 	most := max(uint64(cmp.Or(c.GetMaxPackets(), mergedPackets)), maxNudges+1) - maxNudges
 	return window{uint64(c.GetMtu()), most}
@@ -63,7 +64,7 @@ func (w window) packets(op *Op) uint64 {
 	return max(1, (op.size+w.mtu-1)/w.mtu)
 }
 
-// fits says that an operation has more packets than may be under way.
+// fits returns an error if an operation has more packets than may be in flight.
 func (w window) fits(op *Op) error {
 	if n := w.packets(op); n > w.most {
 		return fmt.Errorf("%w operation: %d bytes are %d packets of %d bytes, and the switches take %d that are not acknowledged: make it smaller, or have hosts relay",
@@ -139,9 +140,9 @@ func (q *opQueue) tooLong(w window) (through uint64) {
 // caughtUp reports whether nothing is left for the formation to do.
 func (q *opQueue) caughtUp() bool { return q.limited && q.first == q.until }
 
-// stepsBack reports whether writing again what comes after message have would show older
-// bytes to a member that has message most: if bytes are written twice up to there, the
-// member sees what the first of these operations wrote until the second one comes.
+// stepsBack reports whether writing again the operations after message have would show older bytes
+// to a member that has message most: if two of these operations write the same bytes, the member
+// sees those of the first until the second arrives.
 func (q *opQueue) stepsBack(have, most uint64) bool {
 	var writes []*Op
 	for i := q.had(have); i < q.had(most); i++ {

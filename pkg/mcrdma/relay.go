@@ -82,8 +82,8 @@ func (c *Client) transport(ctx context.Context, name string, opt tcp.Options) (r
 // A tally counts what a member posts.
 type tally struct {
 	posts, completions, strangers, violations atomic.Uint64
-	mute                                      atomic.Bool  // the member sends nothing any more: its part has failed
-	moved                                     atomic.Int64 // when something completed, or began when nothing was under way; Unix ns
+	mute                                      atomic.Bool  // the member no longer sends: its part has failed
+	moved                                     atomic.Int64 // when an operation last completed, or began when none was in flight; Unix ns
 }
 
 var errMute = errors.New("a message could not be delivered")
@@ -124,7 +124,7 @@ func (c *counted) PutSmall(peer int, imm uint32, msg []byte) error {
 	return c.relayTransport.PutSmall(peer, imm, msg)
 }
 
-// suspectOf translates what package rdmcfallback says of a failure.
+// suspectOf translates a failure of package rdmcfallback.
 func suspectOf(err error, info *mcrdmav1.FormationInfo) error {
 	e := &formationError{err: err}
 	if f, ok := errors.AsType[*rdmcfallback.FailedError](err); ok && f.Suspect >= 1 && f.Suspect <= len(info.GetMembers()) {
@@ -190,7 +190,7 @@ func (r *relayed) run(ctx context.Context) error {
 	return suspectOf(err, r.info)
 }
 
-// leave ends the group, in good order if nothing is under way.
+// leave ends the group, normally if nothing is in flight.
 func (r *relayed) leave(err error) {
 	ctx := ended
 	r.mu.Lock()
@@ -281,5 +281,5 @@ func (r *relayed) post(o *queued) error {
 // nudge implements outbound: hosts acknowledge by themselves.
 func (r *relayed) nudge() {}
 
-// heard implements outbound: what completes is all that is heard.
+// heard implements outbound: only completions show progress.
 func (r *relayed) heard(_, moved time.Time) (time.Time, time.Duration) { return moved, 0 }

@@ -64,7 +64,7 @@ func (g *Group) wait(until time.Time) {
 	}
 }
 
-// carry begins the formation that has been brought, and carries it until its end.
+// carry begins the formation, and runs it until its end.
 func (g *Group) carry(b *brought) {
 	ctx, cut := context.WithCancelCause(g.ctx)
 	defer cut(nil)
@@ -124,8 +124,8 @@ func temporary(err error) bool {
 		func(e error) bool { return errors.Is(err, e) })
 }
 
-// form has the daemon make a formation. With an error it returns, if that is known, the
-// formation that the daemon has made before.
+// form asks the daemon for a formation. With an error it returns, if known, the formation that the
+// daemon made before.
 func (g *Group) form(re *reforming) (*brought, *mcrdmav1.FormationInfo, error) {
 	g.c.opt.Logger.Info("a group is formed anew", "group", g.id, "formation", re.failed, "attempt", re.attempt, "cause", re.cause, "suspects", re.suspects)
 	b, err := g.bring(re.catchUp != nil)
@@ -136,7 +136,7 @@ func (g *Group) form(re *reforming) (*brought, *mcrdmav1.FormationInfo, error) {
 	req.Token, req.Group, req.Forming = c.token(), g.id.wire(), b.forming()
 	resp, err := call(g.ctx, c, c.rpc.ReformGroup, req)
 	if errors.Is(err, errStale) {
-		// An answer was lost: its formation can't be used without it.
+		// An answer was lost, and without it the formation cannot be used.
 		now, e := call(g.ctx, c, c.rpc.ResumeGroup, &mcrdmav1.ResumeGroupRequest{Token: c.token(), Group: g.id.wire(), Formation: re.failed})
 		if e == nil {
 			return b, now.GetFormation(), err
@@ -166,8 +166,8 @@ func (g *Group) watch(now time.Time) (next time.Duration) {
 	return next
 }
 
-// hurry nudges while the receivers to blame are being taken out: the switch goes on without
-// them first, and the daemons' message about it has to wait for disks.
+// hurry nudges while receivers are being removed: the switch goes on without them before the
+// daemon's message about it arrives, which waits for disks.
 func (g *Group) hurry() {
 	for _, pause := range [maxNudges - 1]time.Duration{4 * time.Millisecond, 4 * time.Millisecond, 8 * time.Millisecond} {
 		select {

@@ -105,9 +105,9 @@ func (c *Client) reopen() *stream {
 	}
 }
 
-// endMemberships ends all memberships, because no daemon would report their end: the
-// senders' daemons take out receivers whose daemon is away for so long. The host's daemon
-// is told when it is back.
+// endMemberships ends all memberships, because no daemon would report their end: the senders'
+// daemons remove receivers whose daemon is away for so long. The host's daemon is told when it is
+// back.
 func (c *Client) endMemberships(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +131,7 @@ func (c *Client) dispatch(event *mcrdmav1.OpenResponse) {
 	}
 }
 
-// answerCounters tells the daemon, for tools, what the device has counted. That is not repeated.
+// answerCounters sends the device's counters to the daemon, for tools. It is not repeated.
 func (c *Client) answerCounters(call uint64) {
 	d := &mcrdmav1.DeviceCounters{Address: c.Address()}
 	if c.dev != nil {
@@ -144,8 +144,8 @@ func (c *Client) answerCounters(call uint64) {
 	_, _ = c.rpc.AnswerCounters(c.ctx, &mcrdmav1.AnswerCountersRequest{Token: c.token(), Call: call, Device: d})
 }
 
-// groupChanged hands an event to its group, or keeps it for a group that is being
-// created. A group that this Client can't have is closed: its creation was given up.
+// groupChanged passes an event to its group, or keeps it for a group that is being created. A group
+// that this Client does not know is closed: its creation was given up.
 func (c *Client) groupChanged(e *mcrdmav1.GroupChanged) {
 	id := groupID(e.GetGroup())
 	c.mu.Lock()

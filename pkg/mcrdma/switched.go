@@ -66,12 +66,12 @@ func (s *switched) heard(now, moved time.Time) (time.Time, time.Duration) {
 // nudgeID is the ID of a nudge; operations have others.
 const nudgeID = 1 << 63
 
-// maxNudges limits the nudges under way: those of hurry, and that of a removal.
+// maxNudges limits the nudges in flight: those of hurry, and that of a removal.
 const maxNudges = 4
 
-// nudge implements outbound: when one of the receivers was taken out, an operation that the others
-// have acknowledged is complete as soon as any of them answers the switch again, and otherwise after
-// the queue pair's timeout. An empty WRITE does it.
+// nudge implements outbound: after the removal of a receiver, an operation that the others have
+// acknowledged completes as soon as any of them answers again, otherwise only after the queue
+// pair's timeout. An empty WRITE makes them answer.
 func (s *switched) nudge() {
 	if s.nudges.Load() == maxNudges || len(s.g.regions) == 0 {
 		return
@@ -138,7 +138,7 @@ func (s *switched) poll() error {
 	return err
 }
 
-// failure says why a completion is bad.
+// failure returns the error of a failed completion.
 func failure(wc *qp.WC) error {
 	if wc.Status == qp.StatusSuccess {
 		return errors.New("completions are out of order")

@@ -32,7 +32,7 @@ type Unicast struct {
 	peer   Peer
 	how    []byte // as the member has answered
 	end    *unicast.End
-	room   chan struct{} // has a token for each operation under way
+	room   chan struct{} // has a token for each operation in flight
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -66,7 +66,7 @@ func (g *Group) Unicast(member string) (*Unicast, error) {
 	return nil, fmt.Errorf("%w: %q is no member of the group", ErrInvalid, member)
 }
 
-// newUnicast begins a connection. g.mu is held.
+// newUnicast starts a connection. g.mu is held.
 func (g *Group) newUnicast(m *mcrdmav1.Member) *Unicast {
 	c := g.c
 	cfg := unicast.Config{Device: c.dev, PD: c.pd, Window: g.cfg.Depth, SGEs: c.maxPieces, Timeout: timeoutOf(g.life.info.GetConnection())}
@@ -89,7 +89,8 @@ func (g *Group) newUnicast(m *mcrdmav1.Member) *Unicast {
 	return u
 }
 
-// endUnicasts ends the connections with those that are not members any more, or are again. g.mu is held.
+// endUnicasts ends the connections with receivers that are no longer members, or have joined again.
+// g.mu is held.
 func (g *Group) endUnicasts() {
 	for address, u := range g.unicasts {
 		stays := false
@@ -103,7 +104,7 @@ func (g *Group) endUnicasts() {
 	}
 }
 
-// run makes the connection, again and again until the membership ends.
+// run connects, and reconnects until the membership ends.
 func (u *Unicast) run() {
 	const first, longest = 10 * time.Millisecond, time.Second
 	for pause := first; u.ctx.Err() == nil; pause = min(2*pause, longest) {
@@ -123,7 +124,7 @@ func (u *Unicast) run() {
 	}
 }
 
-// dial makes a connection, and returns when it has ended. What waits for it fails if it can't be made.
+// dial connects, and returns when the connection has ended. If it fails, waiting operations fail.
 func (u *Unicast) dial() error {
 	var secret unicast.Secret
 	addr, err := netip.ParseAddr(u.peer.Address)
@@ -143,7 +144,7 @@ func (u *Unicast) dial() error {
 	return u.end.Dial(u.ctx, conn, addr, secret)
 }
 
-// stop ends the connection, and returns when nothing is under way.
+// stop ends the connection, and returns when no operation is in flight.
 func (u *Unicast) stop(why error) {
 	u.end.Close(u.groupID().about(why))
 	u.cancel()
@@ -274,7 +275,7 @@ func (u *Unicast) deliver(m unicast.Message) {
 	u.inbox.put(unicastReceived(m))
 }
 
-// unicastReceived makes a Received of a message. Its bytes are no memory that could be posted.
+// unicastReceived makes a Received of a message. Its bytes are not registered memory.
 func unicastReceived(m unicast.Message) Received {
 	r := Received{N: m.N, Imm: m.Imm, Kind: Kind(m.Kind), HasImm: Kind(m.Kind).hasImm(), Unicast: true}
 	if len(m.Data) > 0 {

@@ -8,7 +8,7 @@ func (id GroupID) wire() *mcrdmav1.GroupID {
 	return &mcrdmav1.GroupID{Source: id.Source, Number: id.Number}
 }
 
-// infoOf translates what the daemon says.
+// infoOf converts the daemon's description of a group.
 func infoOf(f *mcrdmav1.FormationInfo) Info {
 	i := Info{
 		ID: groupID(f.GetGroup()), Path: Path(f.GetPath()), Why: f.GetWhy(), Formation: f.GetFormation(), MCID: f.GetMcId(),

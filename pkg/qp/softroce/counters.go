@@ -7,8 +7,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp/rc"
 )
 
-// An rxDrop is a reason for which the device drops a packet that its link
-// found in order.
+// An rxDrop is a reason for dropping a packet that the link has accepted.
 type rxDrop uint8
 
 const (
@@ -35,7 +34,7 @@ var rxDropNames = [rxDrops]string{
 	dropLength:    "rx_drop_length",
 }
 
-// counters are the device's statistics. Those of the two directions lie apart,
+// counters are the device's statistics. Those of the two directions are in different cache lines,
 // because different processors write them.
 type counters struct {
 	txPackets, txBytes, txRetransmits, txErrors atomic.Uint64
@@ -98,10 +97,10 @@ func (c *counters) retire(st rc.Stats) {
 //	rx_drop_length        more payload than the path MTU
 //	rc_*                  what the state machines of all queue pairs counted
 //	events_lost           events that were not read in time
-//	qps                   queue pairs that there are
+//	qps                   existing queue pairs
 //
-// and those of the link (see for example udplink.Link.Counters), with which the
-// names of equal meaning are added up.
+// and those of the link (see for example udplink.Link.Counters); counters with the same name are
+// added up.
 func (d *Device) Counters() map[string]uint64 {
 	m := rcSums{}
 	c := &d.counters

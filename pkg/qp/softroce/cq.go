@@ -49,9 +49,8 @@ func (d *Device) CreateCQ(depth int) (qp.CQ, error) {
 	return c, nil
 }
 
-// push adds a completion. It reports whether a goroutine was waiting, and
-// whether all is well: if there is no room the queue is broken and takes
-// nothing more, and push reports false the first time.
+// push adds a completion. It reports whether a goroutine was waiting, and whether there was room:
+// on overrun the queue is broken and accepts nothing more, and push returns false the first time.
 func (c *CQ) push(wc *qp.WC) (woken, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +74,7 @@ func (c *CQ) push(wc *qp.WC) (woken, ok bool) {
 	return c.signal(), true
 }
 
-// signal lets one waiter look, if there is one.
+// signal wakes one waiter, if there is one.
 func (c *CQ) signal() bool {
 	if c.waiters == 0 {
 		return false
@@ -113,8 +112,8 @@ func (c *CQ) overrunErr() error {
 		qp.ErrOverrun, c.depth)
 }
 
-// Wait implements qp.CQ. On a queue that has overrun it returns until that has
-// been polled, and then fails with qp.ErrOverrun: nothing will come any more.
+// Wait implements qp.CQ. On a queue that has overrun it succeeds until the remaining completions
+// have been polled, and then fails with qp.ErrOverrun.
 func (c *CQ) Wait(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

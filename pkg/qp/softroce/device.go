@@ -31,8 +31,8 @@ type Options struct {
 	// Window is the largest number of packets that a queue pair has
 	// unacknowledged; 0 means a default that depends on the path MTU.
 	Window int
-	// CC holds the congestion control parameters. Unless it is disabled,
-	// packets with data are sent as ECN-capable, ECT(0).
+	// CC has the congestion control parameters. Unless it is disabled, packets with data are sent
+	// as ECN-capable, ECT(0).
 	CC rc.CCParams
 }
 
@@ -65,8 +65,8 @@ type Device struct {
 
 var _ qp.Device = (*Device)(nil)
 
-// New makes a device on l and starts it. The device owns l from then on and
-// closes it with itself, also if New fails.
+// New makes a device on l and starts it. The device owns l from then on, and closes it when it is
+// closed, or if New fails.
 func New(l link.Link, opt Options) (*Device, error) {
 	d := &Device{
 		name: cmp.Or(opt.Name, driverName+":"+l.Addr().String()), link: l, addr: l.Addr(), mtu: qp.MTUFor(l.MTU()), opt: opt, epoch: time.Now(),
@@ -109,8 +109,7 @@ func (d *Device) AllocPD() (qp.PD, error) {
 	return p, nil
 }
 
-// Close implements qp.Device. Peers are not told; their queue pairs run into
-// time-outs.
+// Close implements qp.Device. Peers are not notified; their queue pairs time out.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -143,12 +142,12 @@ func (d *Device) Close() error {
 	return err
 }
 
-// heldUp is how late the timer goroutine may be before the device counts as held up.
+// heldUp is how late the timer goroutine may wake before the device counts as held up.
 const heldUp = 2 * time.Millisecond
 
-// serveTimers is the timer goroutine. If it wakes late, the process was not scheduled, or
-// other goroutines were before it, and answers may wait to be received: that is no time in
-// which a peer has failed to answer.
+// serveTimers is the timer goroutine. If it wakes late, the process or this goroutine was not
+// scheduled, and answers may be waiting in the socket: that time does not count as a peer's failure
+// to answer.
 func (d *Device) serveTimers() {
 	clock := time.NewTimer(time.Hour)
 	defer clock.Stop()

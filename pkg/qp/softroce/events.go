@@ -9,7 +9,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// eventDepth is how many events wait to be read; more are counted as lost.
+// eventDepth is the maximum number of unread events; more are counted as lost.
 const eventDepth = 256
 
 // Event implements qp.Device.
@@ -37,7 +37,7 @@ func (d *Device) event(t qp.EventType, qpn rocev2.QPN, err error) {
 	}
 }
 
-// linkFailed reports that the link does not work any more.
+// linkFailed raises the event that the link has failed.
 func (d *Device) linkFailed(err error) {
 	if !d.closing() {
 		d.event(qp.EventDeviceFatal, 0, err)
@@ -54,8 +54,8 @@ func (d *Device) closing() bool {
 	}
 }
 
-// now returns the device's own time: the time since it was made, without that in which it was
-// held up. When it has been, that steps back.
+// now returns the device's own time: the time since it was made, less the time in which it was held
+// up. It steps back when a delay is detected.
 func (d *Device) now() time.Duration {
 	return time.Since(d.epoch) - time.Duration(d.heldUp.Load())
 }

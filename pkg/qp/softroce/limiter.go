@@ -9,53 +9,53 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// A limiter bounds how many request packets of all the device's queue pairs are on their way, and
-// in place of READ requests the responses that they ask for,
-// so that each is acknowledged well within its ACK timeout, however many queue pairs send.
-// When there are that many, queue pairs wait, and each in its turn sends a burst. The ACK
-// timer of one that waits does not run, unless something of it is on its way.
+// A limiter bounds the request packets in flight of all the device's queue pairs (READ requests
+// count as the responses that they ask for), so that each is acknowledged well within its ACK
+// timeout, however many queue pairs send. At the bound, queue pairs wait, and each in its turn
+// sends a burst. The ACK timer of a waiting queue pair does not run, unless it has packets in
+// flight.
 //
 // The bound is at most the window of a queue pair. It is halved when an acknowledgement takes
-// more than a part of the timeout, as on a machine with more work than processors, and grows
-// by a packet with each bound that is acknowledged in time.
+// longer than a certain fraction of the timeout, as on an overloaded machine, and grows by one
+// packet for each full bound of packets that is acknowledged in time.
 //
-// A queue pair whose rate DCQCN limits, or did of late, is not limited here, too: what delays
-// its packets are queues in the network, and its share of those is for congestion control to
-// say. Neither is one without an ACK timeout: what of it is lost would count as on its way for
-// ever.
+// The limiter does not limit a queue pair whose rate DCQCN limits, or has limited recently: queues
+// in the network delay its packets, and congestion control determines its share of those. Nor does
+// it limit a queue pair without an ACK timeout, whose lost packets would count as in flight
+// forever.
 type limiter struct {
 	mu     sync.Mutex
 	bound  int
 	most   int
 	used   int // of the bound
-	credit int // acknowledged in time since bound has grown
+	credit int // packets acknowledged in time since bound last grew
 	cut    time.Duration
-	slow   time.Duration // the longest that an acknowledgement took of late
+	slow   time.Duration // the longest recent time to an acknowledgement
 	slowAt time.Duration
 	queue  []*QP // those that wait
 }
 
-// A share is what a queue pair has of the bound.
+// A share is a queue pair's share of the bound.
 type share struct {
 	// Under the limiter's lock:
-	packets int  // that are on their way, or may go
+	packets int  // packets that are in flight, or may be sent
 	waits   bool // it is in the queue
 	turn    bool // it may send a burst
 
 	// Under the queue pair's:
 	acked uint64
-	since time.Duration // of the last acknowledgement, or of the first packet on its way
-	again uint64        // packets sent again until then
+	since time.Duration // time of the last acknowledgement, or of the first packet in flight
+	again uint64        // retransmissions before then
 	paced time.Duration // when DCQCN last limited its rate; 0: never
 }
 
 const (
 	burst     = 16 // packets that a queue pair sends in its turn
 	leastOpen = 2 * burst
-	slowShare = 4 // of an ACK timeout, how long an acknowledgement should take at the most
-	perSlow   = 4 // of the longest that one took of late, for how long others are waited for
+	slowShare = 4 // an acknowledgement should arrive within 1/slowShare of an ACK timeout
+	perSlow   = 4 // multiple of the longest recent time, for how long to wait for others
 	slowFades = 4 * time.Second
-	pacedFor  = 4 * time.Second // after DCQCN has limited a queue pair it is not limited here
+	pacedFor  = 4 * time.Second // time after DCQCN's last limit in which a queue pair is not limited here
 )
 
 // admit returns how many packets q may send now.
@@ -75,7 +75,7 @@ func (q *QP) admit(now time.Duration) (n int) {
 		l.most, l.bound = q.cfg.Window, max(q.cfg.Window, leastOpen)
 	}
 	if acked > 0 && !paced {
-		if !again { // otherwise either packet may have been acknowledged (Karn's rule)
+		if !again { // otherwise the acknowledgement may be for either transmission (Karn's rule)
 			l.slow, l.slowAt = max(took, l.usual(now)), now
 		}
 		l.learn(acked, took, qp.AckTimeout(q.cfg.Timeout)/slowShare, now)
@@ -97,20 +97,20 @@ func (q *QP) admit(now time.Duration) (n int) {
 			s.waits = true
 			l.queue = append(l.queue, q)
 		}
-		if f.Open > 0 && f.Sent == 0 { // a packet was lost: whether the path works is asked at once
+		if f.Open > 0 && f.Sent == 0 { // a packet was lost: probe the path at once
 			n = 1
 		}
 	}
 	s.turn, s.packets = false, f.Sent+n
 	l.used += n
 	l.advance(&q.dev.timers)
-	if f.Ready == 0 { // only time or input changes that
+	if f.Ready == 0 { // only time or input can change that
 		return math.MaxInt32
 	}
 	return n
 }
 
-// advance lets those that wait go on as far as there is room.
+// advance lets waiting queue pairs send as far as there is room.
 func (l *limiter) advance(t *timers) {
 	for len(l.queue) > 0 && l.used+burst <= l.bound {
 		q := l.queue[0]
@@ -122,8 +122,8 @@ func (l *limiter) advance(t *timers) {
 	}
 }
 
-// learn takes in that n packets were acknowledged, which should have taken at most good; 0: no
-// matter how long.
+// learn records that n packets were acknowledged, which should have taken at most good; 0: any
+// time.
 func (l *limiter) learn(n int, took, good, now time.Duration) {
 	switch {
 	case good > 0 && took > good:
@@ -138,13 +138,13 @@ func (l *limiter) learn(n int, took, good, now time.Duration) {
 	}
 }
 
-// usual is the longest that an acknowledgement took of late.
+// usual returns the longest recent time to an acknowledgement.
 func (l *limiter) usual(now time.Duration) time.Duration {
 	left := slowFades - min(max(0, now-l.slowAt), slowFades)
 	return time.Duration(float64(l.slow) * float64(left) / float64(slowFades))
 }
 
-// leave gives back what q has, which is no longer connected.
+// leave returns q's share, because q is no longer connected.
 func (l *limiter) leave(q *QP) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +152,7 @@ func (l *limiter) leave(q *QP) {
 	q.share = share{}
 }
 
-// withdraw gives back what q has.
+// withdraw returns q's share.
 func (l *limiter) withdraw(q *QP) {
 	s := &q.share
 	if s.waits {

@@ -14,7 +14,7 @@ import (
 type MR struct {
 	pd     *PD
 	buf    []byte
-	addr   uint64 // as peers and SGEs name its first byte
+	addr   uint64 // address of its first byte for peers and SGEs
 	access qp.Access
 	key    uint32 // both lkey and rkey: see mrTable
 }
@@ -47,7 +47,7 @@ func (m *MR) slice(va uint64, n int) ([]byte, bool) {
 	return m.buf[off : off+uint64(n) : off+uint64(n)], true
 }
 
-// overlaps reports whether mem lies in the region.
+// overlaps reports whether mem is in the region.
 func (m *MR) overlaps(mem []byte) bool {
 	at, first := uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(unsafe.Pointer(unsafe.SliceData(m.buf)))
 	return len(mem) > 0 && at-first < uintptr(len(m.buf))
@@ -59,9 +59,10 @@ const (
 	portKeys = 1 << 16
 )
 
-// An mrTable finds regions by key without locks. Keys are an index and 8 bits that change with each use of it; index 0 is not used, so that
-// no key is 0. Behind these are the places of regions for requests of groups, whose keys are of another kind: the order of packets
-// does not suffer when switches write them (rocev2.PortKey).
+// An mrTable finds regions by key without locks. A key is an index and 8 bits that change with each
+// use of the index; index 0 is not used, so that no key is 0. After these are the places of regions
+// that groups write to, whose keys are port keys: switches can insert them without changing the
+// order of packets (rocev2.PortKey).
 type mrTable struct {
 	chunks [mrChunks + portKeys/mrChunk]atomic.Pointer[[mrChunk]atomic.Pointer[MR]]
 
@@ -69,12 +70,12 @@ type mrTable struct {
 	next uint32   // index never used so far
 	free []uint32 // keys of closed regions, oldest first
 	seed uint32
-	port uint16 // of the port keys, the one given out last
+	port uint16 // the last port key that was given out
 }
 
 func (t *mrTable) init(seed uint32) { t.next, t.seed, t.port = 1, seed, uint16(seed) } //nolint:gosec // any
 
-// place is where the region with a key is in the table.
+// place returns the place of the region with a key in the table.
 func place(key uint32) uint32 {
 	if i := key >> 8; i < mrChunks*mrChunk {
 		return i
@@ -82,7 +83,7 @@ func place(key uint32) uint32 {
 	return mrChunks*mrChunk + key%portKeys
 }
 
-// at is the cell of a place, nil if there is no chunk.
+// at returns the cell of a place, nil if there is no chunk.
 func (t *mrTable) at(i uint32) *atomic.Pointer[MR] {
 	if c := t.chunks[i/mrChunk].Load(); c != nil {
 		return &c[i%mrChunk]
@@ -90,7 +91,7 @@ func (t *mrTable) at(i uint32) *atomic.Pointer[MR] {
 	return nil
 }
 
-// portKey finds a key of a mapped region that was not in use for long; 0: all are in use.
+// portKey finds a key for a mapped region that has been unused for long; 0: all are in use.
 func (t *mrTable) portKey() uint32 {
 	for range portKeys {
 		t.port++
@@ -111,8 +112,8 @@ func (t *mrTable) add(m *MR, mapped bool) error {
 	if mapped {
 		m.key = t.portKey()
 	}
-	// An index rests for a while, and comes back with other low bits, so that a
-	// key that a peer still holds finds nothing.
+	// A freed index rests for a while, and is reused with other low bits, so that a peer's old key
+	// finds nothing.
 	const rest = 64
 	switch {
 	case m.key != 0:

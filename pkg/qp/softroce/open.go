@@ -25,8 +25,8 @@ func init() {
 // form of a URL query. For every device:
 //
 //	cc=off            without congestion control
-//	rate=1gbit        what the link carries, in kbit, mbit or gbit: congestion control
-//	                  begins there, and its steps are in proportion (default 40gbit)
+//	rate=1gbit        the link's rate, in kbit, mbit or gbit: congestion control
+//	                  starts at it, and its steps are in proportion (default 40gbit)
 //	window=N          unacknowledged packets per queue pair
 //
 // and on a local address:
@@ -48,7 +48,7 @@ func Open(arg string) (*Device, error) {
 	return New(l, opt)
 }
 
-// parse reads what Open takes. attach opens the device's link.
+// parse reads Open's argument. attach opens the device's link.
 func parse(arg string) (attach func() (link.Link, error), opt Options, err error) {
 	where, query, _ := strings.Cut(arg, "?")
 	q, err := url.ParseQuery(query)
@@ -70,7 +70,7 @@ func parse(arg string) (attach func() (link.Link, error), opt Options, err error
 	return attach, opt, nil
 }
 
-// check is what qp.Check asks. A device on the host's own stack sends where that has routes.
+// check implements qp.Check. A device on the host's own stack can send wherever that has routes.
 func check(arg string, peers []netip.Addr) error {
 	where, _, _ := strings.Cut(arg, "?")
 	if _, _, err := parse(arg); err != nil || !framelink.Is(where) {
@@ -91,8 +91,7 @@ func check(arg string, peers []netip.Addr) error {
 	return nil
 }
 
-// parseOptions reads the device's options from q, in which nothing else may be
-// left.
+// parseOptions reads the device's options from q, which must contain nothing else.
 func parseOptions(q url.Values) (o Options, err error) {
 	if v := q.Get("cc"); v == "off" {
 		o.CC.Disable = true
@@ -118,8 +117,8 @@ func parseOptions(q url.Values) (o Options, err error) {
 	return o, nil
 }
 
-// scaled sets the rates of congestion control in proportion to the link's rate, as
-// package rc's defaults are to 40 Gb/s.
+// scaled scales the rates of congestion control to the link's rate; package rc's defaults are for
+// 40 Gb/s.
 func scaled(c rc.CCParams, rate string) (rc.CCParams, error) {
 	number, unit := rate, 1.0
 	for suffix, u := range map[string]float64{"kbit": 1e3, "mbit": 1e6, "gbit": 1e9} {

@@ -23,12 +23,12 @@ func (p *PD) RegMR(buf []byte, access qp.Access) (qp.MR, error) {
 	return p.register(buf, uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))), access, false)
 }
 
-// RegMRAt implements qp.Mapper. Any address will do at which buf does not wrap.
+// RegMRAt implements qp.Mapper. Any address works at which buf does not wrap.
 func (p *PD) RegMRAt(buf []byte, va uint64, access qp.Access) (qp.MR, error) {
 	return p.register(buf, va, access, true)
 }
 
-// register makes a region; mapped: for the requests of groups.
+// register makes a region; mapped: for groups.
 func (p *PD) register(buf []byte, va uint64, access qp.Access, mapped bool) (qp.MR, error) {
 	const all = qp.AccessLocalWrite | qp.AccessRemoteWrite | qp.AccessRemoteRead | qp.AccessRemoteAtomic
 	switch {
@@ -88,9 +88,8 @@ func (m *MR) Close() error {
 	users := slices.Collect(maps.Keys(m.pd.qps))
 	d.mu.Unlock()
 
-	// The keys find nothing from now on. Memory is accessed under the lock of a
-	// queue pair only, so an access that found the region before has ended once
-	// each lock was held here.
+	// From now on the keys find nothing. Memory is accessed only under the lock of a queue pair, so
+	// once this goroutine has held each lock, earlier accesses have ended.
 	for _, q := range users {
 		q.release(m)
 	}

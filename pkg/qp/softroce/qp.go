@@ -34,7 +34,7 @@ type QP struct {
 	talked bool // a request arrived in RTR or later
 	told   bool // the event of a failure was raised
 	armed  time.Duration
-	resume time.Duration // the alarm with which pump goes on with more
+	resume time.Duration // the alarm at which pump continues with more packets
 	alarm  alarm
 	share  share
 
@@ -203,12 +203,11 @@ func (q *QP) connect() error {
 	return nil
 }
 
-// window returns how many packets may be unacknowledged, and how often to ask
-// for an acknowledgement. The window is what a peer with a link like this one
-// can hold, space bytes, if its process is not scheduled for a while, and no more than a
-// veth holds, or what does not fit is lost. As many
-// packets as one GSO message holds leave with each acknowledgement, so that in
-// the steady state every message is a full one.
+// window returns how many packets may be unacknowledged, and how often to request an
+// acknowledgement. The window is what a peer with a link like this one can buffer, space bytes,
+// while its process is not scheduled, and at most what a veth can buffer; more would be lost. Each
+// acknowledgement frees as many packets as fit into one GSO message, so that in the steady state
+// every message is full.
 func window(want, mtu, space int) (window, ackEvery int) {
 	const (
 		gsoBytes  = 65507
@@ -224,7 +223,7 @@ func window(want, mtu, space int) (window, ackEvery int) {
 	return want, max(1, min(perMessage, want/4))
 }
 
-// rxSpace returns how much l buffers on receipt, or a careful guess.
+// rxSpace returns how much l buffers on receipt, or a conservative guess.
 func rxSpace(l link.Link) int {
 	if b, ok := l.(link.Buffered); ok {
 		if n := b.RxSpace(); n > 0 {
@@ -234,7 +233,7 @@ func rxSpace(l link.Link) int {
 	return 256 << 10
 }
 
-// flow hashes a connection to what selects the UDP source port.
+// flow hashes a connection, to select the UDP source port.
 func flow(local, remote rocev2.QPN) uint16 {
 	h := (uint32(local)*0x9e3779b1 ^ uint32(remote)) * 0x85ebca6b
 	return uint16(h >> 16)
@@ -255,14 +254,14 @@ func (q *QP) fail() {
 	q.early = nil
 }
 
-// reset forgets everything.
+// reset clears all state.
 func (q *QP) reset() {
 	q.stopSending()
 	q.retire()
 	q.state, q.attr, q.early, q.talked, q.told = qp.StateReset, qp.Attr{}, nil, false, false
 }
 
-// retire lets go of the state machines and keeps their statistics.
+// retire drops the state machines and keeps their statistics.
 func (q *QP) retire() {
 	if q.rc != nil {
 		q.dev.counters.retire(q.rc.Stats())
@@ -287,8 +286,8 @@ func (q *QP) Close() error {
 	return nil
 }
 
-// destroy makes the queue pair unknown to the network and lets go of its
-// memory. It reports false if that was done before.
+// destroy removes the queue pair from the table and releases its memory. It reports false if that
+// was done before.
 func (q *QP) destroy() bool {
 	if !q.dev.qps.remove(q) {
 		return false
@@ -300,7 +299,7 @@ func (q *QP) destroy() bool {
 	return true
 }
 
-// release lets go of the memory of region m, whose keys are void already.
+// release stops the use of region m's memory, whose keys are invalid already.
 func (q *QP) release(m *MR) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

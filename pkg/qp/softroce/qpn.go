@@ -10,9 +10,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// Queue pair numbers given out: the lower half of the number space without the
-// first, which InfiniBand reserves. The upper half is left to multicast groups,
-// whose virtual queue pair numbers (MC_ID) must not be those of a device.
+// Queue pair numbers are in the lower half of the number space, without the first ones, which
+// InfiniBand reserves. The upper half is for multicast groups, whose virtual queue pair numbers
+// (MC_ID) must not be a device's.
 const (
 	firstQPN = 0x100
 	endQPN   = 0x800000
@@ -32,12 +32,12 @@ func (t *qpTable) init(addr [4]byte, seed uint32) {
 	t.addr, t.m, t.seed = addr, map[rocev2.QPN]*QP{}, seed
 }
 
-// add gives q a number that no living queue pair has, nor any of the last
-// 100,000: a packet in flight for a queue pair that is gone must not find
-// another. Numbers are scattered, since hash functions on the way see them, and such that the
-// kernel can put together the copies of a group's packets.
+// add gives q a number that no existing queue pair has, nor any of the last 100,000: a packet in
+// flight for a destroyed queue pair must not reach another. Numbers are scattered, because hash
+// functions in the network see them, and chosen so that the kernel can merge (GRO) the copies of a
+// group's packets.
 func (t *qpTable) add(q *QP) error {
-	const step = 0x2c5e9b // odd: count×step visits every number before it comes back to one
+	const step = 0x2c5e9b // odd: count×step visits every number before it repeats one
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.m) >= maxQPs {

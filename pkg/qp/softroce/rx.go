@@ -63,8 +63,8 @@ func (r *receiver) handle(batch []link.Rx, now time.Duration) {
 		r.touched[i] = nil
 	}
 	r.touched = r.touched[:0]
-	// Acknowledgements are on their way: now those that wait for completions run here. Otherwise the link would block this
-	// thread, and they would wait for another one to wake up.
+	// Acknowledgements have been sent: now goroutines that wait for completions run here. Otherwise
+	// the link would block this thread, and they would wait until another thread wakes up.
 	if woken {
 		runtime.Gosched()
 	}
@@ -78,7 +78,7 @@ func (r *receiver) leave() {
 	}
 }
 
-// packet checks one packet and hands it to its queue pair.
+// packet checks one packet and passes it to its queue pair.
 func (r *receiver) packet(p *link.Rx, now time.Duration) rxDrop {
 	in := &r.in
 	payload, err := in.Parse(p.Data)

@@ -8,16 +8,15 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp/rc"
 )
 
-// timers holds for each queue pair that waits for a time an alarm at that time
-// or earlier: a deadline that moves back, as that of an ACK timer does with
-// every ACK, costs nothing; the alarm then finds that it is early and is set
-// again. It also takes the completion queues that have overrun, whose queue
-// pairs the noticing goroutine cannot bring down: it holds the lock of one.
+// timers has, for each queue pair with a deadline, an alarm at that time or earlier. Postponing a
+// deadline, as every ACK does with the ACK timer, costs nothing: the alarm fires early and is set
+// again. timers also collects the completion queues that have overrun: the goroutine that detects
+// an overrun holds the lock of one queue pair, and so cannot fail the others.
 type timers struct {
 	mu     sync.Mutex
 	heap   alarmHeap
 	sets   uint64        // how often an alarm was set
-	asleep time.Duration // until when the timer goroutine sleeps
+	asleep time.Duration // when the timer goroutine wakes
 	broken []*CQ
 	wake   chan struct{}
 }
@@ -25,7 +24,7 @@ type timers struct {
 // An alarm is the entry of a queue pair, guarded by timers.mu.
 type alarm struct {
 	at    time.Duration
-	seq   uint64 // of those at one time the one that was set first goes off first
+	seq   uint64 // alarms at the same time go off in the order in which they were set
 	index int    // in the heap, -1 if not there
 	qp    *QP
 }
@@ -84,7 +83,7 @@ func (t *timers) unset(a *alarm) {
 	}
 }
 
-// report hands over a completion queue that has overrun.
+// report passes on a completion queue that has overrun.
 func (t *timers) report(c *CQ) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,8 +98,8 @@ func (t *timers) rouse() {
 	}
 }
 
-// due takes one alarm that is due, or else a broken completion queue. If there
-// is neither it returns until when to sleep.
+// due returns an alarm that is due, or else a broken completion queue. If there is neither, it
+// returns the time until which to sleep.
 func (t *timers) due(now time.Duration) (*QP, *CQ, time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

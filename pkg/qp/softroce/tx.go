@@ -10,17 +10,16 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// batchSize is how many packets are handed to the link, or taken from it, at a
-// time.
+// batchSize is the maximum number of packets passed to or from the link at a time.
 const batchSize = 64
 
-// A txBatch is what building a batch of packets needs.
+// A txBatch has the buffers for building a batch of packets.
 type txBatch struct {
 	tx    [batchSize]link.Tx
 	parts [batchSize][MaxSGE + 2][]byte
 	heads [batchSize][rocev2.BTHLen + rocev2.RETHLen + rocev2.ImmDtLen]byte
 	out   rc.Out
-	reads []byte // copies of what READ responses carry
+	reads []byte // copies of READ responses' data
 }
 
 func newTxBatch() *txBatch {
@@ -31,13 +30,12 @@ func newTxBatch() *txBatch {
 
 var zeros [4]byte
 
-// maxBatches is how many batches one call of pump sends at most, so that no
-// goroutine keeps transmitting for others. The timer goroutine goes on with the
-// rest.
+// maxBatches is the maximum number of batches per call of pump, so that no goroutine keeps
+// transmitting for others. The timer goroutine sends the rest.
 const maxBatches = 4
 
-// pump takes the outputs of the latest input from the state machines:
-// completions first, since a goroutine may be waiting for them, then packets.
+// pump processes the outputs of the state machines: completions first, because a goroutine may be
+// waiting for them, then packets.
 //
 // It releases the queue pair's lock while the link sends, so that meanwhile
 // other goroutines can post requests and handle acknowledgements; they leave
@@ -148,8 +146,8 @@ func (q *QP) fill(b *txBatch, now time.Duration) int {
 	return n
 }
 
-// copy returns a copy of what the READ response at index n of the batch carries. Unlike the memory
-// of a request, that may change at any time, and the ICRC must be of what is sent.
+// copy returns a copy of the data of the READ response at index n of the batch. Unlike the memory
+// of a request, that may change at any time, and the ICRC must match the bytes that are sent.
 func (b *txBatch) copy(n int, data []byte) []byte {
 	const most = 4096
 	if b.reads == nil {
@@ -166,8 +164,7 @@ const (
 	ecnCE   = 3
 )
 
-// sendFailed counts what the link could not send. To the transport it is a
-// lost packet.
+// sendFailed counts packets that the link could not send. To the transport they are lost.
 func (d *Device) sendFailed(err error) {
 	if !d.closing() {
 		d.counters.txErrors.Add(1)
