@@ -32,7 +32,7 @@ func (a *Agent) owner(ctx context.Context, source netip.Addr) error {
 	return nil
 }
 
-// mayKnow reports whether a client may see a source's groups.
-func mayKnow(id identity.Identity, source netip.Addr) bool {
+// maySee reports whether a client may see a source's groups.
+func maySee(id identity.Identity, source netip.Addr) bool {
 	return !id.Is(identity.Host) || id.Owns(source)
 }

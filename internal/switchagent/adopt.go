@@ -119,7 +119,7 @@ func (a *Agent) giveUp(groups []*group, next ownership) error {
 	for _, g := range groups {
 		edits = append(edits, storeEdit(g.stepKey(), nil))
 	}
-	if err := a.slots.become(context.Background(), next, edits...); err != nil {
+	if err := a.slots.setOwnership(context.Background(), next, edits...); err != nil {
 		return err
 	}
 	for _, g := range groups {

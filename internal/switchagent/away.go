@@ -21,16 +21,16 @@ func (d *driver) connected(ctx context.Context) (*p4rt.Session, error) {
 	}
 }
 
-// blink is how long a switch may be away before requests that need it are refused.
-const blink = time.Second
+// lostGrace is how long a switch may be away before requests that need it are refused.
+const lostGrace = time.Second
 
 // there returns the session, for requests that cannot wait for a reconnection. It waits briefly for
 // a switch that has just been lost or is being read: another agent may have the switch.
 func (d *driver) there(ctx context.Context) (*p4rt.Session, error) {
 	d.mu.Lock()
-	s, left := d.session, blink-time.Since(d.since)
+	s, left := d.session, lostGrace-time.Since(d.since)
 	if d.status.connected && !d.status.backup {
-		left = blink
+		left = lostGrace
 	}
 	d.mu.Unlock()
 	if s == nil && left > 0 {

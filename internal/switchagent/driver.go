@@ -377,7 +377,7 @@ func (d *driver) do(ctx context.Context, s *p4rt.Session, jobs []*job) error {
 	}
 	dr.undo()
 	if err != nil {
-		d.again(edited)
+		d.requeue(edited)
 		return err
 	}
 	back, err := d.settle(ctx, s, d.changes(dr.old))
@@ -391,21 +391,21 @@ func (d *driver) do(ctx context.Context, s *p4rt.Session, jobs []*job) error {
 		}
 		return err
 	case err != nil:
-		d.again(edited)
+		d.requeue(edited)
 		return err
 	}
 	for i, j := range edited {
 		if err := d.do(ctx, s, []*job{j}); err != nil {
-			d.again(edited[i+1:])
+			d.requeue(edited[i+1:])
 			return err
 		}
 	}
 	return nil
 }
 
-// again requeues jobs whose edits have been undone. They count as taken, because parts of them may
+// requeue requeues jobs whose edits have been undone. They count as taken, because parts of them may
 // be on the switch until it is read.
-func (d *driver) again(jobs []*job) {
+func (d *driver) requeue(jobs []*job) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.queue = append(slices.Clone(jobs), d.queue...)

@@ -76,14 +76,14 @@ func TestSwitchAway(t *testing.T) {
 			_, err := l.groups(1).Install(t.Context(), &mcrdmav1.InstallRequest{Group: next})
 			back <- err
 		}()
-		time.Sleep(blink / 10)
+		time.Sleep(lostGrace / 10)
 		n.sw, _ = l.startSwitch(n.p4)
 		if err := <-back; err != nil {
 			t.Errorf("a switch that was away for a moment: %v", err)
 		}
 		n.sw.close()
 		lost := time.Now().UTC().Format(time.DateTime)
-		time.Sleep(2 * blink)
+		time.Sleep(2 * lostGrace)
 		within := func(what string, most time.Duration, f func() error) error {
 			t.Helper()
 			begun := time.Now()

@@ -110,14 +110,14 @@ func (s *step) with(h holding) (spec, error) {
 	return next, nil
 }
 
-// letGo ends a switch's hold of a step, unless the switch has held it again since. The caller does
+// endHold ends a switch's hold of a step, unless the switch has held it again since. The caller does
 // not have the turn.
-func (a *Agent) letGo(ctx context.Context, k stepKey, from bifurcation.Switch, sequence uint64) error {
-	return a.letGoIf(ctx, k, from, func(h *holder) bool { return h.Sequence <= sequence })
+func (a *Agent) endHold(ctx context.Context, k stepKey, from bifurcation.Switch, sequence uint64) error {
+	return a.endHoldIf(ctx, k, from, func(h *holder) bool { return h.Sequence <= sequence })
 }
 
-// letGoIf ends a switch's hold if over returns true; over is called under Agent.mu.
-func (a *Agent) letGoIf(ctx context.Context, k stepKey, from bifurcation.Switch, over func(*holder) bool) error {
+// endHoldIf ends a switch's hold if over returns true; over is called under Agent.mu.
+func (a *Agent) endHoldIf(ctx context.Context, k stepKey, from bifurcation.Switch, over func(*holder) bool) error {
 	a.mu.Lock()
 	s := a.steps[k]
 	a.mu.Unlock()
@@ -170,7 +170,7 @@ func (a *Agent) sync(ctx context.Context, from bifurcation.Switch, sequence uint
 	}
 	for _, k := range stale {
 		a.log.Info("a branch is no longer held", "group", k, "switch", from)
-		if err := a.letGo(ctx, k, from, sequence); err != nil {
+		if err := a.endHold(ctx, k, from, sequence); err != nil {
 			a.log.Warn("a branch that is no longer held stays for now", "group", k, "error", err)
 		}
 	}
@@ -208,7 +208,7 @@ func (a *Agent) expire(ctx context.Context) {
 	}
 	for _, l := range branches {
 		a.log.Warn("a branch was not renewed in time", "group", l.key, "switch", l.from)
-		if err := a.letGoIf(ctx, l.key, l.from, func(h *holder) bool { return time.Now().After(h.expires) }); err != nil {
+		if err := a.endHoldIf(ctx, l.key, l.from, func(h *holder) bool { return time.Now().After(h.expires) }); err != nil {
 			a.log.Warn("an expired branch was not released", "group", l.key, "error", err)
 		}
 	}

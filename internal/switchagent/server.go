@@ -254,7 +254,7 @@ func (s *groupsServer) sees(ctx context.Context, source string) (func(netip.Addr
 			return nil, err
 		}
 	}
-	return func(a netip.Addr) bool { return (source == "" || a == only) && mayKnow(id, a) }, nil
+	return func(a netip.Addr) bool { return (source == "" || a == only) && maySee(id, a) }, nil
 }
 
 type peerServer struct {
@@ -302,7 +302,7 @@ func (s *peerServer) Release(ctx context.Context, req *mcrdmav1.ReleaseRequest) 
 	}
 	k, err := stepKeyFrom(req.GetGroup(), req.GetDestination())
 	if err == nil {
-		err = s.a.letGo(ctx, k, from, req.GetSequence())
+		err = s.a.endHold(ctx, k, from, req.GetSequence())
 	}
 	return &mcrdmav1.ReleaseResponse{}, err
 }

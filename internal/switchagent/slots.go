@@ -55,7 +55,7 @@ func loadSlots(ctx context.Context, s Store) (*slots, error) {
 		}
 		return x, nil
 	}
-	return x, x.become(ctx, ownership{newOwner(), 1})
+	return x, x.setOwnership(ctx, ownership{newOwner(), 1})
 }
 
 // merging is the state of a group's merging. All under Agent.mu.
@@ -115,8 +115,8 @@ func newSlots(s Store) *slots {
 
 func newOwner() uint64 { return 1 + rand.Uint64N(1<<64-1) }
 
-// become stores an ownership, with further edits, and then adopts it.
-func (s *slots) become(ctx context.Context, next ownership, edits ...store.Edit) error {
+// setOwnership stores an ownership, with further edits, and then adopts it.
+func (s *slots) setOwnership(ctx context.Context, next ownership, edits ...store.Edit) error {
 	edits = append(edits, store.Edit{Bucket: ownBucket, Key: []byte(ownKey), Value: store.Encode(next)})
 	if err := s.store.Commit(ctx, edits...); err != nil {
 		return fmt.Errorf("%w: the agent's state cannot be stored: %w", ErrNotReady, err)
@@ -151,12 +151,12 @@ var errUsedUp = fmt.Errorf("%w: all epochs of merging have been used; the switch
 func (s *slots) reserve() error {
 	first := s.Numbers
 	if first == useEnd {
-		if err := s.become(context.Background(), ownership{newOwner(), 1}); err != nil {
+		if err := s.setOwnership(context.Background(), ownership{newOwner(), 1}); err != nil {
 			return err
 		}
 		return errUsedUp
 	}
-	if err := s.become(context.Background(), ownership{s.Owner, min(first+slotBlock, useEnd)}); err != nil {
+	if err := s.setOwnership(context.Background(), ownership{s.Owner, min(first+slotBlock, useEnd)}); err != nil {
 		return err
 	}
 	s.next, s.end = first, s.Numbers

@@ -329,7 +329,7 @@ func (s *statusServer) ListSteps(ctx context.Context, req *mcrdmav1.ListStepsReq
 		return cmp.Or(compareGroups(x.groupKey, y.groupKey), x.dst.Compare(y.dst))
 	})
 	for _, k := range keys {
-		if st := a.steps[k]; (only == nil || k.groupKey == *only) && mayKnow(id, k.source) && (st.group != nil || len(st.holders) > 0) {
+		if st := a.steps[k]; (only == nil || k.groupKey == *only) && maySee(id, k.source) && (st.group != nil || len(st.holders) > 0) {
 			out.Steps = append(out.Steps, describeStep(st))
 		}
 	}

@@ -11,16 +11,16 @@ import (
 
 // errLeft is the refusal for a member that has ended, or is about to.
 func (c *Client) errLeft() error {
-	return because(mcrdmav1.Reason_CLOSED, "the application of host %s has left the group", c.Host())
+	return newError(mcrdmav1.Reason_CLOSED, "the application of host %s has left the group", c.Host())
 }
 
 // answer tells the daemon, and through it the sender's daemon, whether the application joins: yes,
 // or an error why not.
 func (c *Client) answer(req *mcrdmav1.AttachRequested, yes *mcrdmav1.AnswerAttachRequest, err error) error {
 	if err != nil {
-		yes = &mcrdmav1.AnswerAttachRequest{Refused: sayable(err.Error())}
+		yes = &mcrdmav1.AnswerAttachRequest{Refused: clipText(err.Error())}
 		if e, ok := errors.AsType[*Error](err); ok {
-			yes.Refused, yes.Reason = sayable(e.Text), e.Reason.String()
+			yes.Refused, yes.Reason = clipText(e.Text), e.Reason.String()
 		}
 	}
 	yes.Token, yes.Attach = c.token(), req.GetAttach()
@@ -70,7 +70,7 @@ func (m *Member) grant(req *mcrdmav1.AttachRequested) error {
 	}
 	g, err := m.listener.cfg.Accept(r)
 	if err != nil {
-		return because(mcrdmav1.Reason_DENIED, "%v", err)
+		return newError(mcrdmav1.Reason_DENIED, "%v", err)
 	}
 	if g == nil {
 		g = &Grant{}
@@ -80,7 +80,7 @@ func (m *Member) grant(req *mcrdmav1.AttachRequested) error {
 	case errors.Is(err, qp.ErrClosed): // the application has ended meanwhile
 		return m.c.errLeft()
 	case err != nil:
-		return because(mcrdmav1.Reason_INVALID, "the receiver's grant for %q: %v", r.Service, err)
+		return newError(mcrdmav1.Reason_INVALID, "the receiver's grant for %q: %v", r.Service, err)
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (m *Member) prepare(a *attach) (err error) {
 	if conn != nil && c.dev != nil {
 		attr := c.dev.Attr()
 		if mtu := attr.ActiveMTU; uint32(mtu) < conn.GetMtu() {
-			return because(mcrdmav1.Reason_MTU, "the device of host %s takes packets with up to %d bytes of payload, %s sends %d: give the group an MTU of %d, or the hosts' networks the same",
+			return newError(mcrdmav1.Reason_MTU, "the device of host %s takes packets with up to %d bytes of payload, %s sends %d: give the group an MTU of %d, or the hosts' networks the same",
 				c.Host(), mtu, a.req.GetSender(), conn.GetMtu(), mtu)
 		}
 		a.queuePair, err = c.newQueuePair(min(MaxReceives+1, attr.MaxCQE),
@@ -165,12 +165,12 @@ func (m *Member) prepare(a *attach) (err error) {
 			err = ready(a.qp, conn)
 		}
 		if err != nil {
-			return because(mcrdmav1.Reason_LIMIT, "make a queue pair at host %s: %v", c.Host(), err)
+			return newError(mcrdmav1.Reason_LIMIT, "make a queue pair at host %s: %v", c.Host(), err)
 		}
 	}
 	if a.req.GetRelay() {
 		if err := a.listen(c); err != nil {
-			return because(mcrdmav1.Reason_LIMIT, "host %s: %v", c.Host(), err)
+			return newError(mcrdmav1.Reason_LIMIT, "host %s: %v", c.Host(), err)
 		}
 	}
 	return nil

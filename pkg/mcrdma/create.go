@@ -53,12 +53,12 @@ func (cfg GroupConfig) check() (GroupConfig, error) {
 	case len(cfg.Regions) > 1<<16:
 		return bad("%d Regions", len(cfg.Regions))
 	}
-	err := errors.Join(text("Service", cfg.Service), text("receiver", cfg.Receivers...))
+	err := errors.Join(checkUTF8("Service", cfg.Service), checkUTF8("receiver", cfg.Receivers...))
 	for i, r := range cfg.Regions {
 		if r.Length == 0 {
 			return bad("region %d, %q, is empty", i, r.Name)
 		}
-		err = errors.Join(err, text("name of a region", r.Name))
+		err = errors.Join(err, checkUTF8("name of a region", r.Name))
 	}
 	if err != nil {
 		return cfg, err

@@ -87,23 +87,23 @@ func kind(reason mcrdmav1.Reason, text string) error {
 	return &Error{Reason: reason, Text: "mcrdma: " + text}
 }
 
-// because returns an error of a kind.
-func because(reason mcrdmav1.Reason, format string, args ...any) *Error {
+// newError returns an error of a kind.
+func newError(reason mcrdmav1.Reason, format string, args ...any) *Error {
 	return &Error{Reason: reason, Text: fmt.Sprintf(format, args...), kind: cmp.Or(kinds[reason], ErrFailed)}
 }
 
-// text checks that names are UTF-8, as messages require.
-func text(what string, names ...string) error {
+// checkUTF8 checks that names are UTF-8, as messages require.
+func checkUTF8(what string, names ...string) error {
 	for _, n := range names {
 		if !utf8.ValidString(n) {
-			return because(mcrdmav1.Reason_INVALID, "the %s %q is not UTF-8", what, n)
+			return newError(mcrdmav1.Reason_INVALID, "the %s %q is not UTF-8", what, n)
 		}
 	}
 	return nil
 }
 
-// sayable makes a text valid for sending.
-func sayable(s string) string { return errinfo.Clip(s, errinfo.MaxText) }
+// clipText makes a text valid for sending.
+func clipText(s string) string { return errinfo.Clip(s, errinfo.MaxText) }
 
 // about adds the group to an error.
 func (id GroupID) about(err error) error {
@@ -164,7 +164,7 @@ func fromStatus(err error) error {
 		return err
 	}
 	if info := errinfo.Info(err); info != nil {
-		e := because(mcrdmav1.Reason(mcrdmav1.Reason_value[info.GetReason()]), "%s", s.Message())
+		e := newError(mcrdmav1.Reason(mcrdmav1.Reason_value[info.GetReason()]), "%s", s.Message())
 		e.Host, e.Switch = info.GetMetadata()["host"], info.GetMetadata()["switch"]
 		return e
 	}

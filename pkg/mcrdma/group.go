@@ -246,7 +246,7 @@ func (g *Group) Add(ctx context.Context, receivers ...string) (cut uint64, err e
 	if len(receivers) == 0 || slices.Contains(receivers, "") {
 		return 0, fmt.Errorf("%w receivers to be added: %q", ErrInvalid, receivers)
 	}
-	if err := text("receiver", receivers...); err != nil {
+	if err := checkUTF8("receiver", receivers...); err != nil {
 		return 0, err
 	}
 	w := &addition{slices.Clone(receivers), make(chan answer, 1)}

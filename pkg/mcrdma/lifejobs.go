@@ -129,7 +129,7 @@ func (re *reforming) request() *mcrdmav1.ReformGroupRequest {
 	if re.catchUp != nil {
 		return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Reason: re.catchUp.Error()}
 	}
-	return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Suspects: re.suspects, Add: re.add, Reason: sayable(re.cause.Error())}
+	return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Suspects: re.suspects, Add: re.add, Reason: clipText(re.cause.Error())}
 }
 
 // answered: the daemon has made a formation, or has failed. With an error, info may be a formation
@@ -367,7 +367,7 @@ func (l *life) add(w *addition) error {
 	}
 	for _, r := range w.receivers {
 		if among(l.members, r) {
-			return because(mcrdmav1.Reason_DUPLICATE_ADDRESS, "receiver %s is in the group", r)
+			return newError(mcrdmav1.Reason_DUPLICATE_ADDRESS, "receiver %s is in the group", r)
 		}
 	}
 	l.adding = append(l.adding, w)

@@ -189,7 +189,7 @@ func (l *life) changed(e *mcrdmav1.GroupChanged) {
 		return
 	case e.GetType() == mcrdmav1.GroupChanged_TYPE_FAILED:
 		reason := cmp.Or(e.GetReason(), mcrdmav1.Reason_MIN_SIZE) // daemons of older releases say none
-		l.stop(because(reason, "%s", e.GetText()))
+		l.stop(newError(reason, "%s", e.GetText()))
 		return
 	case e.GetFormation() > present || l.state == forming:
 		l.early = append(l.early, e)
@@ -288,11 +288,11 @@ func (l *life) resumed(after *mcrdmav1.FormationInfo, now time.Time) {
 func absent(list []*mcrdmav1.Absent, receiver string) error {
 	for _, a := range list {
 		if a.GetAddress() == receiver || a.GetHost() == receiver {
-			e := because(a.GetReason(), "receiver %s could not be taken in: %s", receiver, a.GetText())
+			e := newError(a.GetReason(), "receiver %s could not be taken in: %s", receiver, a.GetText())
 			e.Host = cmp.Or(a.GetHost(), a.GetAddress())
 			return e
 		}
 	}
 	// A daemon of an earlier release does not say why.
-	return because(mcrdmav1.Reason_UNREACHABLE, "receiver %s could not be taken in; its daemon, or this host's, says why", receiver)
+	return newError(mcrdmav1.Reason_UNREACHABLE, "receiver %s could not be taken in; its daemon, or this host's, says why", receiver)
 }

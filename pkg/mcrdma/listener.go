@@ -58,7 +58,7 @@ func (c *Client) Listen(ctx context.Context, cfg ListenConfig) (*Listener, error
 	if cfg.Service == "" || cfg.Accept == nil {
 		return nil, fmt.Errorf("%w: to listen takes a Service and Accept", ErrInvalid)
 	}
-	if err := text("Service", cfg.Service); err != nil {
+	if err := checkUTF8("Service", cfg.Service); err != nil {
 		return nil, err
 	}
 	l := &Listener{c: c, cfg: cfg, ready: newInbox[*Member](), ended: make(chan struct{})}

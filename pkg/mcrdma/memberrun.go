@@ -75,7 +75,7 @@ func (m *Member) perform(action action) {
 		m.events.put(a.event)
 	case leave:
 		err := m.c.say(func(ctx context.Context) error {
-			_, err := m.c.rpc.Leave(ctx, &mcrdmav1.LeaveRequest{Token: m.c.token(), Attach: a.a.req.GetAttach(), Reason: sayable(a.why.Error())})
+			_, err := m.c.rpc.Leave(ctx, &mcrdmav1.LeaveRequest{Token: m.c.token(), Attach: a.a.req.GetAttach(), Reason: clipText(a.why.Error())})
 			return err
 		})
 		if err != nil {
@@ -100,7 +100,7 @@ func (c *Client) attachRequested(req *mcrdmav1.AttachRequested) {
 	case m != nil:
 		m.step(func(l *memberLife) { l.asked(&attach{req: req}) })
 	case first:
-		err := because(mcrdmav1.Reason_NO_SERVICE, "no application of host %s listens for %q", c.Host(), req.GetService())
+		err := newError(mcrdmav1.Reason_NO_SERVICE, "no application of host %s listens for %q", c.Host(), req.GetService())
 		c.wg.Go(func() { _ = c.answer(req, nil, err) })
 	default:
 		c.wg.Go(func() { _ = c.answer(req, nil, c.errLeft()) })

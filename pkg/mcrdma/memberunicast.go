@@ -64,7 +64,7 @@ func (m *Member) Send(ctx context.Context, message []byte) error {
 		if why := m.unicast.Err(); why != nil {
 			return why
 		}
-		e := because(mcrdmav1.Reason_UNREACHABLE, "the sender, %s: %v", m.id.Source, err)
+		e := newError(mcrdmav1.Reason_UNREACHABLE, "the sender, %s: %v", m.id.Source, err)
 		e.Group, e.under = m.id, err
 		return e
 	case <-ctx.Done():

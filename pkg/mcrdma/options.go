@@ -42,7 +42,7 @@ func (o Options) withDefaults() Options {
 	if o.Program == "" && len(os.Args) > 0 {
 		o.Program = filepath.Base(os.Args[0])
 	}
-	o.Program = sayable(o.Program)
+	o.Program = clipText(o.Program)
 	o.Wait = cmp.Or(o.Wait, defaultWait)
 	if o.Dial == nil {
 		o.Dial = new(net.Dialer).DialContext

@@ -59,7 +59,7 @@ func (g *Group) Unicast(member string) (*Unicast, error) {
 			return u, nil
 		}
 		if len(m.GetUnicast()) <= len(unicast.Secret{}) {
-			return nil, because(mcrdmav1.Reason_VERSION, "%s, its daemon or this host's is of a release that knows no unicast connections", member)
+			return nil, newError(mcrdmav1.Reason_VERSION, "%s, its daemon or this host's is of a release that knows no unicast connections", member)
 		}
 		return g.newUnicast(m), nil
 	}
@@ -264,7 +264,7 @@ func (u *Unicast) explain(err error) error {
 	if why := u.Err(); why != nil {
 		return why
 	}
-	e := because(mcrdmav1.Reason_UNREACHABLE, "member %s: %v", u.peer.Address, err)
+	e := newError(mcrdmav1.Reason_UNREACHABLE, "member %s: %v", u.peer.Address, err)
 	e.Host, e.Group, e.under = u.peer.Host, u.groupID(), err
 	return e
 }

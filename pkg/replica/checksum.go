@@ -18,7 +18,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Describe implements the protocol.
 func (h *Host) Describe(ctx context.Context, q *replicav1.DescribeRequest) (*replicav1.DescribeResponse, error) {
-	v, err := h.asked(ctx, q.GetVolume())
+	v, err := h.volumeOf(ctx, q.GetVolume())
 	if err != nil {
 		return nil, err
 	}
@@ -31,8 +31,8 @@ func (h *Host) Describe(ctx context.Context, q *replicav1.DescribeRequest) (*rep
 	return a, nil
 }
 
-// asked is the volume that a command of another host asks for.
-func (h *Host) asked(ctx context.Context, id uint64) (*Volume, error) {
+// volumeOf returns the volume of another host's command.
+func (h *Host) volumeOf(ctx context.Context, id uint64) (*Volume, error) {
 	if _, err := h.caller(ctx); err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (h *Host) asked(ctx context.Context, id uint64) (*Volume, error) {
 
 // Checksum implements the protocol.
 func (h *Host) Checksum(ctx context.Context, q *replicav1.ChecksumRequest) (*replicav1.ChecksumResponse, error) {
-	v, err := h.asked(ctx, q.GetVolume())
+	v, err := h.volumeOf(ctx, q.GetVolume())
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (v *Volume) checksum(ctx context.Context, q *replicav1.ChecksumRequest) (*r
 		return answer(replicav1.Checked_CHECKED_UNREADABLE, err)
 	}
 	var rest []part
-	if err := l.ask(ctx, func() { rest, said = l.over(p, q.GetOffset(), at, shown) }); err != nil {
+	if err := l.ask(ctx, func() { rest, said = l.overlay(p, q.GetOffset(), at, shown) }); err != nil {
 		return nil, err
 	}
 	if said != replicav1.Checked_CHECKED_DONE {
@@ -141,7 +141,7 @@ func (l *loop) checkable(at core.Version, choose bool) (_ core.Version, shown ui
 	}
 	here, ok := l.node.At(at.Index)
 	switch {
-	case !l.acts():
+	case !l.complete():
 		said = replicav1.Checked_CHECKED_NOT_ACTING
 	case at.Index < l.content.tail:
 		said = replicav1.Checked_CHECKED_PAST
@@ -153,15 +153,15 @@ func (l *loop) checkable(at core.Version, choose bool) (_ core.Version, shown ui
 	return at, l.shown, said, nil
 }
 
-// acts says whether this copy is complete, and has all that is committed.
-func (l *loop) acts() bool {
+// complete reports whether this copy is complete, and has all committed entries.
+func (l *loop) complete() bool {
 	s := l.node.Status(now())
 	return s.Map.Acts(s.Self) && !s.Backfilling
 }
 
-// over copies the entries up to an index over the data read from the store, which had those up to
+// overlay copies the entries up to an index over the data read from the store, which had those up to
 // shown at least. The rest must be read from the log on disk.
-func (l *loop) over(p []byte, off int64, at core.Version, shown uint64) (rest []part, said replicav1.Checked) {
+func (l *loop) overlay(p []byte, off int64, at core.Version, shown uint64) (rest []part, said replicav1.Checked) {
 	all := span{off, off + int64(len(p))}
 	for i := at.Index + 1; i <= l.disk.applied; i++ {
 		if x := l.content.at(i); x == nil || !x.span().cut(all).empty() {
@@ -170,7 +170,7 @@ func (l *loop) over(p []byte, off int64, at core.Version, shown uint64) (rest []
 	}
 	rest, ok := l.content.read(p, off, shown, at.Index)
 	switch {
-	case !l.acts():
+	case !l.complete():
 		return nil, replicav1.Checked_CHECKED_NOT_ACTING
 	case !ok:
 		return nil, replicav1.Checked_CHECKED_PAST

@@ -22,8 +22,8 @@ type outside interface {
 	propose(ctx context.Context, m core.Map) (core.Map, error)
 	// lead makes a group of members, by the addresses of their devices.
 	lead(ctx context.Context, wg *sync.WaitGroup, iv core.Interval, members map[string]core.Member, first uint64, l leaderEvents) *leading
-	// told is called with the status after each event.
-	told(s core.Status, failure error)
+	// statusChanged is called with the status after each event.
+	statusChanged(s core.Status, failure error)
 }
 
 // A loop owns a volume's node, and carries out its actions, one event after another. Everything

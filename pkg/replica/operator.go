@@ -91,8 +91,8 @@ func (o *Operator) call(ctx context.Context, id core.ID, f func(context.Context,
 	return fmt.Errorf("host %s at %s: %w", x.host.Name, x.host.Peer, x.conn.Explain(err))
 }
 
-// each queries hosts concurrently.
-func each(ids []core.ID, f func(i int, id core.ID)) {
+// forEach queries hosts concurrently.
+func forEach(ids []core.ID, f func(i int, id core.ID)) {
 	var wg sync.WaitGroup
 	for i, id := range ids {
 		wg.Go(func() { f(i, id) })
@@ -104,7 +104,7 @@ func each(ids []core.ID, f func(i int, id core.ID)) {
 func (o *Operator) Copies(ctx context.Context, s *osdmap.State, v *osdmap.VolumeState) []Copy {
 	o.peers.update(s.Hosts, 0)
 	all := make([]Copy, len(v.Volume.Hosts))
-	each(v.Volume.Hosts, func(i int, id core.ID) {
+	forEach(v.Volume.Hosts, func(i int, id core.ID) {
 		c := &all[i]
 		c.Host = id
 		c.Err = o.call(ctx, id, func(ctx context.Context, rpc replicav1.ReplicasClient) error {

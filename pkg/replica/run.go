@@ -30,7 +30,7 @@ func (l *loop) settle() {
 	at := now()
 	s := l.node.Status(at)
 	s.Applied = min(s.Applied, l.shown) // the store has them already
-	l.out.told(s, l.failure)
+	l.out.statusChanged(s, l.failure)
 	if d := l.node.Deadline(); d != l.busy.due && l.failure == nil {
 		l.busy.due = d
 		l.busy.timer.Reset(d - at)

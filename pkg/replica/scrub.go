@@ -112,7 +112,7 @@ func (o *Operator) compare(ctx context.Context, v *osdmap.VolumeState, p *Scrubb
 	p.Sums = make([]Sum, len(v.Map.Acting))
 	failures := make([]error, len(v.Map.Acting))
 	ids := hostsOf(v.Map.Acting)
-	each(ids, func(i int, id core.ID) {
+	forEach(ids, func(i int, id core.ID) {
 		a, err := ask(id, p.Length, point.GetAt())
 		p.Sums[i] = Sum{Host: id, CRC: a.GetCrc()}
 		switch c := a.GetChecked(); {

@@ -218,7 +218,7 @@ const retryTime = 20 * time.Millisecond
 // do makes a request until it is done.
 func (v *Volume) do(ctx context.Context, r *request) error {
 	to := v.route.Load()
-	return v.again(ctx, to, r, v.once(ctx, to, r))
+	return v.retry(ctx, to, r, v.once(ctx, to, r))
 }
 
 // start is do without waiting, for a change or a flush.
@@ -234,7 +234,7 @@ func (v *Volume) start(ctx context.Context, r *request, done func(error)) {
 			done(nil)
 			return
 		}
-		go func() { done(v.again(ctx, to, r, err)) }()
+		go func() { done(v.retry(ctx, to, r, err)) }()
 	})
 }
 
@@ -250,8 +250,8 @@ func (v *Volume) once(ctx context.Context, to *route, r *request) error {
 	return errAgain
 }
 
-// again repeats a request that has ended with err, until it is done.
-func (v *Volume) again(ctx context.Context, to *route, r *request, err error) error {
+// retry repeats a request that has ended with err, until it is done.
+func (v *Volume) retry(ctx context.Context, to *route, r *request, err error) error {
 	for {
 		switch {
 		case errors.Is(err, errPast) && r.tries == 1: // it was not made before
@@ -288,8 +288,8 @@ func (v *Volume) here(ctx context.Context, r *request) (err error) {
 	return err
 }
 
-// told handles the node's status. It is called in the loop.
-func (v *Volume) told(s core.Status, failure error) {
+// statusChanged handles the node's status. It is called in the loop.
+func (v *Volume) statusChanged(s core.Status, failure error) {
 	was := v.route.Load()
 	here := s.State >= core.Fencing && failure == nil
 	to := route{primary: s.Map.Primary, here: here}

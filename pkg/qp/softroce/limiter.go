@@ -43,10 +43,10 @@ type share struct {
 	turn    bool // it may send a burst
 
 	// Under the queue pair's:
-	acked uint64
-	since time.Duration // time of the last acknowledgement, or of the first packet in flight
-	again uint64        // retransmissions before then
-	paced time.Duration // when DCQCN last limited its rate; 0: never
+	acked  uint64
+	since  time.Duration // time of the last acknowledgement, or of the first packet in flight
+	resent uint64        // retransmissions before then
+	paced  time.Duration // when DCQCN last limited its rate; 0: never
 }
 
 const (
@@ -61,9 +61,9 @@ const (
 // admit returns how many packets q may send now.
 func (q *QP) admit(now time.Duration) (n int) {
 	l, s, f := &q.dev.limiter, &q.share, q.rc.Flight(now)
-	acked, took, again := int(f.Acked-s.acked), now-s.since, f.Again > s.again
+	acked, took, resent := int(f.Acked-s.acked), now-s.since, f.Again > s.resent
 	if s.acked = f.Acked; acked > 0 || f.Open == 0 {
-		s.since, s.again = now, f.Again
+		s.since, s.resent = now, f.Again
 	}
 	if f.Paced {
 		s.paced = now
@@ -75,7 +75,7 @@ func (q *QP) admit(now time.Duration) (n int) {
 		l.most, l.bound = q.cfg.Window, max(q.cfg.Window, leastOpen)
 	}
 	if acked > 0 && !paced {
-		if !again { // otherwise the acknowledgement may be for either transmission (Karn's rule)
+		if !resent { // otherwise the acknowledgement may be for either transmission (Karn's rule)
 			l.slow, l.slowAt = max(took, l.usual(now)), now
 		}
 		l.learn(acked, took, qp.AckTimeout(q.cfg.Timeout)/slowShare, now)

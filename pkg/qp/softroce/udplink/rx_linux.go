@@ -96,7 +96,7 @@ func (r *receiver) wait() error {
 	err := r.receive(unix.MSG_DONTWAIT)
 	if err == nil && r.errno == unix.EAGAIN {
 		r.spin.start(time.Now())
-		for tries := 1; err == nil && r.errno == unix.EAGAIN && r.spin.again(); tries++ {
+		for tries := 1; err == nil && r.errno == unix.EAGAIN && r.spin.polls(); tries++ {
 			// Now and then, let the goroutines run that the last packets woke.
 			if tries%yieldEvery == 0 {
 				runtime.Gosched()

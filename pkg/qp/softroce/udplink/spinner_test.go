@@ -8,7 +8,7 @@ import (
 // spin is one wait, until there is a packet, in which each poll takes so long, and a turn of other goroutines before it. It returns the number of polls.
 func spin(s *spinner, now *time.Time, poll, turn, packet time.Duration) (polls int) {
 	begin := *now
-	for s.start(begin); s.again(); {
+	for s.start(begin); s.polls(); {
 		polls++
 		*now = now.Add(turn)
 		s.yielded(*now)
