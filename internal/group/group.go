@@ -14,7 +14,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// A Formation is how a group is connected, and is not changed once it is handed over.
+// A Formation describes the connections of a group. It is immutable once it has been passed on.
 type Formation struct {
 	N         uint32
 	MCID      uint32
@@ -26,12 +26,13 @@ type Formation struct {
 	Have      uint64
 	Relay     *Relay `json:",omitempty"`
 	Sender    Endpoint
-	// MaxPackets is how many packets the sender may have under way, for PATH_SWITCH; 0: the agent has not said.
+	// MaxPackets is the maximum number of the sender's packets in flight, for PATH_SWITCH; 0: the
+	// agent has not said.
 	MaxPackets uint32 `json:",omitempty"`
-	// Transient: the path is PATH_RELAY only because the agent was not there.
+	// Transient: the path is PATH_RELAY only because the agent was away.
 	Transient bool
-	// View is the number of the set of receivers. It rises with each formation and each
-	// removal; 0: it was formed by a daemon that counts no views.
+	// View is the number of the set of receivers. It rises with each formation and each removal; 0:
+	// it was formed by a daemon without views.
 	View uint32 `json:",omitempty"`
 
 	Tree   []string `json:"-"`
@@ -39,28 +40,28 @@ type Formation struct {
 	Absent []Absent `json:"-"`
 }
 
-// An Absent receiver was to join with a formation, and has not.
+// An Absent receiver should have joined with a formation, and has not.
 type Absent struct {
 	Addr netip.Addr
 	Loss
 }
 
-// A Receiver is a member of a formation, as its daemon has answered.
+// A Receiver is a member of a formation, by its daemon's answer.
 type Receiver struct {
 	Addr               netip.Addr
 	Host               string
 	QPN                uint32
-	Regions            []Region // without names and lengths, which are the Spec's
+	Regions            []Region // without names and lengths, which are in the Spec
 	Bootstrap          string
 	Transport          string
 	Have               uint64
 	Rack               uint32
-	Unicast            []byte `json:"-"`          // for the sender's application, which keeps it
+	Unicast            []byte `json:"-"`          // for the sender's application, which keeps it secret
 	NoDevice           string `json:",omitempty"` // why its application has none
 	SeesIdentification bool   `json:",omitempty"` // its device takes packets with any IPv4 identification
 }
 
-// An Endpoint is what the sender's application brings to a formation.
+// An Endpoint is the sender's end of a formation: its queue pair and listener.
 type Endpoint struct {
 	QPN       uint32
 	Bootstrap string
@@ -78,18 +79,18 @@ type Relay struct {
 	Group     uint64
 }
 
-// A Phase is how long a part of a formation took.
+// A Phase is the duration of a part of a formation.
 type Phase struct {
 	Name string
 	Took time.Duration
 }
 
-// A Departure is a receiver that was, or is being, taken out of a group.
+// A Departure is a receiver that was, or is being, removed from a group.
 type Departure struct {
 	Addr netip.Addr
 	Host string
 	Why  string
-	// Since and Clock are in records of the release before, and nothing reads them.
+	// Since and Clock are in records of the previous release; nothing reads them.
 	Since int64  `json:",omitempty"`
 	Clock string `json:",omitempty"`
 }

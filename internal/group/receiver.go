@@ -43,7 +43,7 @@ type membershipState uint8
 const (
 	membershipAsked      membershipState = iota // its application has not answered yet
 	membershipReady                             // it can receive
-	membershipCommitting                        // the formation is complete, and that is being made durable
+	membershipCommitting                        // the formation is complete, which is being made durable
 	membershipFormed                            // that is durable
 	membershipEnded                             // it waits for the outcome of a write only
 )
@@ -71,7 +71,7 @@ func (v RecordedView) same(o RecordedView) bool {
 	return slices.EqualFunc(v.Members, o.Members, func(x, y ViewMember) bool { return x.Addr == y.Addr })
 }
 
-// A Membership is what stays of a membership after a restart.
+// A Membership is the durable part of a membership.
 type Membership struct {
 	Formation uint32
 	Attach    uint64 // names it to its application
@@ -88,39 +88,39 @@ type Membership struct {
 	RecordedView
 }
 
-// An Invitation is a checked request to take part in a formation.
+// An Invitation is a checked request to join a formation.
 type Invitation struct {
-	// Membership is what it is to become. User is the application that listens for the service;
+	// Membership is the membership to create. User is the application that listens for the service;
 	// no token: there is none.
 	Membership
 	Deadline time.Time // for the application's answer
 	Request  *mcrdmav1.PrepareRequest
-	Content  string // equal in requests that ask for the same; not ""
-	// Closed is why the host takes part in nothing new, Full why in no other group; nil: it
-	// does.
+	Content  string // equal in equal requests; not ""
+	// Closed is the reason why the host accepts no new memberships, Full why it accepts no other
+	// group; nil: it does.
 	Closed, Full error
 	Ended        string // the application that listened for the service and has ended since; "": there was none
 }
 
-// A ReceiverAction is something to be done; one of the types below.
+// A ReceiverAction is an action of Memberships; one of the types below.
 type ReceiverAction interface{ receiverAction() }
 
 // Actions of Memberships.
 type (
-	// Ask asks an application whether it takes part.
+	// Ask asks an application whether it joins.
 	Ask struct {
 		Invitation
 		Previous uint64 // its membership so far; 0: none
 	}
-	// TellFormed tells an application that its formation is complete. It may come again.
+	// TellFormed tells an application that its formation is complete. It may be repeated.
 	TellFormed struct {
 		Attach uint64
 		User   Owner
 		Info   *mcrdmav1.FormationInfo
 	}
-	// TellEnded is the end of a membership, once for each. Its application is to be told,
-	// unless the reason is UNSPECIFIED: then it knows, or has gone. If it has not fetched the
-	// question (Asked) yet, it need not know of either.
+	// TellEnded reports the end of a membership, once for each. Its application must be told,
+	// unless the reason is UNSPECIFIED: then it knows, or has ended. If it has not fetched the
+	// request to join (Asked) yet, it need not learn of either.
 	TellEnded struct {
 		Attach uint64
 		User   Owner
@@ -128,15 +128,16 @@ type (
 		Reason mcrdmav1.Detached_Reason
 		Text   string
 	}
-	// PutMembership makes a membership durable, and with it what its application is to be told
-	// after a restart. Recorded has the outcome.
+	// PutMembership makes a membership durable, with what its application must be told after a
+	// restart. Recorded reports the outcome.
 	PutMembership struct {
 		Membership Membership
 		Info       *mcrdmav1.FormationInfo // nil: not known
 	}
-	// DeleteMembership deletes a membership from the durable ones.
+	// DeleteMembership deletes the record of a membership.
 	DeleteMembership struct{ Attach uint64 }
-	// TellGone tells the sender's daemon that a membership has ended here. If that is lost, its next beat learns it.
+	// TellGone tells the sender's daemon that a membership has ended here. If the message is lost,
+	// the answer to its next beat says so.
 	TellGone struct {
 		Formation uint32
 		Text      string
@@ -157,21 +158,20 @@ func (DeleteMembership) receiverAction() {}
 func (TellGone) receiverAction()         {}
 func (Respond) receiverAction()          {}
 
-// MaxFormations is how many formations of a group may exist at a time: the one that is
-// formed, the one that is being made, and some whose end has not arrived yet.
+// MaxFormations is the maximum number of formations of a group at a time: the one that is formed,
+// the one that is being made, and some whose end has not arrived yet.
 const MaxFormations = 4
 
-// goneTime is for how long it is remembered at most why a membership has ended.
+// goneTime is how long the reason why a membership has ended is remembered.
 const goneTime = 5 * time.Minute
 
-// A writer is a call that waits until a view is durable; for Commit it is that of the
-// formation.
+// A writer is a call that waits until a view is durable; for Commit, the formation's view.
 type writer struct {
 	call uint64
 	view uint32
 }
 
-// A membership is a Membership at work.
+// A membership is a Membership with its state.
 type membership struct {
 	Membership
 	state    membershipState
@@ -181,27 +181,27 @@ type membership struct {
 	info     *mcrdmav1.FormationInfo   // once committing
 	calls    []uint64                  // of Prepare
 	writers  []writer
-	wanted   RecordedView // the latest that was to be recorded
+	wanted   RecordedView // the latest view to record
 	underWay RecordedView // the one that is being written
 	writing  bool
 	stored   bool // there may be a record
 	expires  time.Time
-	resumed  bool // false: after a restart, the application has not said that it has it
+	resumed  bool // false: after a restart, the application has not confirmed it yet
 }
 
 // Memberships are all memberships of a group at a receiver's host. The zero value has none.
 // Tick is called every beat: leases are much longer.
 type Memberships struct {
 	list    []*membership // by formation
-	last    uint32        // the latest formation that was asked for
+	last    uint32        // the latest requested formation
 	content string        // of that invitation
 	gone    gone
 	out     []ReceiverAction
 }
 
-// gone is why the latest membership of those has ended whose end the sender's daemon did not
-// ask for. It is told at once (TellGone), and learns it by its next beat as well. Until it has, no membership is made in that
-// formation again.
+// gone is the reason of the latest end of a membership that the sender's daemon did not ask for. It
+// is told at once (TellGone), and also in the answer to its next beat. Until then, no membership is
+// created again in that formation.
 type gone struct {
 	formation uint32 // 0: none
 	why       string
@@ -246,10 +246,10 @@ func (r *Memberships) of(token string, attach uint64) *membership {
 	return nil
 }
 
-// Idle says that nothing is there and nothing need be remembered.
+// Idle reports that there are no memberships, and nothing to remember.
 func (r *Memberships) Idle() bool { return len(r.list) == 0 && r.gone == gone{} }
 
-// One returns one membership, for what all have in common; false: there is none.
+// One returns any membership, for fields that all have in common; false: there is none.
 func (r *Memberships) One() (Membership, bool) {
 	for _, x := range r.live() {
 		return x.Membership, true
@@ -267,7 +267,7 @@ func (r *Memberships) Formed() (out []Membership) {
 	return out
 }
 
-// Load adds a membership of the records, whose application has to come back for it.
+// Load adds a membership from its record; its application must reconnect.
 func (r *Memberships) Load(x Membership, info *mcrdmav1.FormationInfo, now time.Time) {
 	r.list = append(r.list, &membership{Membership: x, state: membershipFormed, info: info, wanted: x.RecordedView, stored: true, expires: now.Add(x.Lease)})
 	slices.SortFunc(r.list, func(x, y *membership) int { return int(x.Formation) - int(y.Formation) })
@@ -297,7 +297,8 @@ func (r *Memberships) remove(x *membership) {
 	}
 }
 
-// endHere ends a membership for a reason of this host, which is told to the sender's daemon, and kept for it.
+// endHere ends a membership for a reason of this host, which is sent to the sender's daemon, and
+// kept for its next beat.
 func (r *Memberships) endHere(x *membership, reason mcrdmav1.Detached_Reason, text string, now time.Time) {
 	news := x.state != membershipAsked && x.Formation >= r.gone.formation
 	r.end(x, reason, text)
@@ -307,7 +308,7 @@ func (r *Memberships) endHere(x *membership, reason mcrdmav1.Detached_Reason, te
 	}
 }
 
-// supersede ends the formations before one that is formed.
+// supersede ends the formations before a formed one.
 func (r *Memberships) supersede(x *membership) {
 	for _, o := range r.live() {
 		if o.Formation < x.Formation {

@@ -27,7 +27,7 @@ func (r *Memberships) Prepare(call uint64, in Invitation, now time.Time) {
 	r.respond(call, x.answer, nil)
 }
 
-// invite makes a membership, and asks the application.
+// invite creates a membership, and asks the application.
 func (r *Memberships) invite(in Invitation, now time.Time) (*membership, error) {
 	if in.Closed != nil {
 		return nil, in.Closed
@@ -78,7 +78,7 @@ func (r *Memberships) invite(in Invitation, now time.Time) (*membership, error) 
 	return x, nil
 }
 
-// Cancelled says that a call is no longer waited for.
+// Cancelled: the caller no longer waits for a call.
 func (r *Memberships) Cancelled(call uint64) {
 	for _, x := range r.live() {
 		x.writers = slices.DeleteFunc(x.writers, func(w writer) bool { return w.call == call })
@@ -90,7 +90,7 @@ func (r *Memberships) Cancelled(call uint64) {
 	}
 }
 
-// Question returns what an application was asked and has not answered.
+// Question returns the invitation that an application has not answered.
 func (r *Memberships) Question(token string, attach uint64) (*mcrdmav1.PrepareRequest, error) {
 	x := r.of(token, attach)
 	switch {
@@ -102,8 +102,8 @@ func (r *Memberships) Question(token string, attach uint64) (*mcrdmav1.PrepareRe
 	return x.request, nil
 }
 
-// Answer is an application's answer to its Question; refused, if not nil, is why it does not
-// take part.
+// Answer is an application's answer to its Question; refused, if not nil, is the reason why it does
+// not join.
 func (r *Memberships) Answer(token string, attach uint64, answer *mcrdmav1.PrepareResponse, refused error) error {
 	if _, err := r.Question(token, attach); err != nil {
 		return err
@@ -119,8 +119,7 @@ func (r *Memberships) Answer(token string, attach uint64, answer *mcrdmav1.Prepa
 	return nil
 }
 
-// Commit is a call of the sender's daemon that says that a formation is complete, with its
-// view.
+// Commit is a call of the sender's daemon: a formation is complete, with its view.
 func (r *Memberships) Commit(call uint64, info *mcrdmav1.FormationInfo, v RecordedView) {
 	x := r.in(info.GetFormation())
 	if x == nil || x.state == membershipAsked {
@@ -143,7 +142,7 @@ func (r *Memberships) Commit(call uint64, info *mcrdmav1.FormationInfo, v Record
 	}
 }
 
-// RecordView is a call of the sender's daemon that says who the receivers are from now on.
+// RecordView is a call of the sender's daemon with a new view.
 func (r *Memberships) RecordView(call uint64, formation uint32, v RecordedView) {
 	x, live := r.in(formation), r.live()
 	switch {
@@ -178,8 +177,8 @@ func (r *Memberships) recordView(call uint64, x *membership, v RecordedView) {
 	}
 }
 
-// write begins to make a membership durable with the latest view. A view whose write failed is
-// written again with the next one: it may be there.
+// write begins to make a membership durable with the latest view. A view whose write failed, which
+// may be on disk, is written again with the next one.
 func (r *Memberships) write(x *membership) {
 	x.writing, x.stored, x.underWay = true, true, x.wanted
 	record := x.Membership
@@ -242,8 +241,8 @@ func (r *Memberships) Drop(formation uint32, reason mcrdmav1.Detached_Reason, te
 	}
 }
 
-// Beat says that the sender's daemon lives, and has its group in a formation. It reports
-// whether there is a membership in that one, or a later one, and if not, why.
+// Beat: the sender's daemon is alive, and has its group in a formation. Beat reports whether there
+// is a membership in that formation, or a later one, and if not, why.
 func (r *Memberships) Beat(formation uint32, now time.Time) (why string, known bool) {
 	for _, x := range r.live() {
 		x.expires = now.Add(x.Lease)
@@ -271,8 +270,8 @@ func (r *Memberships) Leave(token string, attach uint64, text string, now time.T
 	return nil
 }
 
-// Resume says that an application still has a membership, after it or its daemon was away. It
-// is told again that it is formed: it may have missed that. Resume reports whether there is
+// Resume: an application still has a membership, after it or its daemon was away. It is told again
+// that the membership is formed, because it may have missed that. Resume reports whether there is
 // one.
 func (r *Memberships) Resume(token string, attach uint64, formation uint32) bool {
 	x := r.of(token, attach)
@@ -286,7 +285,7 @@ func (r *Memberships) Resume(token string, attach uint64, formation uint32) bool
 	return true
 }
 
-// SessionEnded ends all memberships of an application that has gone.
+// SessionEnded ends all memberships of an application that has ended.
 func (r *Memberships) SessionEnded(token, why string, now time.Time) {
 	for _, x := range r.live() {
 		if x.User.Token == token {
@@ -295,15 +294,15 @@ func (r *Memberships) SessionEnded(token, why string, now time.Time) {
 	}
 }
 
-// Stop ends all memberships, since the host is taken out of service.
+// Stop ends all memberships, because the host is taken out of service.
 func (r *Memberships) Stop(why string, now time.Time) {
 	for _, x := range r.live() {
 		r.endHere(x, mcrdmav1.Detached_REASON_REMOVED, why, now)
 	}
 }
 
-// Tick ends memberships whose sender is silent, and, once the grace has ended, those that no
-// application has come back for.
+// Tick ends memberships whose sender is silent, and, after the grace time, those whose application
+// has not reconnected.
 func (r *Memberships) Tick(now time.Time, graceOver bool) {
 	for _, x := range r.live() {
 		switch {
@@ -318,8 +317,8 @@ func (r *Memberships) Tick(now time.Time, graceOver bool) {
 	}
 }
 
-// lastView says in words who has all that was acknowledged: with the sender, the only other
-// one that knows is gone.
+// lastView names the receivers that have every acknowledged operation. The sender is gone, so only
+// they know.
 func (x *membership) lastView() string {
 	if x.View == 0 {
 		return ""

@@ -10,11 +10,10 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
 
-// minBlock is the smallest block that is chosen: messages may be larger than they
-// typically are.
+// minBlock is the smallest block size to choose, because messages may be larger than TypicalSize.
 const minBlock = 4096
 
-// A RelayChoice is what is known before a Relay is chosen.
+// A RelayChoice has the inputs for the choice of a Relay.
 type RelayChoice struct {
 	Algorithm string // "": any
 	Transport string // "": any
@@ -22,12 +21,12 @@ type RelayChoice struct {
 	Typical   uint64 // size of a message; 0: not known
 	Host      string // the sender's
 	Rack      uint32 // the same; 0: not known
-	// Group is a number that no other formation has and no stranger can guess, so that
-	// members that meet by mistake notice it, and strangers are turned away.
+	// Group is a number that no other formation has and no stranger can guess, so that members of
+	// different formations detect their mistake, and strangers are refused.
 	Group uint64
 }
 
-// For decides how hosts relay in a formation. An error names the host that cannot.
+// For chooses how hosts relay in a formation. An error names the host that cannot.
 func (c RelayChoice) For(f *Formation) (*Relay, error) {
 	if f.Sender.Bootstrap == "" {
 		return nil, failure.New(mcrdmav1.Reason_INVALID, "hosts would have to relay, and the sender's application has no address where it listens for that")
@@ -74,7 +73,7 @@ func (c RelayChoice) For(f *Formation) (*Relay, error) {
 	return out, nil
 }
 
-// transport is "rdma" if all can, unless something else is wanted.
+// transport returns "rdma" if all members can, unless another is configured.
 func (c RelayChoice) transport(f *Formation) (string, error) {
 	if c.Transport == "tcp" {
 		return c.Transport, nil

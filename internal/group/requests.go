@@ -24,7 +24,7 @@ const (
 	CountMCID = 0x800000
 )
 
-// A Host is what the checks of requests know of the daemon's host.
+// A Host has the data of the daemon's host for the checks of requests.
 type Host struct {
 	Name      string
 	Addr      netip.Addr
@@ -35,7 +35,7 @@ type Host struct {
 	Lease     time.Duration         // of a membership, where the sender names none
 }
 
-// Limits on what other daemons and applications may ask for.
+// Limits on requests of other daemons and applications.
 const (
 	maxQPN     = 0x7fffff  // above are MC_IDs
 	MaxPSN     = 0xffffff  // 24 bits
@@ -195,7 +195,8 @@ func CheckAnswer(asked *mcrdmav1.PrepareRequest, req *mcrdmav1.AnswerAttachReque
 	return checkEndpoint(req.GetBootstrap(), "address for relaying")
 }
 
-// maxUnicast is how many bytes say how a member is reached by its sender alone.
+// maxUnicast is the maximum size in bytes of a member's address and secret for the unicast
+// connection.
 const maxUnicast = 256
 
 // transports are the transports for relaying.

@@ -53,19 +53,19 @@ func (s SenderState) String() string {
 	return [...]string{"forming", "active", "removing", "broken", "re-forming", "closing", "closed"}[s]
 }
 
-// How long a Sender waits.
+// Time limits of a Sender.
 const (
 	UndoTime    = 2 * time.Second        // for undoing, while a caller waits
 	UndoAgain   = 500 * time.Millisecond // between two tries to undo, at first
 	undoSlow    = 4 * time.Second        // the same, later
 	ViewTime    = 5 * time.Second        // for AckView
-	SettleTime  = time.Second            // until an agent that cannot reach a receiver is believed
-	recordAgain = 100 * time.Millisecond // between two tries to have a daemon record a view
+	SettleTime  = time.Second            // until an agent's report that it cannot reach a receiver counts
+	recordAgain = 100 * time.Millisecond // between two tries to record a view at a daemon
 	firstRetry  = 10 * time.Second       // until the agent is asked again whether it can copy
 	lastRetry   = 5 * time.Minute
 )
 
-// SenderConfig is what a Sender must know. All is required but Switch.
+// SenderConfig configures a Sender. All fields but Switch are required.
 type SenderConfig struct {
 	MinSize     uint32        // copies that must be left, the sender's own counted
 	Waits       bool          // with fewer, for receivers that are added; otherwise the group ends
@@ -78,8 +78,8 @@ type SenderConfig struct {
 	Grace       time.Duration // for the application to come back after a restart
 }
 
-// A SenderAction is something to be done; one of the types below. Those that name an event have
-// one as their outcome.
+// A SenderAction is an action of a Sender; one of the types below. After a colon, the comment names
+// the event that reports the outcome.
 type SenderAction interface{ senderAction() }
 
 // Actions of a Sender.
@@ -94,17 +94,17 @@ type (
 	TakeNumber struct{ Receivers []netip.Addr }
 	// FreeNumber says that an MC_ID is not used any longer.
 	FreeNumber struct{ MCID uint32 }
-	// PrepareMember asks a receiver's daemon to take part: Prepared.
+	// PrepareMember asks a receiver's daemon to prepare: Prepared.
 	PrepareMember struct {
 		Addr      netip.Addr
 		Formation *Formation
 		Joins     bool // it begins with this formation
 		Limit     time.Duration
 	}
-	// InstallFormation takes Old out of the switches (nil: there is nothing to take out), and
-	// has the switches copy, or determines how hosts relay: Installed.
+	// InstallFormation removes Old from the switches (nil: nothing to remove), and installs the new
+	// formation in the switches, or chooses a relay: Installed.
 	InstallFormation struct{ Formation, Old *Formation }
-	// CommitMember says to a receiver's daemon that the formation is complete: Committed.
+	// CommitMember tells a receiver's daemon that the formation is complete: Committed.
 	CommitMember struct {
 		Addr      netip.Addr
 		Formation *Formation
@@ -112,16 +112,16 @@ type (
 	// CancelCalls ends the calls of PrepareMember, InstallFormation, CommitMember,
 	// RecordMembers and UpdateSwitch that are under way. They still have outcomes.
 	CancelCalls struct{}
-	// RecordMembers has a receiver's daemon record the view: ViewRecorded.
+	// RecordMembers makes a receiver's daemon record the view: ViewRecorded.
 	RecordMembers struct {
 		Addr netip.Addr
 		Next *Formation
 	}
-	// UpdateSwitch has the switches go on with Next's receivers only: Updated.
+	// UpdateSwitch makes the switches go on with Next's receivers only: Updated.
 	UpdateSwitch struct{ Next *Formation }
 	// CleanUp undoes something elsewhere: Cleaned.
 	CleanUp struct{ Job Job }
-	// DrawTree asks the agent how it copies: Drawn.
+	// DrawTree asks the agent for the group's tree: Drawn.
 	DrawTree struct{ Formation *Formation }
 	// AskMissing asks the agent whether it lacks the group: Missing.
 	AskMissing struct{ MCID uint32 }
@@ -146,8 +146,8 @@ type (
 	}
 	// FormationComplete says that a formation is complete.
 	FormationComplete struct{ Formation *Formation }
-	// SenderEnded says that the group has ended for its application. Why is nil if that has
-	// ended it.
+	// SenderEnded reports that the group has ended for its application. Why is nil if the
+	// application ended it.
 	SenderEnded struct{ Why *failure.Error }
 )
 
@@ -169,16 +169,16 @@ func (ReplySender) senderAction()       {}
 func (FormationComplete) senderAction() {}
 func (SenderEnded) senderAction()       {}
 
-// away says whether a daemon could not be asked, or has not answered.
+// away reports whether a daemon could not be reached, or has not answered.
 func away(err error) bool {
 	return failure.Is(err, mcrdmav1.Reason_UNREACHABLE) || failure.Is(err, mcrdmav1.Reason_TIMEOUT)
 }
 
-// A Loss is why a receiver is to be taken out.
+// A Loss is the reason for a receiver's removal.
 type Loss struct {
 	Label  string // of the metrics
 	Why    string
-	Reason mcrdmav1.Reason // of one that could not be in a formation
+	Reason mcrdmav1.Reason // of a receiver that could not join a formation
 }
 
 // A Sender is one group at its sender's daemon. Its methods are for one goroutine at a time.
@@ -186,7 +186,7 @@ type Sender struct {
 	cfg   SenderConfig
 	state SenderState
 	form  *Formation // nil: the first is being made, or never was complete
-	last  uint32     // number of the latest formation that was begun
+	last  uint32     // number of the latest formation begun
 	view  uint32     // the latest one
 	lost  map[netip.Addr]Loss
 	out   []SenderAction
@@ -226,7 +226,7 @@ func (s *Sender) Take() []SenderAction {
 
 func (s *Sender) do(a SenderAction) { s.out = append(s.out, a) }
 
-// A SenderStatus is what others may know of a group.
+// A SenderStatus is the published status of a group.
 type SenderStatus struct {
 	State      SenderState
 	Form       *Formation // nil: there is none, or the group has ended
@@ -249,7 +249,7 @@ func (s *Sender) Status() *SenderStatus {
 	return out
 }
 
-// allDepartures are those that are out, and those that are about to be.
+// allDepartures returns the completed departures, and those in progress.
 func (s *Sender) allDepartures() []Departure {
 	out := slices.Clone(s.departures)
 	if r := s.removal; r != nil {
@@ -278,12 +278,12 @@ func (s *Sender) reply(call uint64, f *Formation, err error) {
 	}
 }
 
-// enough says whether the group may go on with so many receivers.
+// enough reports whether the group may go on with this number of receivers.
 func (s *Sender) enough(receivers int) bool {
 	return receivers > 0 && uint32(receivers)+1 >= s.cfg.MinSize //nolint:gosec // at most 16
 }
 
-// depart takes a receiver out, unless that was noted before, and tells the application.
+// depart records the removal of a receiver, unless recorded before, and tells the application.
 func (s *Sender) depart(d Departure, label string) {
 	delete(s.suspected.in, d.Addr)
 	if !slices.ContainsFunc(s.departures, func(o Departure) bool { return o.Addr == d.Addr }) {
@@ -292,7 +292,7 @@ func (s *Sender) depart(d Departure, label string) {
 	s.tell(TellSender{Type: mcrdmav1.GroupChanged_TYPE_REMOVED, Member: d, Text: d.Host + ": " + d.Why, Label: label})
 }
 
-// takenOut takes lost receivers out.
+// takenOut records the removal of lost receivers.
 func (s *Sender) takenOut(lost []Receiver) (gone []netip.Addr) {
 	for _, x := range lost {
 		s.depart(s.departureOf(x), s.lost[x.Addr].Label)
@@ -302,7 +302,7 @@ func (s *Sender) takenOut(lost []Receiver) (gone []netip.Addr) {
 	return gone
 }
 
-// split returns the receivers that stay, and those that are lost.
+// split returns the remaining receivers, and the lost ones.
 func (s *Sender) split() (stay, lost []Receiver) {
 	for _, r := range s.form.Receivers {
 		if _, ok := s.lost[r.Addr]; ok {
@@ -314,7 +314,7 @@ func (s *Sender) split() (stay, lost []Receiver) {
 	return stay, lost
 }
 
-// few says why so many receivers are not enough.
+// few returns a text that says why this number of receivers is too small.
 func (s *Sender) few(receivers int) string {
 	if receivers == 0 {
 		return fmt.Sprintf("no receiver is left, whatever min_size is (%d)", s.cfg.MinSize)

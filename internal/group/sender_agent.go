@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// agent is what is known of the present formation from the switch's agent.
+// agent is the switch's agent's state of the present formation.
 type agent struct {
 	problems []string
 	since    time.Time // of problems
@@ -19,8 +19,8 @@ type agent struct {
 	drawAt   time.Time // when it is to be done since the tree is not known; zero: it is, or is being asked for
 }
 
-// plan is called with a group that has just been formed. Each time the switches fail again, it
-// waits longer: forming a group anew takes time.
+// plan is called when a group has just been formed. Each time the switches fail again, it waits
+// longer, because re-forming a group takes time.
 func (a *agent) plan(f *Formation, now time.Time) {
 	if !f.Transient {
 		a.wait, a.retryAt = 0, time.Time{}
@@ -30,7 +30,7 @@ func (a *agent) plan(f *Formation, now time.Time) {
 	a.retryAt = now.Add(a.wait)
 }
 
-// settled is when a problem is believed; zero: there is none.
+// settled returns the time from which a problem counts; zero: there is none.
 func (a *agent) settled() time.Time {
 	if a.since.IsZero() {
 		return time.Time{}
@@ -63,7 +63,7 @@ func (s *Sender) draw() {
 	}
 }
 
-// stepAgent does what is due of the present formation.
+// stepAgent does the due work of the present formation.
 func (s *Sender) stepAgent(now time.Time) {
 	a := &s.agent
 	if s.state != Active {

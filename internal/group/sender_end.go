@@ -7,20 +7,20 @@ import (
 	"github.com/mcrdma/mcrdma/internal/failure"
 )
 
-// An ending is how far the end of a group has come: first the record says that it has ended,
-// then its application and the others hear of it, and at last the record is deleted.
+// An ending is the progress of a group's end: first the end is recorded, then the application and
+// the receivers are told, and finally the record is deleted.
 type ending struct {
 	Ending
 	restored bool     // the application was told before the restart, or is told if it asks
 	version  uint64   // of the record that says that it has ended
 	told     bool     // all others are being told
-	calls    []uint64 // that wait until all are told, or UndoTime is up
+	calls    []uint64 // replies that wait until all are told, or for UndoTime
 	until    time.Time
 	replies  []ReplySender // as soon as it is durable
 	deleted  uint64        // version that deletes the record
 }
 
-// fail ends the group because it cannot go on.
+// fail ends a group that cannot go on.
 func (s *Sender) fail(text string, cause mcrdmav1.Reason) {
 	s.close(&ending{Ending: Ending{Reason: mcrdmav1.Detached_REASON_REMOVED, Text: "the group has failed: " + text, Failed: text, Cause: cause}})
 }
@@ -42,7 +42,7 @@ func (s *Sender) close(e *ending) {
 	}
 }
 
-// endedError is what calls get that come too late.
+// endedError is the error for calls after the end.
 func (s *Sender) endedError() error {
 	if s.end != nil {
 		if f := s.end.Why(); f != nil {
@@ -52,7 +52,7 @@ func (s *Sender) endedError() error {
 	return failure.New(mcrdmav1.Reason_CLOSED, "the group has been closed")
 }
 
-// stepEnd goes on with the end.
+// stepEnd continues the end.
 func (s *Sender) stepEnd(now time.Time) {
 	e := s.end
 	if e == nil || s.try != nil {

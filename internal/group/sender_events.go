@@ -11,10 +11,10 @@ import (
 	"github.com/mcrdma/mcrdma/internal/failure"
 )
 
-// Tick does what is due.
+// Tick does the due work.
 func (s *Sender) Tick(now time.Time) { s.step(now) }
 
-// step goes on as far as possible.
+// step continues all work as far as possible.
 func (s *Sender) step(now time.Time) {
 	if !s.app.resumed && !now.Before(s.app.by) {
 		s.app.resumed = true
@@ -68,7 +68,7 @@ func (s *Sender) Create(call Call, from Endpoint, receivers []netip.Addr, views 
 	s.step(now)
 }
 
-// Reform forms the group anew.
+// Reform re-forms the group.
 func (s *Sender) Reform(call Call, again Again, now time.Time) {
 	if s.end != nil {
 		s.reply(call.ID, nil, s.endedError())
@@ -78,7 +78,7 @@ func (s *Sender) Reform(call Call, again Again, now time.Time) {
 	s.step(now)
 }
 
-// Cancelled says that the caller does not wait any longer. Its call still has an answer.
+// Cancelled: the caller no longer waits. Its call still gets an answer.
 func (s *Sender) Cancelled(call uint64, err error, now time.Time) {
 	if t := s.try; t != nil && t.call == call {
 		t.cancelled = true
@@ -157,8 +157,8 @@ func (s *Sender) Installed(mcID uint32, in Installation, err error, now time.Tim
 			t.left = false
 			s.remove(mcID, now)
 		}
-		// After a crash in between, the daemon finds no complete record and undoes the
-		// formation, or one whose members report what they know of it.
+		// After a crash in between, the daemon either finds no complete record and undoes the
+		// formation, or finds the record, and the members report their state.
 		t.version = s.save()
 		for _, a := range f.Addrs() {
 			t.calls[a] = committing
@@ -185,7 +185,7 @@ func (s *Sender) Committed(mcID uint32, a netip.Addr, err error, now time.Time) 
 	s.step(now)
 }
 
-// answered finds the try of an outcome; nil: it is late.
+// answered finds the try that an outcome belongs to; nil: the outcome is late.
 func (s *Sender) answered(mcID uint32, a netip.Addr, p phase) *try {
 	t := s.try
 	if t == nil || t.f == nil || t.f.MCID != mcID {
@@ -198,7 +198,7 @@ func (s *Sender) answered(mcID uint32, a netip.Addr, p phase) *try {
 	return t
 }
 
-// An Installation is how a formation's packets are copied.
+// An Installation says how a formation's packets are copied.
 type Installation struct {
 	Path  mcrdmav1.Path
 	Why   []string
@@ -210,8 +210,8 @@ type Installation struct {
 	OldLeft    bool // the switches may have the one before
 }
 
-// News is what the agent says of a formation: its tree may have changed, and these are its
-// problems. Of a formation that is being made, it is kept.
+// News is the agent's event about a formation: its tree may have changed, and these are its
+// problems. For a formation that is being made, it is kept.
 func (s *Sender) News(mcID uint32, problems []string, now time.Time) {
 	if f := s.form; f != nil && f.switched() && f.MCID == mcID {
 		s.heard(problems, now)
@@ -248,8 +248,8 @@ func (s *Sender) Drawn(of *Formation, lines, why []string, now time.Time) {
 	s.step(now)
 }
 
-// Missing says that the agent lacks a formation. While that is being changed, the agent may
-// lack it for a moment: so it is asked again. sure: that was done.
+// Missing: the agent lacks a formation. While the formation is being changed, the agent may lack it
+// for a moment, so it is asked again. sure: that was done.
 func (s *Sender) Missing(mcID uint32, missing, sure bool, now time.Time) {
 	a := &s.agent
 	if sure {
@@ -289,7 +289,7 @@ func (s *Sender) Recorded(version uint64, err error, now time.Time) {
 	s.step(now)
 }
 
-// Lose says that a receiver is to be taken out.
+// Lose asks for the removal of a receiver.
 func (s *Sender) Lose(a netip.Addr, l Loss, now time.Time) {
 	if _, ok := s.lost[a]; ok || s.form == nil || !s.form.Has(a) {
 		return
@@ -298,7 +298,7 @@ func (s *Sender) Lose(a netip.Addr, l Loss, now time.Time) {
 	s.step(now)
 }
 
-// Stuck says that nothing completes in a formation, and that no receiver is to blame.
+// Stuck: nothing completes in a formation, and no receiver is to blame.
 func (s *Sender) Stuck(formation uint32, text string, now time.Time) {
 	if s.state == Active && s.form.N == formation {
 		s.breakUp(netip.Addr{}, text)
@@ -306,8 +306,9 @@ func (s *Sender) Stuck(formation uint32, text string, now time.Time) {
 	}
 }
 
-// ViewRecorded is the outcome of RecordMembers. A daemon that is away, for a restart perhaps, is
-// asked again until it answers or is dead: meanwhile nothing is acknowledged without the lost.
+// ViewRecorded is the outcome of RecordMembers. A daemon that is away, for example during a
+// restart, is asked again until it answers or is dead; meanwhile nothing completes without the lost
+// receivers.
 func (s *Sender) ViewRecorded(view uint32, a netip.Addr, err error, now time.Time) {
 	r := s.removal
 	if r == nil || r.next.View != view {
@@ -325,7 +326,7 @@ func (s *Sender) ViewRecorded(view uint32, a netip.Addr, err error, now time.Tim
 	s.step(now)
 }
 
-// AckView says that the application knows a view.
+// AckView: the application has acknowledged a view.
 func (s *Sender) AckView(call uint64, view uint32, now time.Time) {
 	switch r := s.removal; {
 	case s.end != nil || s.form == nil:
@@ -361,7 +362,8 @@ func (s *Sender) Updated(view uint32, err error, now time.Time) {
 	s.step(now)
 }
 
-// Close ends the group. Ending.Failed is what its application learns; "": it knows. It succeeds if the group has ended already.
+// Close ends the group. Ending.Failed is the reason for its application; "": it need not be told.
+// It succeeds if the group has ended already.
 func (s *Sender) Close(call uint64, e Ending, now time.Time) {
 	if s.state == Closed {
 		s.reply(call, nil, nil)
@@ -391,7 +393,7 @@ func (s *Sender) Cleaned(id uint64, err error, now time.Time) {
 	s.step(now)
 }
 
-// Resume says that the application still has the group, after a restart.
+// Resume: the application still has the group, after a restart.
 func (s *Sender) Resume(call uint64, formation uint32, views bool, now time.Time) {
 	switch {
 	case s.end != nil || s.form == nil:
@@ -404,7 +406,7 @@ func (s *Sender) Resume(call uint64, formation uint32, views bool, now time.Time
 	s.app.views = views
 	f := s.form
 	if r := s.removal; r != nil {
-		if r.told { // otherwise its number may come again after a restart; TYPE_VIEW follows
+		if r.told { // otherwise its number may be used again after a restart; TYPE_VIEW follows
 			f = r.next
 			if !s.app.resumed {
 				r.until = now.Add(ViewTime)

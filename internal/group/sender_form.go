@@ -95,8 +95,8 @@ func (s *Sender) stepPreparing(err error, now time.Time) {
 	}
 }
 
-// ahead returns the highest number of a formation that receivers know; 0: none is as high as
-// the one that was begun.
+// ahead returns the highest formation number that receivers know; 0: none is as high as the one
+// begun.
 func (t *try) ahead() (n uint32) {
 	for _, err := range t.out {
 		if f, ok := errors.AsType[*failure.Error](err); ok && f.Reason == mcrdmav1.Reason_STALE && f.Formation >= t.f.N && f.Formation-t.f.N < maxAhead {
@@ -106,8 +106,8 @@ func (t *try) ahead() (n uint32) {
 	return n
 }
 
-// settle determines where the receivers go on. A receiver that joins has nothing, and begins
-// there.
+// settle determines the message count at which the receivers continue. A receiver that joins has
+// nothing, and begins there.
 func (f *Formation) settle(joining []netip.Addr) {
 	f.Have = f.Sender.Sent
 	for _, r := range f.Receivers {
@@ -122,11 +122,11 @@ func (f *Formation) settle(joining []netip.Addr) {
 	}
 }
 
-// slow returns an error if the formation, which so many receivers are ready for, is to be tried
-// again with those that have not answered in time: if they are not known to be dead, they, or
-// this host, may have been busy. One that continues to be late is left out, and one that is to
-// join, at once. What cannot be done without daemons that are away waits for them: they come
-// back, or are dead soon.
+// slow returns an error if the formation must be tried again with receivers that have not answered
+// in time; ready is the number of those that have. Late receivers that are not known to be dead, or
+// this host, may have been busy. A receiver that stays late is left out; a joining one is left out
+// at once. A formation that is impossible without daemons that are away waits for them: soon they
+// come back, or are dead.
 func (s *Sender) slow(ready int) error {
 	t, late, gone, out := s.try, 0, 0, 0
 	for a, err := range t.out {
@@ -167,7 +167,7 @@ func (s *Sender) tooFew(n int) error {
 	return failure.New(mcrdmav1.Reason_MIN_SIZE, "%s", s.few(n))
 }
 
-// formed makes a formation the group's present one.
+// formed makes a formation the current one.
 func (s *Sender) formed(now time.Time) {
 	t, old := s.try, s.form
 	f := *t.f
@@ -193,8 +193,8 @@ func (s *Sender) formed(now time.Time) {
 	s.draw()
 }
 
-// leftOut takes out those of the formation before that are not in the present one, and ends
-// what those have that could not join.
+// leftOut removes receivers of the previous formation that are not in the current one, and drops
+// the state of those that could not join.
 func (s *Sender) leftOut(old *Formation, t *try, now time.Time) {
 	var gone []netip.Addr
 	for _, x := range old.Receivers {

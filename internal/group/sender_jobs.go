@@ -8,7 +8,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// A Job is something that must be undone elsewhere.
+// A Job is state that must be undone at another host or the switch.
 type Job struct {
 	ID        uint64
 	Addr      netip.Addr // of the receiver whose membership ends; none: it is at the switch
@@ -18,8 +18,8 @@ type Job struct {
 	Text      string
 }
 
-// job is a Job with its tries. A host that cannot be reached for longer than a lease is left to
-// the lease, and the switches to the next check of their groups.
+// job is a Job with its tries. A host that cannot be reached for longer than a lease is given up,
+// because the lease expires there; the switches are left to the next check of their groups.
 type job struct {
 	Job
 	busy  bool
@@ -35,7 +35,7 @@ func (s *Sender) drop(addrs []netip.Addr, mcID, formation uint32, reason mcrdmav
 	}
 }
 
-// remove takes a formation out of the switches.
+// remove removes a formation from the switches.
 func (s *Sender) remove(mcID uint32, now time.Time) {
 	if s.cfg.Switch != "" {
 		s.add(Job{MCID: mcID}, s.cfg.GroupLease, now)
@@ -58,13 +58,13 @@ func (s *Sender) stepJobs(now time.Time) {
 	}
 }
 
-// held says whether a drop would meet a receiver that is joining.
+// held reports whether a drop would hit a receiver that is joining.
 func (s *Sender) held(j *job) bool {
 	t := s.try
 	return t != nil && t.phase != undoing && slices.Contains(t.joining, j.Addr)
 }
 
-// dropping says whether a drop may yet arrive at a receiver that is joining.
+// dropping reports whether a drop may still arrive at a receiver that is joining.
 func (s *Sender) dropping() bool {
 	return slices.ContainsFunc(s.jobs, func(j *job) bool { return j.busy && s.held(j) })
 }
@@ -77,12 +77,12 @@ func (s *Sender) finish(j *job) {
 	}
 }
 
-// undoing says whether something of an MC_ID is still to be undone.
+// undoing reports whether part of an MC_ID's formation is still to be undone.
 func (s *Sender) undoing(mcID uint32) bool {
 	return slices.ContainsFunc(s.jobs, func(j *job) bool { return j.MCID == mcID })
 }
 
-// settle frees an MC_ID if nothing has it any longer.
+// settle frees an MC_ID that is no longer in use.
 func (s *Sender) settle(mcID uint32) {
 	used := s.form != nil && s.form.MCID == mcID && (s.end == nil || !s.end.told) || s.try != nil && s.try.f != nil && s.try.f.MCID == mcID
 	if mcID != 0 && !used && !s.undoing(mcID) {

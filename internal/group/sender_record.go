@@ -7,43 +7,40 @@ import (
 	"github.com/mcrdma/mcrdma/internal/failure"
 )
 
-// A SenderRecord is what must be known of a group after a restart.
+// A SenderRecord is a group's durable record.
 type SenderRecord struct {
 	Form    *Formation `json:",omitempty"` // the one that is formed; nil: none yet
 	Forming *Begun     `json:",omitempty"` // the one that is being formed
-	// Last is the highest number that a formation was given. It is durable before a
-	// receiver of an earlier formation learns the number: such a receiver refuses it the
-	// second time.
+	// Last is the highest formation number so far. It is durable before a receiver of an earlier
+	// formation learns the number, because such a receiver refuses a number that it knows.
 	Last uint32 `json:",omitempty"`
-	// Departures are receivers that were taken out, and those of Form that are about to be.
+	// Departures are the removed receivers, and those of Form that are being removed.
 	Departures []Departure `json:",omitempty"`
-	// Views up to this number may have been told to others.
+	// Views up to this number may have been announced to others.
 	Views uint32 `json:",omitempty"`
-	// Pending is the view of those who stay when the receivers of Form that are about to be
-	// taken out are out.
+	// Pending is the view after the receivers of Form that are being removed.
 	Pending uint32  `json:",omitempty"`
 	Acks    bool    `json:",omitempty"` // the application calls AckView
 	Ended   *Ending `json:",omitempty"` // the group has ended, and is being undone elsewhere
 }
 
-// A Begun is what must be undone of a formation that never was complete.
+// A Begun is an incomplete formation that must be undone.
 type Begun struct {
 	N          uint32
 	MCID       uint32
 	Candidates []netip.Addr
 }
 
-// An Ending is how a group has ended.
+// An Ending says how a group has ended.
 type Ending struct {
 	Reason mcrdmav1.Detached_Reason // for the receivers
 	Text   string
-	// Failed is what the application is told; "": it has ended the group, or is gone.
+	// Failed is the reason for the application; "": it has ended the group, or has ended itself.
 	Failed string          `json:",omitempty"`
 	Cause  mcrdmav1.Reason `json:",omitempty"` // why, for the application
 }
 
-// Why is what an application is told that asks for a group which has ended; nil: it need not
-// know.
+// Why is the error for an application that asks for the ended group; nil: it need not know.
 func (e *Ending) Why() *failure.Error {
 	if e.Cause == mcrdmav1.Reason_REASON_UNSPECIFIED {
 		return nil
@@ -51,10 +48,10 @@ func (e *Ending) Why() *failure.Error {
 	return failure.New(e.Cause, "%s", e.Failed)
 }
 
-// reserve is how many views a record permits to be told before the next record.
+// reserve is the number of further views that may be announced before the next record is durable.
 const reserve = 16
 
-// journal has one record written at a time: each write has what was wanted when it began.
+// journal writes one record at a time: each write has the state at its start.
 type journal struct {
 	want, writing, done uint64
 	failed              uint64 // versions up to this one that are not done could not be written
@@ -63,7 +60,7 @@ type journal struct {
 	permitted           uint32 // that the durable one permits
 }
 
-// save has the present state recorded, and returns the version to wait for.
+// save records the current state, and returns the version to wait for.
 func (s *Sender) save() uint64 {
 	s.journal.want++
 	s.write()
@@ -81,7 +78,7 @@ func (s *Sender) write() {
 	}
 }
 
-// durable says whether a version is durable, or why it is not going to be.
+// durable reports whether a version is durable, or why it will not be.
 func (s *Sender) durable(version uint64) (bool, error) {
 	switch j := &s.journal; {
 	case j.done >= version:
@@ -92,7 +89,7 @@ func (s *Sender) durable(version uint64) (bool, error) {
 	return false, nil
 }
 
-// record is the present state; nil: there is nothing to be known.
+// record returns the current state; nil: there is nothing to store.
 func (s *Sender) record() *SenderRecord {
 	if s.end != nil && s.end.deleted != 0 {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/failure"
 )
 
-// stepWaiting begins the formation that was asked for first, when it may. It takes the place
-// of a removal of which the agent does not know yet.
+// stepWaiting begins the formation that was requested first, when possible. It replaces a removal
+// that the agent has not been asked for yet.
 func (s *Sender) stepWaiting(now time.Time) {
 	for len(s.waiting) > 0 && s.try == nil && s.end == nil && (s.removal == nil || !s.removal.updating) {
 		r := s.waiting[0]
@@ -33,8 +33,8 @@ func (s *Sender) stepWaiting(now time.Time) {
 	}
 }
 
-// dropped says whether no drop can come to a receiver after it has been added again. One that
-// waits is tried once more.
+// dropped reports that no drop can arrive at a receiver after it has been added again. A pending
+// drop is tried once more.
 func (s *Sender) dropped(r *request, now time.Time) bool {
 	done := true
 	for _, j := range s.jobs {
@@ -50,8 +50,8 @@ func (s *Sender) dropped(r *request, now time.Time) bool {
 	return done
 }
 
-// choose determines the candidates of the next formation, and the receivers of the present one
-// that are not to be in it.
+// choose determines the candidates of the next formation, and the receivers of the current one that
+// are left out.
 func (s *Sender) choose(r *request) error {
 	if s.form.N != r.again.Formation {
 		return failure.New(mcrdmav1.Reason_STALE, "the group is at formation %d, and not %d", s.form.N, r.again.Formation)
@@ -89,7 +89,7 @@ func (s *Sender) choose(r *request) error {
 	return nil
 }
 
-// stepUndoing undoes the formation when no call is under way, which might arrive later.
+// stepUndoing undoes the formation once no call is in flight that might arrive later.
 func (s *Sender) stepUndoing(now time.Time) {
 	t := s.try
 	if t.busy || len(t.calls) > 0 {
@@ -121,7 +121,7 @@ func (s *Sender) stepUndoing(now time.Time) {
 	s.after(t)
 }
 
-// after goes on after a formation that was given up: with the next try, or as before.
+// after continues after a failed formation: with the next try, or in the previous state.
 func (s *Sender) after(t *try) {
 	var behind *behindError
 	var late *lateError

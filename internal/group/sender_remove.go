@@ -9,22 +9,22 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// A removal takes receivers out of a formation that switches copy. Before the switches go on
-// without them, the record has that, the daemons of all that stay have recorded the new view,
-// and the application has called AckView.
+// A removal removes receivers from a formation that switches copy. Before the switches go on
+// without them, the removal is recorded, the daemons of the remaining receivers have recorded the
+// new view, and the application has called AckView.
 type removal struct {
 	next     *Formation // without them, and with the new view
 	lost     []Receiver
 	version  uint64 // of the record
 	told     bool
-	calls    map[netip.Addr]time.Time // RecordMembers: zero, or when it is to be tried again
+	calls    map[netip.Addr]time.Time // RecordMembers: zero, or the time of the next try
 	err      error
 	acked    bool
-	until    time.Time // for AckView; zero: the application is not back
+	until    time.Time // deadline for AckView; zero: the application is not back yet
 	updating bool
 }
 
-// stepRemoval takes out the receivers that are lost.
+// stepRemoval removes the lost receivers.
 func (s *Sender) stepRemoval(now time.Time) {
 	switch {
 	case s.state == Active || s.state == Removing:
@@ -36,7 +36,7 @@ func (s *Sender) stepRemoval(now time.Time) {
 	}
 }
 
-// stepView goes on with a removal, from the record of the next view to the switches.
+// stepView continues a removal, from the record of the next view to the switches.
 func (s *Sender) stepView(now time.Time) {
 	r := s.removal
 	if r == nil || !r.updating {
@@ -69,8 +69,8 @@ func (s *Sender) stepView(now time.Time) {
 	}
 }
 
-// takeOut begins a removal, whose view may have been told before the daemon was restarted;
-// 0: a new one.
+// takeOut begins a removal. view is its view if that may have been announced before a restart of
+// the daemon; 0: a new one.
 func (s *Sender) takeOut(view uint32, now time.Time) {
 	s.abandon()
 	stay, lost := s.split()
@@ -97,7 +97,7 @@ func (s *Sender) takeOut(view uint32, now time.Time) {
 	s.removal.version = s.save()
 }
 
-// shrink takes receivers out of a group that waits for others, and carries nothing meanwhile.
+// shrink removes receivers from a group that waits for others, and carries nothing meanwhile.
 func (s *Sender) shrink(stay, lost []Receiver, text string, now time.Time) {
 	next := *s.form
 	s.view++
@@ -109,7 +109,7 @@ func (s *Sender) shrink(stay, lost []Receiver, text string, now time.Time) {
 	s.drop(gone, 0, 0, mcrdmav1.Detached_REASON_REMOVED, text, now)
 }
 
-// announce has all record the view.
+// announce sends the view to all remaining receivers and the application.
 func (s *Sender) announce(now time.Time) {
 	r := s.removal
 	r.told = true
@@ -126,7 +126,7 @@ func (s *Sender) announce(now time.Time) {
 	}
 }
 
-// abandon gives up a removal of which the switches do not know.
+// abandon gives up a removal that the switches do not know yet.
 func (s *Sender) abandon() {
 	if s.removal != nil {
 		s.removal = nil
@@ -135,8 +135,8 @@ func (s *Sender) abandon() {
 	}
 }
 
-// cannot breaks the group up, because the switches cannot go on without the lost receivers, or
-// it is not known whether they do.
+// cannot ends the formation, because the switches cannot go on without the lost receivers, or may
+// or may not have done so.
 func (s *Sender) cannot(err error) {
 	r := s.removal
 	for _, x := range r.lost {
@@ -148,7 +148,7 @@ func (s *Sender) cannot(err error) {
 	s.breakUp(x.Addr, fmt.Sprintf("%s: %s; the group cannot go on without it: %v", x.Host, s.lost[x.Addr].Why, err))
 }
 
-// breakUp asks the application to form the group anew.
+// breakUp ends the formation, and asks the application to re-form the group.
 func (s *Sender) breakUp(a netip.Addr, text string) {
 	s.abandon()
 	if s.state != Active {

@@ -8,8 +8,8 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// RestoreSender makes a group of its record, after a restart. It goes on with what was being
-// done, and undoes a formation that was not complete.
+// RestoreSender restores a group from its record after a restart. It continues unfinished work, and
+// undoes an incomplete formation.
 func RestoreSender(cfg SenderConfig, r *SenderRecord, now time.Time) *Sender {
 	s := NewSender(cfg)
 	s.form, s.last, s.view, s.departures = r.Form, r.Last, r.Views, slices.Clone(r.Departures)
@@ -56,7 +56,7 @@ func RestoreSender(cfg SenderConfig, r *SenderRecord, now time.Time) *Sender {
 	return s
 }
 
-// Leftover is a group of which nothing is known but that the switches have it.
+// Leftover is a group that only the switches know.
 func Leftover(cfg SenderConfig, mcID uint32, now time.Time) *Sender {
 	s := NewSender(cfg)
 	s.state, s.end = Closing, &ending{told: true}

@@ -33,13 +33,12 @@ const (
 )
 
 const (
-	// MaxSuspected is in how many formations in a row a receiver may be suspected and yet
-	// stay.
+	// MaxSuspected is the number of formations in a row after which a suspected receiver is left
+	// out.
 	MaxSuspected = 3
-	// MaxLate is how many times in a row a group may try again because applications of its
-	// receivers are late.
+	// MaxLate is the maximum number of tries in a row because receivers' applications are late.
 	MaxLate = 3
-	// formTries is how many times a formation is tried if receivers drop out of it.
+	// formTries is the maximum number of tries of a formation if receivers drop out of it.
 	formTries = 3
 	// maxAhead limits by how much a receiver can raise the number of formations.
 	maxAhead = 1 << 16
@@ -67,7 +66,7 @@ type Call struct {
 	Begun, By time.Time // By zero: never
 }
 
-// Again is what is asked of the next formation.
+// Again is a request for the next formation.
 type Again struct {
 	Formation uint32 // the one that failed
 	From      Endpoint
@@ -130,15 +129,15 @@ func (s *Sender) giveUp(err error) {
 	s.do(CancelCalls{})
 }
 
-// fails notes why a receiver drops out, unless its call was ended because of another.
+// fails records why a receiver drops out, unless its call was canceled because of another.
 func (t *try) fails(a netip.Addr, err error) {
 	if t.err == nil {
 		t.out[a] = err
 	}
 }
 
-// behindError says that receivers know a later formation than the one that was begun: this
-// daemon's state is an older copy. With a later number they take part.
+// behindError says that receivers know a later formation than the one begun, because this daemon's
+// state file is an older copy. With a later number they join.
 type behindError struct{ last uint32 }
 
 func (e *behindError) Error() string { return "receivers know a later formation" }
@@ -150,7 +149,7 @@ func (e *lateError) Error() string { return e.cause.Error() }
 
 func (e *lateError) Unwrap() error { return e.cause }
 
-// lostIn says why receivers have dropped out.
+// lostIn returns the reasons why receivers have dropped out.
 func lostIn(out map[netip.Addr]error) map[netip.Addr]Loss {
 	lost := map[netip.Addr]Loss{}
 	for a, err := range out {
@@ -163,7 +162,7 @@ func lostIn(out map[netip.Addr]error) map[netip.Addr]Loss {
 	return lost
 }
 
-// absent says who was to join with a formation, and has not.
+// absent returns the receivers that should have joined with a formation, and have not.
 func (r *request) absent(f *Formation) (list []Absent) {
 	for _, a := range r.joining {
 		if !f.Has(a) {

@@ -12,10 +12,10 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// Auto is a choice that is left to the daemon.
+// Auto leaves a choice to the daemon.
 const Auto = "auto"
 
-// A Spec is what an application has asked a group to be.
+// A Spec is an application's specification of a group.
 type Spec struct {
 	Service   string
 	Program   string
@@ -87,8 +87,8 @@ func (h Host) NoSwitch(sp *Spec, f *Formation) string {
 	return ""
 }
 
-// NoRDMA says which member's lack of a device keeps hosts from relaying over queue pairs; "": none's. The
-// host is "" if it is the sender's.
+// NoRDMA returns the member whose missing device prevents relaying over queue pairs; "": none. The
+// host is "" for the sender.
 func NoRDMA(f *Formation) (why, host string) {
 	if f.Sender.QPN == 0 {
 		return f.Sender.noDevice(), ""
@@ -118,7 +118,7 @@ func (h Host) Spec(program string, req *mcrdmav1.CreateGroupRequest) (Spec, []ne
 	return sp, addrs, err
 }
 
-// complete checks a Spec, and adds what the request does not say as it is to be.
+// complete checks a Spec, and fills in defaults.
 func (h Host) complete(sp *Spec, req *mcrdmav1.CreateGroupRequest) ([]netip.Addr, error) {
 	if err := CheckService(sp.Service); err != nil {
 		return nil, err

@@ -2,10 +2,11 @@ package group
 
 import "net/netip"
 
-// LooksEach is how many pauses a receiver has to answer a packet before it is to blame for a stall.
+// LooksEach is the number of pauses within which a receiver must answer a packet; after that it is
+// to blame for a stall.
 const LooksEach = 4
 
-// maxLooks is after how many pauses a Stall is given up in which too little was sent.
+// maxLooks is the number of pauses after which a Stall in which too little was sent is given up.
 const maxLooks = 3 * LooksEach
 
 // Counts are what a switch has counted of a formation.
@@ -14,11 +15,11 @@ type Counts struct {
 	Answers map[netip.Addr]uint64 // of each receiver
 }
 
-// A Stall finds out which receivers stall a formation, by what its switch has counted after each of
-// several pauses that are equally long. To blame are those that have answered nothing, although a
-// packet was sent LooksEach pauses ago, and later another, since one may be lost. Only what was
-// asked for can be missing: between two packets, a sender may wait for its timer, or for its turn
-// among all that share its device.
+// A Stall finds the receivers that stall a formation, by the switch's counters after each of
+// several pauses of equal length. To blame are those that have answered nothing although a packet
+// was sent LooksEach pauses ago, and another later, because one may be lost. Only answers to sent
+// packets can be missing: between two packets, a sender may wait for its timer, or for its turn at
+// its device.
 type Stall struct {
 	receivers    []netip.Addr
 	first, last  Counts
@@ -26,12 +27,13 @@ type Stall struct {
 	asked, again int // after how many looks the first packet was there, and another; 0: not yet
 }
 
-// NewStall begins with what was counted before the first pause.
+// NewStall begins with the counters before the first pause.
 func NewStall(f *Formation, c Counts) *Stall {
 	return &Stall{receivers: f.Addrs(), first: c, last: c}
 }
 
-// Look takes in what was counted after one more pause, and returns who has answered in it.
+// Look records the counters after one more pause, and returns the receivers that have answered in
+// it.
 func (s *Stall) Look(c Counts) (answered []netip.Addr) {
 	s.looks++
 	switch sent := c.Packets > s.last.Packets; {
@@ -49,7 +51,7 @@ func (s *Stall) Look(c Counts) (answered []netip.Addr) {
 	return answered
 }
 
-// Due says that all had time to answer.
+// Due reports that all had time to answer.
 func (s *Stall) Due() bool {
 	return s.again > 0 && s.looks >= s.asked+LooksEach && s.looks > s.again
 }
