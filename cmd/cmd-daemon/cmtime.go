@@ -117,7 +117,7 @@ func (o *cmtimeOptions) check() (cfg mcrdma.GroupConfig, err error) {
 		return cfg, cli.Usagef("--timeout %v: it is more than 0, such as 10s", o.timeout)
 	}
 	if err := cfg.Mode.UnmarshalText([]byte(o.mode)); err != nil {
-		return cfg, cli.Usagef("--mode %q is none of auto, require and off", o.mode)
+		return cfg, cli.Usagef("--mode %q: want auto, require or off", o.mode)
 	}
 	cfg.Regions = []mcrdma.Region{{Name: "cmtime", Length: uint64(max(o.write, 1))}} //nolint:gosec // checked above
 	return cfg, nil

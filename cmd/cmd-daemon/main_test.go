@@ -101,7 +101,7 @@ func (s *started) stop(t testing.TB) int {
 func TestUsage(t *testing.T) {
 	t.Setenv(cli.SocketEnv, "/no/such.sock")
 	for _, c := range []struct{ args, want string }{
-		{"walk", `there is no sub-command "walk"; the sub-commands are: `},
+		{"walk", `no subcommand "walk"; the subcommands are: `},
 		{"run", "a configuration is needed: --config FILE"},
 		{"run x", `unexpected argument "x"`},
 		{"run -c x --on-stop leave", `--on-stop "leave" is neither keep nor close`},
@@ -111,7 +111,7 @@ func TestUsage(t *testing.T) {
 		{"status -o yaml", "formats are text or json"},
 		{"status --timeout 0s", "--timeout 0s"},
 		{"groups --timeout -1s", "--timeout -1s"},
-		{"group list", `there is no sub-command "list"; the sub-commands are: show`},
+		{"group list", `no subcommand "list"; the subcommands are: show`},
 		{"group show", "0 arguments: name one group"},
 		{"group show a b", "2 arguments"},
 		{"group show 10.1.0.11", "a group is SOURCE/NUMBER"},

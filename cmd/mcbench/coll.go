@@ -151,13 +151,13 @@ func (f *collFlags) check() (*collBench, error) {
 	for _, name := range split(f.operations) {
 		i := slices.IndexFunc(collOperations, func(o collOperation) bool { return o.name == name })
 		if i < 0 {
-			return nil, cli.Usagef("there is no operation %q; the operations are: %s", name, strings.Join(collNames(), ", "))
+			return nil, cli.Usagef("no operation %q; the operations are: %s", name, strings.Join(collNames(), ", "))
 		}
 		b.operations = append(b.operations, collOperations[i])
 	}
 	for _, name := range split(f.mpi) {
 		if !slices.Contains(mpi.Names(), name) {
-			return nil, cli.Usagef("there is no MPI implementation %q; those known are: %s", name, strings.Join(mpi.Names(), ", "))
+			return nil, cli.Usagef("unknown MPI implementation %q; known are: %s", name, strings.Join(mpi.Names(), ", "))
 		}
 		b.mpi = append(b.mpi, name)
 	}
@@ -182,7 +182,7 @@ func (f *collFlags) check() (*collBench, error) {
 	case len(b.operations) == 0 || len(b.sizes) == 0:
 		return nil, cli.Usagef("--operations and --size: want at least one of each")
 	case !f.lab && len(b.Hosts) < 2:
-		return nil, cli.Usagef("--hosts HOST,… is needed, two or more, each of which runs this command; or --lab, which starts all that it takes")
+		return nil, cli.Usagef("--hosts HOST,… is needed: two or more hosts, each of which runs this command; or --lab, which starts everything")
 	case f.rounds < 1 || f.rounds > maxCount:
 		return nil, cli.Usagef("--rounds %d: want 1 to %d", f.rounds, maxCount)
 	case f.count < 1 || f.count > maxCount || f.warmUp < 0 || f.warmUp > maxCount:

@@ -55,7 +55,7 @@ func TestUsage(t *testing.T) {
 		{"bw -r h2 -t 5000", `--depth "5000": want numbers from 1 to 4096`},
 		{"bw -r h2 -t 2000 --check", "--depth 2000 is more"},
 		{"bw -r h2 -s 256M -t 64", "which gives 1073741824 at most"},
-		{"lat -r h2 --way ring", `there is no way "ring"; the ways are: multicast, fan-out, chain, rdmc`},
+		{"lat -r h2 --way ring", `no way "ring"; the ways are: multicast, fan-out, chain, rdmc`},
 		{"compare -r h2 --rounds 0", "--rounds 0"},
 		{"compare -r h2 --ways ,", "want at least one of each"},
 		{"lat -r h2 -n 0", "--iterations 0"},
@@ -85,8 +85,8 @@ func TestUsage(t *testing.T) {
 		{"lat -r h2 -o xml", "formats are text or json"},
 		{"serve --service=", "--service is empty"},
 		{"coll", "--hosts HOST,… is needed"},
-		{"coll --lab --operations allreduce,sort", `there is no operation "sort"`},
-		{"coll --lab --way ring", `there is no way "ring"`},
+		{"coll --lab --operations allreduce,sort", `no operation "sort"`},
+		{"coll --lab --way ring", `no way "ring"`},
 		{"coll --lab -r h2,h1", "--ranks"},
 		{"coll --lab --ranks 17", "want 2 to 16"},
 		{"coll --lab --ranks 1", "want 2 to 16"},
@@ -96,7 +96,7 @@ func TestUsage(t *testing.T) {
 		{"coll -r h1,h2 --small 65536", "Small of 65536"},
 		{"coll -r h1,h2 --interface nosuch", `no interface "nosuch"`},
 		{"coll --lab --rounds 0", "--rounds 0"},
-		{"coll --lab --mpi lam", `no MPI implementation "lam"`},
+		{"coll --lab --mpi lam", `unknown MPI implementation "lam"`},
 		{"coll --lab --mpi mpich --rate 10mbit", "unlimited"},
 		{"coll --lab --interface eth0", "does not go with --lab"},
 		{"coll -r h1,h2 --plot /nonexistent/x.svg", "there is no directory /nonexistent"},
@@ -105,7 +105,7 @@ func TestUsage(t *testing.T) {
 		{"coll --lab -s 0", `--size "0"`},
 		{"coll --lab --timeout 0s", "--timeout 0s"},
 		{"coll --lab --dead-after 1ms", "want 200ms to 1m0s"},
-		{"ride", "there is no sub-command"},
+		{"ride", "no subcommand"},
 	} {
 		code, out, err := command(t, strings.Fields(c.args)...)
 		if code != 2 || out != "" || !strings.Contains(err, c.want) {

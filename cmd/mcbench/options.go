@@ -185,7 +185,7 @@ func (o *options) consistent() error {
 	case o.transport != "" && o.transport != "rdma" && o.transport != "tcp":
 		return cli.Usagef("--transport %q is neither rdma nor tcp", o.transport)
 	case o.check && depth > mcrdma.MaxReceives:
-		return cli.Usagef("--check takes a receive for each write under way, of which there are %d at most: --depth %d is more", mcrdma.MaxReceives, depth)
+		return cli.Usagef("--check needs a receive for each write in flight, and there are at most %d: --depth %d is more", mcrdma.MaxReceives, depth)
 	}
 	if err := o.consistentLab(); err != nil {
 		return err

@@ -38,5 +38,5 @@ func wayOf(name string) (way, error) {
 			return w, nil
 		}
 	}
-	return way{}, cli.Usagef("there is no way %q; the ways are: %s", name, strings.Join(wayNames(), ", "))
+	return way{}, cli.Usagef("no way %q; the ways are: %s", name, strings.Join(wayNames(), ", "))
 }

@@ -109,7 +109,7 @@ func (o *benchOptions) complete() error {
 		case !slices.Contains(workloads, w):
 			return cli.Usagef("--rw %q is none of %s", w, cli.Enumeration(workloads))
 		case writes(w) && !may:
-			return cli.Usagef("--rw %s destroys what is on the volume: --write says that it may, or leave VOLUME out for a scratch volume", w)
+			return cli.Usagef("--rw %s overwrites the volume's data: allow that with --write, or omit VOLUME for a scratch volume", w)
 		}
 	}
 	switch {

@@ -41,7 +41,7 @@ func call(t testing.TB, args ...string) (code int, stdout, stderr string) {
 func TestUsage(t *testing.T) {
 	t.Setenv(configEnv, "/no/such.yaml")
 	for _, c := range []struct{ args, want string }{
-		{"walk", `there is no sub-command "walk"; the sub-commands are: `},
+		{"walk", `no subcommand "walk"; the subcommands are: `},
 		{"serve x", `unexpected argument "x"`},
 		{"serve --log-level loud", `--log-level "loud" is none of`},
 		{"init", "0 arguments: name the directory that cmd-daemon init has made"},

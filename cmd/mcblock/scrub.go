@@ -156,7 +156,7 @@ func (r *scrubView) verdict() error {
 	case len(r.Busy) > 0:
 		return fmt.Errorf("%d places of volume %s could not be compared: try again", len(r.Busy), r.Volume)
 	case len(r.Hosts) < 2 && len(r.Left) > 0:
-		return errors.New("only one copy is up to date, so nothing was compared: mcblock volume show says which hosts are missing")
+		return errors.New("only one copy is up to date, so nothing was compared: mcblock volume show shows which hosts are missing")
 	case len(r.Left) > 0:
 		return fmt.Errorf("%s of volume %s %s not compared, as not up to date: the other copies are the same", cli.All(r.Left), r.Volume, cli.Either(len(r.Left) == 1, "was", "were"))
 	}

@@ -274,7 +274,7 @@ func deleteCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&sure, "yes", false, "confirm that the data is no longer needed")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !sure {
-			return cli.Usagef("what is on volume %s would be lost: --yes says that it may be", args[0])
+			return cli.Usagef("all data of volume %s would be lost: confirm with --yes", args[0])
 		}
 		return flags.onVolume(cmd.Context(), args[0], func(ctx context.Context, c *cluster, _ *osdmap.State, v osdmap.VolumeState) error {
 			if err := c.Delete(ctx, v.Volume.ID); err != nil {

@@ -89,7 +89,7 @@ func TestClientUsage(t *testing.T) {
 		{"routes a b", "at most one address"},
 		{"routes ::1", `"::1" is not an IPv4 address`},
 		{"group", ""},
-		{"group list", `there is no sub-command "list"; the sub-commands are: show`},
+		{"group list", `no subcommand "list"; the subcommands are: show`},
 		{"group show", "0 arguments"},
 		{"group show 1.2.3.4/x", "not a number from 1 on"},
 		{"top --interval 1ms", "--interval 1ms"},

@@ -68,7 +68,7 @@ func files(t testing.TB) (dir, json, info string) {
 // TestUsage: what is wrong with a command line is said, with exit code 2.
 func TestUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
-		{"paths", `there is no sub-command "paths"; the sub-commands are: `},
+		{"paths", `no subcommand "paths"; the subcommands are: `},
 		{"softswitch", "no program: name the JSON file that p4c made, or say --no-p4"},
 		{"softswitch --nop4", "unknown flag: --nop4"},
 		{"softswitch a.json b.json", "more than one program: a.json, b.json"},

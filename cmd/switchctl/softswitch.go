@@ -179,9 +179,9 @@ func (f *softswitchFlags) options(args []string, stderr io.Writer) (o softswitch
 		fmt.Fprintf(stderr, "switchctl softswitch: note: %s is ignored because of --no-p4\n", o.program)
 		o.program, o.p4info = "", ""
 	case o.noP4 && o.p4info != "":
-		return o, cli.Usagef("--p4info goes with a program, and --no-p4 says that there is none")
+		return o, cli.Usagef("--p4info needs a program, and --no-p4 is given")
 	case !o.noP4 && o.program == "":
-		return o, cli.Usagef("no program: name the JSON file that p4c made, or say --no-p4 if a controller is to load one")
+		return o, cli.Usagef("no program: name p4c's JSON file, or give --no-p4 if a controller will load one")
 	}
 	switch {
 	case o.traffic.Memory.Shared < 1 || o.traffic.Memory.Shared > traffic.MaxShared:

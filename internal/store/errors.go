@@ -16,6 +16,6 @@ var (
 )
 
 func corrupt(format string, args ...any) error {
-	return fmt.Errorf("%w (%s): move it away and start without it; groups that only it knew end, or are formed anew. An older copy is no better",
+	return fmt.Errorf("%w (%s): move it away and start without it; groups that only it knew end, or are re-formed. Do not restore an older copy",
 		ErrCorrupt, fmt.Sprintf(format, args...))
 }

@@ -144,7 +144,7 @@ func (s *slots) take(m *merging) error {
 	return fmt.Errorf("%w: all %d slots for merging are in use", ErrLimit, slotCount)
 }
 
-var errUsedUp = fmt.Errorf("%w: all epochs of merging have been used; the switch gets its program anew", ErrNotReady)
+var errUsedUp = fmt.Errorf("%w: all epochs of merging have been used; the program is being pushed again", ErrNotReady)
 
 // reserve reserves a block of numbers, first in the agent's state file; the first entry that uses
 // it also updates the switch's settings.

@@ -119,7 +119,7 @@ func (c *Client) reachable(ctx context.Context) error {
 		return fmt.Errorf("%w: there is no directory %s, so no daemon runs there: start cmd-daemon, "+
 			"or name its socket by MCRDMA_SOCKET or Options.Socket", ErrDaemon, dir)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: no permission to use its socket: the user has to be in the group of %s", ErrDenied, socket)
+		return fmt.Errorf("%w: no permission to use its socket: the user must be in the group of %s", ErrDenied, socket)
 	case statErr == nil && !info.IsDir(), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENOTSOCK), errors.Is(err, syscall.EPROTOTYPE):
 		return fmt.Errorf("%w socket %q: %w", ErrInvalid, socket, errors.Unwrap(err))
 	case errors.Is(err, fs.ErrNotExist):

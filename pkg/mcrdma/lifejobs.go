@@ -195,7 +195,7 @@ func (l *life) retry(info *mcrdmav1.FormationInfo, err error, again bool, now ti
 	l.re.cause = err
 	// While daemons that are away may come back, this host's daemon says so.
 	if l.re.attempt++; l.re.attempt >= maxFruitless && !few && !errors.Is(err, &Error{Reason: mcrdmav1.Reason_UNREACHABLE}) {
-		l.stop(fmt.Errorf("%w: it can't be formed anew: %w", ErrFailed, err))
+		l.stop(fmt.Errorf("%w: it cannot be re-formed: %w", ErrFailed, err))
 		return
 	}
 	l.job, l.re.until = pausing, now.Add(min(10*time.Millisecond<<min(l.re.attempt, maxFruitless), time.Second))

@@ -18,7 +18,7 @@ var (
 	// ErrRange: the bytes are outside of the volume, or not whole blocks.
 	ErrRange = errors.New("not in the volume")
 	// ErrUnknown: it is unknown whether a write has taken effect.
-	ErrUnknown = errors.New("it is not known whether the write has taken effect")
+	ErrUnknown = errors.New("it is unknown whether the write has taken effect")
 	// ErrClosed: the volume was closed here, or deleted.
 	ErrClosed = errors.New("the volume is closed")
 )
@@ -257,7 +257,7 @@ func (v *Volume) retry(ctx context.Context, to *route, r *request, err error) er
 		case errors.Is(err, errPast) && r.tries == 1: // it was not made before
 			r.floor, r.tries = v.floor.Load(), 0
 		case errors.Is(err, errPast):
-			return fmt.Errorf("%w: %d bytes at %d of volume %s: the primary has changed, and its log does not go back far enough; write it again if nothing else has written there",
+			return fmt.Errorf("%w: %d bytes at %d of volume %s: the primary has changed, and its log does not go back far enough; repeat the write if nothing else has written there",
 				ErrUnknown, r.n, r.off, v.info.Name)
 		case !errors.Is(err, errAgain):
 			return err

@@ -95,9 +95,9 @@ func Parent(cmd *cobra.Command) {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			if cmd.SuggestionsMinimumDistance = 2; len(cmd.SuggestionsFor(args[0])) > 0 {
-				return Usagef("there is no sub-command %q; did you mean %s?", args[0], Enumeration(cmd.SuggestionsFor(args[0])))
+				return Usagef("no subcommand %q; did you mean %s?", args[0], Enumeration(cmd.SuggestionsFor(args[0])))
 			}
-			return Usagef("there is no sub-command %q; the sub-commands are: %s", args[0], strings.Join(subcommands(cmd), ", "))
+			return Usagef("no subcommand %q; the subcommands are: %s", args[0], strings.Join(subcommands(cmd), ", "))
 		}
 		return nil
 	}

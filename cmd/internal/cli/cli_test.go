@@ -44,13 +44,13 @@ func TestJSONLog(t *testing.T) {
 // TestMeant: what is almost the name of a command or flag is answered with that.
 func TestMeant(t *testing.T) {
 	for args, want := range map[string]string{
-		"statsu":          `there is no sub-command "statsu"; did you mean status?`,
-		"nothing":         "the sub-commands are: ",
+		"statsu":          `no subcommand "statsu"; did you mean status?`,
+		"nothing":         "the subcommands are: ",
 		"status --sokcet": "unknown flag: --sokcet; did you mean --socket?",
 		"status --xyzzy":  "unknown flag: --xyzzy\n",
 		"status -x":       "unknown shorthand flag: 'x' in -x\n",
 		"completion tcsh": `there is no completion for shell "tcsh", but for bash, fish, powershell, zsh`,
-		"help nothing":    `there is no sub-command "nothing"`,
+		"help nothing":    `no subcommand "nothing"`,
 	} {
 		var errs strings.Builder
 		if code := Run(t.Context(), tree(), strings.Fields(args), io.Discard, &errs); code != ExitUsage || !strings.Contains(errs.String(), want) {

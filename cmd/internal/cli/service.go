@@ -46,7 +46,7 @@ func AddLogFlags(cmd *cobra.Command) func(w io.Writer) (*slog.Logger, error) {
 	return func(w io.Writer) (*slog.Logger, error) {
 		var l slog.Level
 		if err := l.UnmarshalText([]byte(level)); err != nil {
-			return nil, Usagef("--log-level %q is none of debug, info, warn, error", level)
+			return nil, Usagef("--log-level %q: want debug, info, warn or error", level)
 		}
 		options := &slog.HandlerOptions{Level: l}
 		if asJSON {

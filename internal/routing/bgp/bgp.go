@@ -131,7 +131,7 @@ func Open(ctx context.Context, cfg Config) (*Source, error) {
 	}
 	if err := s.server.StartBgp(ctx, &api.StartBgpRequest{Global: global}); err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
-			err = fmt.Errorf("another BGP speaker listens there (ss -ltnp says which); end it, or choose another routing.bgp.listen or port: %w", err)
+			err = fmt.Errorf("another BGP speaker listens there (ss -ltnp shows which); stop it, or choose another routing.bgp.listen or port: %w", err)
 		}
 		return nil, fmt.Errorf("bgp: starting the speaker (AS %d, port %d): %w", cfg.ASN, cfg.ListenPort, err)
 	}

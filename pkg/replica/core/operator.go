@@ -36,7 +36,7 @@ func (m *Map) Promoted(id ID) (Map, error) {
 	case i < 0:
 		return Map{}, fmt.Errorf("%w: it does not have everything yet", ErrActing)
 	case m.Since == 0:
-		return Map{}, fmt.Errorf("%w: there is no primary yet, nor can one be made: the hosts agree on one when enough are back", ErrActing)
+		return Map{}, fmt.Errorf("%w: there is no primary yet: the hosts agree on one when enough of them are back", ErrActing)
 	}
 	n.Primary, n.Since = m.Acting[i], n.Epoch
 	return n, nil

@@ -175,7 +175,7 @@ func (e *Explainer) choose(list []*parsed, o Options) (write, error) {
 	whole = slices.DeleteFunc(whole, func(w write) bool { return w.begun.Before(o.After) })
 	switch {
 	case len(whole) == 0:
-		return write{}, fmt.Errorf("%w: of the packets that were seen, %d are of group %v; the port at the sender's link of switch %s has to be watched",
+		return write{}, fmt.Errorf("%w: of the captured packets, %d belong to group %v; the port of the sender's link at switch %s must be captured",
 			ErrNoWrite, len(list), e.tree.Key, e.group.root)
 	case o.Latest:
 		return whole[len(whole)-1], nil
