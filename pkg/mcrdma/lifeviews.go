@@ -99,7 +99,7 @@ func (l *life) hooked(number uint32, err error) {
 	if l.view.Number == 0 {
 		had = l.sure()
 	}
-	for _, p := range l.view.Members { // the application has been told of it, or will be
+	for _, p := range l.view.Members { // the application has been notified of it, or will be
 		if !v.has(p.Address) && (among(l.members, p.Address) || l.departed[p.Address] != nil) {
 			l.departs(p, had)
 		}
