@@ -15,14 +15,14 @@ import (
 // header is the metadata by which a client claims an identity in plain text.
 const header = "mcrdma-identity"
 
-// FromContext says who calls, in a handler of a server with the credentials of
-// Files.Server. Errors have the gRPC code Unauthenticated and may be returned as
-// they are; they wrap ErrNoIdentity.
+// FromContext returns the caller's identity, in a handler of a server with the credentials of
+// Files.Server. Errors have the gRPC code Unauthenticated and may be returned as they are; they
+// wrap ErrNoIdentity.
 //
-// In plain text the caller is who it claims to be, or a host named as its
-// address. It owns the addresses that it claims, since a daemon's connections may
-// come from another than its device's, and that of the connection; on loopback,
-// where tests put whole fabrics, all loopback addresses.
+// Without TLS the caller has the identity that it claims, or is a host named by its address. It
+// owns the addresses that it claims, because a daemon's connections may come from another address
+// than its device's, and that of the connection; on loopback, where tests run whole fabrics, it
+// owns all loopback addresses.
 func FromContext(ctx context.Context) (Identity, error) {
 	id, err := fromContext(ctx)
 	if err != nil {
@@ -77,8 +77,8 @@ func (e unauthenticated) GRPCStatus() *status.Status {
 	return status.New(codes.Unauthenticated, e.Error())
 }
 
-// Claim has a client say in plain text who it is. It does no harm with TLS, where
-// only certificates count. An identity that Parse would not read fails each call.
+// Claim makes a client without TLS state its identity. It has no effect with TLS, where only
+// certificates count. An identity that Parse rejects fails each call.
 func Claim(id Identity) grpc.DialOption {
 	c := claim{text: id.String()}
 	_, c.err = Parse(c.text)

@@ -14,10 +14,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Server returns the credentials of a server: TLS 1.3, and clients must have a
-// certificate of the CA. Of the zero Files they are plain text, and clients are
-// who they say they are. Handlers learn by FromContext who calls. Errors wrap
-// ErrFiles.
+// Server returns the credentials of a server: TLS 1.3, and clients must have a certificate of the
+// CA. For the zero Files there is no TLS, and clients have the identity that they claim. Handlers
+// get the caller's identity from FromContext. Errors wrap ErrFiles.
 func (f Files) Server() (credentials.TransportCredentials, error) {
 	if f.Plain() {
 		return plain{insecure.NewCredentials()}, nil
@@ -29,11 +28,11 @@ func (f Files) Server() (credentials.TransportCredentials, error) {
 	return &creds{source: s}, nil
 }
 
-// Client returns the credentials of a client whose server must be who is
-// expected: of that role, of that name, and own all those addresses, each unless
-// zero. Of the zero Files they are plain text, and any server without TLS is accepted;
-// one with TLS fails with ErrWantsTLS. Errors wrap ErrFiles. Handshakes with another server
-// fail with ErrMismatch, ErrUntrusted or ErrNoIdentity; calls then fail as Unavailable, with their text.
+// Client returns the credentials of a client whose server must have the expected role and name, and
+// own all the expected addresses; zero values match any. For the zero Files there is no TLS, and
+// any server without TLS is accepted; one with TLS fails with ErrWantsTLS. Errors wrap ErrFiles.
+// Handshakes with another server fail with ErrMismatch, ErrUntrusted or ErrNoIdentity; calls then
+// fail as Unavailable, with their text.
 func (f Files) Client(expect Identity) (credentials.TransportCredentials, error) {
 	if f.Plain() {
 		return plainClient{insecure.NewCredentials()}, nil
@@ -98,8 +97,8 @@ func (c *creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 	return conn, a, nil
 }
 
-// Watched are a server's credentials that report each handshake that fails. Who goes away
-// before its end was not turned away: a health check, or a host that had two connections.
+// Watched are a server's credentials that report each failed handshake. A client that disconnects
+// before its end was not refused: a health check, for example, or a host with two connections.
 func Watched(c credentials.TransportCredentials, failed func(error)) credentials.TransportCredentials {
 	return watched{c, failed}
 }
@@ -149,8 +148,9 @@ func (m *material) verify(chain []*x509.Certificate, expect Identity) error {
 	return id.check(expect)
 }
 
-// Trusted says why this side itself would not accept the certificate by the CA, with which
-// others of the same CA will not either; nil: it would, or there are no files. Errors wrap ErrFiles or ErrUntrusted.
+// Trusted returns the reason why this side would not accept its own certificate by its CA, so that
+// others with the same CA will not either; nil: it would, or there are no files. Errors wrap
+// ErrFiles or ErrUntrusted.
 func (f Files) Trusted() error {
 	if f.Plain() {
 		return nil

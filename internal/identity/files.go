@@ -16,12 +16,11 @@ import (
 // checked with. The zero Files mean plain text.
 type Files struct{ Cert, Key, CA string }
 
-// Plain says whether there are no files, and so no TLS.
+// Plain reports whether there are no files, and so no TLS.
 func (f Files) Plain() bool { return f == Files{} }
 
-// Read reads the files as they are now, and returns whose certificate it is, and
-// until when it is valid. Of the zero Files the identity is zero. Errors wrap
-// ErrFiles; a certificate that has expired is no error here.
+// Read reads the files, and returns the certificate's identity and expiry. For the zero Files the
+// identity is zero. Errors wrap ErrFiles; an expired certificate is no error here.
 func (f Files) Read() (own Identity, until time.Time, err error) {
 	if f.Plain() {
 		return Identity{}, time.Time{}, nil
@@ -37,8 +36,8 @@ func (f Files) Read() (own Identity, until time.Time, err error) {
 	return m.own, m.cert.Leaf.NotAfter, nil
 }
 
-// Exposed says that all users of this host can read the key, so that each can act as its
-// owner; nil: they cannot, or there is none.
+// Exposed returns an error if all users of this host can read the key, and so can act as its owner;
+// nil: they cannot, or there is no key.
 func (f Files) Exposed() error {
 	if i, err := os.Stat(f.Key); err == nil && i.Mode().Perm()&0o007 != 0 {
 		return fmt.Errorf("all users of this host can read the key %s (mode %#o), and act as its owner: chmod o= %[1]s", f.Key, i.Mode().Perm())

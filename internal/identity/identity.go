@@ -12,7 +12,7 @@ import (
 
 // Errors that those of this package wrap.
 var (
-	// ErrNoIdentity: a certificate or a claim does not say whose it is.
+	// ErrNoIdentity: a certificate or a claim has no identity.
 	ErrNoIdentity = errors.New("no identity")
 	// ErrMismatch: the server is not the one that the client expected.
 	ErrMismatch = errors.New("not the identity expected")
@@ -50,8 +50,8 @@ const (
 	forms    = "mcrdma:host:NAME, mcrdma:switch:NAME or mcrdma:admin:NAME"
 )
 
-// An Identity is who a client or a server is. Names are of letters, digits, '.',
-// '-' and '_', at most 253 of them; upper and lower case differ.
+// An Identity identifies a client or a server. Names have up to 253 letters, digits, '.', '-' and
+// '_'; case matters.
 type Identity struct {
 	Role  Role
 	Name  string
@@ -60,10 +60,10 @@ type Identity struct {
 	loopback bool // a peer in plain text on loopback: all loopback addresses are its own
 }
 
-// Is says whether the identity has one of these roles.
+// Is reports whether the identity has one of these roles.
 func (id Identity) Is(any ...Role) bool { return id.Role != 0 && slices.Contains(any, id.Role) }
 
-// Owns says whether the address is one of the identity's own.
+// Owns reports whether the address is one of the identity's own.
 func (id Identity) Owns(a netip.Addr) bool {
 	a = a.Unmap()
 	return slices.Contains(id.Addrs, a) || id.loopback && a.IsLoopback()
@@ -130,9 +130,8 @@ func notInNames(r rune) bool {
 	return true
 }
 
-// FromCert reads the identity that a certificate names; whether the certificate
-// is to be trusted is not looked at. URIs of other schemes are ignored. Errors wrap
-// ErrNoIdentity.
+// FromCert reads the identity in a certificate, without verifying the certificate. URIs of other
+// schemes are ignored. Errors wrap ErrNoIdentity.
 func FromCert(c *x509.Certificate) (Identity, error) {
 	var id Identity
 	for _, u := range c.URIs {

@@ -15,11 +15,10 @@ type request struct {
 	done chan error
 }
 
-// Commit makes all the edits, in their order and in one transaction, and returns
-// when they are durable. If ctx ends while the call still waits for its turn,
-// nothing is done; later it has no effect. Errors wrap ctx's, ErrClosed,
-// ErrInvalid, or ErrFailed: then it is not known whether the edits will be there
-// when the file is opened again, and nothing more is written until then.
+// Commit makes all the edits, in order and in one transaction, and returns when they are durable.
+// If ctx ends while the call still waits for its turn, nothing is done; after that ctx has no
+// effect. Errors wrap ctx's, ErrClosed, ErrInvalid, or ErrFailed: then the edits may or may not be
+// there when the file is opened again, and nothing more is written until then.
 func (s *Store) Commit(ctx context.Context, edits ...Edit) error {
 	for _, e := range edits {
 		if err := e.check(); err != nil {
@@ -64,9 +63,8 @@ func (e Edit) apply(tx *bbolt.Tx) error {
 	return nil
 }
 
-// Reserve hands out n numbers, first and those that follow it. They are never
-// handed out again under this name, also not after a crash. The first ever is 1.
-// Errors are those of Commit.
+// Reserve assigns n numbers, starting with first. They are never assigned again under this name,
+// not even after a crash. The first ever is 1. Errors are those of Commit.
 func (s *Store) Reserve(name string, n uint64) (first uint64, err error) {
 	if name == "" || len(name) > 1024 || n == 0 {
 		return 0, fmt.Errorf("store: %w: reserving %d numbers under the name %.40q", ErrInvalid, n, name)
@@ -91,8 +89,7 @@ func (s *Store) Reserve(name string, n uint64) (first uint64, err error) {
 // counterKey is where the next number of Reserve is.
 func counterKey(name string) []byte { return []byte("next " + name) }
 
-// submit has the writer do something in a transaction, and waits until that is
-// durable.
+// submit runs a function in a transaction of the writer, and waits until that is durable.
 func (s *Store) submit(ctx context.Context, do func(*bbolt.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("store: not committed: %w", err)
@@ -136,8 +133,8 @@ func (s *Store) write() {
 	}
 }
 
-// transact does a batch. After a failure it is not known what is on the disk, so
-// nothing more is written.
+// transact commits a batch. After a failure the content of the disk is unknown, so nothing more is
+// written.
 func (s *Store) transact(batch []*request) error {
 	if err := s.Failed(); err != nil {
 		return err
@@ -157,8 +154,8 @@ func (s *Store) transact(batch []*request) error {
 	return err
 }
 
-// Failed returns why nothing is written any more: the error, which wraps ErrFailed, of
-// the first Commit that failed so; nil: none has.
+// Failed returns the reason why nothing is written any more: the error, which wraps ErrFailed, of
+// the first such Commit; nil: none has failed.
 func (s *Store) Failed() error {
 	if err := s.failed.Load(); err != nil {
 		return *err

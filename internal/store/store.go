@@ -53,7 +53,7 @@ type Edit struct {
 	Key, Value []byte // key: 1 to 32768 bytes; value nil: delete
 }
 
-// Encode makes a value of a record, which is plain data: its JSON.
+// Encode returns the JSON of a record as a value.
 func Encode(record any) []byte {
 	b, err := json.Marshal(record)
 	if err != nil {
@@ -62,7 +62,7 @@ func Encode(record any) []byte {
 	return b
 }
 
-// Decode reads what Encode has made, and refuses what the record has no field for.
+// Decode reads Encode's output, and refuses unknown fields.
 func Decode(value []byte, record any) error {
 	d := json.NewDecoder(bytes.NewReader(value))
 	d.DisallowUnknownFields()
@@ -99,9 +99,8 @@ type Store struct {
 	failed atomic.Pointer[error] // of the first commit that failed
 }
 
-// Open opens the file called path, and makes it and its directory if they are
-// not there. Errors wrap ErrLocked, ErrVersion, ErrCorrupt or the file system's;
-// ctx ends waiting for another process.
+// Open opens the file called path, and creates it and its directory if necessary. Errors wrap
+// ErrLocked, ErrVersion, ErrCorrupt or the file system's; ctx bounds the wait for another process.
 func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		if err := create(path); err != nil {
@@ -207,8 +206,8 @@ func (s *Store) begin(tx *bbolt.Tx) error {
 	return put(tx, own, bootKey, binary.BigEndian.AppendUint64(nil, s.boot))
 }
 
-// perBoot is how many numbers a caller may count on from Boot before the next Open: the
-// clock may stand or be set back meanwhile.
+// perBoot is how many numbers a caller may use after Boot's before the next Open, because the clock
+// may stand still or be set back meanwhile.
 const perBoot = 1 << 32
 
 // Boot returns a number that is at least 2^32 higher than at any earlier Open of the

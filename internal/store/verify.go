@@ -16,10 +16,9 @@ import (
 // that is large.
 const pageSize = 4096
 
-// bbolt trusts its file: damage makes it panic, in goroutines of its own
-// too, read beyond the file, or loop for ever. So the whole file is
-// read once, by the layout that bbolt documents, before bbolt opens it. Numbers
-// are in the machine's byte order.
+// bbolt trusts its file: damage makes it panic, even in its own goroutines, read beyond the file,
+// or loop forever. So the whole file is checked once, by bbolt's documented layout, before bbolt
+// opens it. Numbers are in the machine's byte order.
 const (
 	magic      = 0xED0CDAED
 	layout     = 2
