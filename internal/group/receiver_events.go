@@ -78,7 +78,7 @@ func (r *Memberships) invite(in Invitation, now time.Time) (*membership, error) 
 	return x, nil
 }
 
-// Cancelled: the caller no longer waits for a call.
+// Cancelled says that the caller no longer waits for a call.
 func (r *Memberships) Cancelled(call uint64) {
 	for _, x := range r.live() {
 		x.writers = slices.DeleteFunc(x.writers, func(w writer) bool { return w.call == call })
@@ -241,7 +241,7 @@ func (r *Memberships) Drop(formation uint32, reason mcrdmav1.Detached_Reason, te
 	}
 }
 
-// Beat: the sender's daemon is alive, and has its group in a formation. Beat reports whether there
+// Beat says that the sender's daemon is alive, and has its group in a formation. Beat reports whether there
 // is a membership in that formation, or a later one, and if not, why.
 func (r *Memberships) Beat(formation uint32, now time.Time) (why string, known bool) {
 	for _, x := range r.live() {
@@ -270,7 +270,7 @@ func (r *Memberships) Leave(token string, attach uint64, text string, now time.T
 	return nil
 }
 
-// Resume: an application still has a membership, after it or its daemon was away. It is told again
+// Resume says that an application still has a membership, after it or its daemon was away. It is told again
 // that the membership is formed, because it may have missed that. Resume reports whether there is
 // one.
 func (r *Memberships) Resume(token string, attach uint64, formation uint32) bool {

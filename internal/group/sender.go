@@ -74,7 +74,7 @@ type SenderConfig struct {
 	MemberLease time.Duration // after which a daemon that cannot be reached has given up the group
 	GroupLease  time.Duration // the same, of an agent
 	PrepareTime time.Duration // for all receivers of a new group
-	ReformTime  time.Duration // the same, when it is formed anew
+	ReformTime  time.Duration // the same, when it is re-formed
 	Grace       time.Duration // for the application to come back after a restart
 }
 

@@ -78,7 +78,7 @@ func (s *Sender) Reform(call Call, again Again, now time.Time) {
 	s.step(now)
 }
 
-// Cancelled: the caller no longer waits. Its call still gets an answer.
+// Cancelled says that the caller no longer waits. Its call still gets an answer.
 func (s *Sender) Cancelled(call uint64, err error, now time.Time) {
 	if t := s.try; t != nil && t.call == call {
 		t.cancelled = true
@@ -248,7 +248,7 @@ func (s *Sender) Drawn(of *Formation, lines, why []string, now time.Time) {
 	s.step(now)
 }
 
-// Missing: the agent lacks a formation. While the formation is being changed, the agent may lack it
+// Missing says that the agent lacks a formation. While the formation is being changed, the agent may lack it
 // for a moment, so it is asked again. sure: that was done.
 func (s *Sender) Missing(mcID uint32, missing, sure bool, now time.Time) {
 	a := &s.agent
@@ -298,7 +298,7 @@ func (s *Sender) Lose(a netip.Addr, l Loss, now time.Time) {
 	s.step(now)
 }
 
-// Stuck: nothing completes in a formation, and no receiver is to blame.
+// Stuck says that nothing completes in a formation, and no receiver is to blame.
 func (s *Sender) Stuck(formation uint32, text string, now time.Time) {
 	if s.state == Active && s.form.N == formation {
 		s.breakUp(netip.Addr{}, text)
@@ -326,7 +326,7 @@ func (s *Sender) ViewRecorded(view uint32, a netip.Addr, err error, now time.Tim
 	s.step(now)
 }
 
-// AckView: the application has acknowledged a view.
+// AckView says that the application has acknowledged a view.
 func (s *Sender) AckView(call uint64, view uint32, now time.Time) {
 	switch r := s.removal; {
 	case s.end != nil || s.form == nil:
@@ -393,7 +393,7 @@ func (s *Sender) Cleaned(id uint64, err error, now time.Time) {
 	s.step(now)
 }
 
-// Resume: the application still has the group, after a restart.
+// Resume says that the application still has the group, after a restart.
 func (s *Sender) Resume(call uint64, formation uint32, views bool, now time.Time) {
 	switch {
 	case s.end != nil || s.form == nil:

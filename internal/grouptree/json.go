@@ -27,7 +27,7 @@ func (t *Tree) MarshalJSON() ([]byte, error) {
 		Holders     []string `json:"holders,omitempty"`
 		Copies      []edge   `json:"copies,omitempty"`
 		Problems    []string `json:"problems,omitempty"`
-		Recomputes  string   `json:"recomputes,omitempty"` // why the ICRC of copies is computed anew
+		Recomputes  string   `json:"recomputes,omitempty"` // why the ICRC of copies is recomputed
 	}
 	number := map[*Node]int{}
 	for i, n := range t.Nodes {

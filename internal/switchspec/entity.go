@@ -168,10 +168,10 @@ type ICRC uint8
 
 // What becomes of the ICRC.
 const (
-	ICRCRecompute ICRC = iota // checked on the way in, computed anew where something has changed
+	ICRCRecompute ICRC = iota // checked on the way in, recomputed where something has changed
 	ICRCOff                   // neither
 	// ICRCNeutral: constants of replicas and regions keep it right. A copy without is
-	// checked and computed anew.
+	// checked and recomputed.
 	ICRCNeutral
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-// ErrDenied: the client may not open the volume.
+// ErrDenied means that the client may not open the volume.
 var ErrDenied = errors.New("not allowed")
 
 // access is the access list of a volume.

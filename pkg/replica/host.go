@@ -29,7 +29,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-// ErrNotFound: this host has no such volume.
+// ErrNotFound means that this host has no such volume.
 var ErrNotFound = errors.New("no such volume on this host")
 
 // A Host has copies of the volumes that the configuration manager assigns to it. All methods may be

@@ -22,7 +22,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-// ErrLoss: the operator's change would lose data, and was not made.
+// ErrLoss means that the operator's change would lose data, and was not made.
 var ErrLoss = errors.New("data would be lost")
 
 // OperatorConfig configures an Operator, which acts as one of the hosts.

@@ -17,7 +17,7 @@ import (
 // the acting set changes.
 const scrubTime = 10 * time.Second
 
-// ErrUnreadable: a host cannot read its copy.
+// ErrUnreadable means that a host cannot read its copy.
 var ErrUnreadable = errors.New("it cannot be read")
 
 var errBusy = errors.New("written to all the time")

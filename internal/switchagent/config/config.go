@@ -36,9 +36,9 @@ const (
 
 // What becomes of the ICRC of copies.
 const (
-	ICRCAuto      = "auto"          // kept right where that can be, else computed anew
+	ICRCAuto      = "auto"          // kept right where that can be, else recomputed
 	ICRCNeutral   = "neutral"       // kept right; groups where that cannot be are refused
-	ICRCRecompute = "recompute"     // computed anew
+	ICRCRecompute = "recompute"     // always recomputed
 	ICRCOff       = "nic-check-off" // left alone
 )
 

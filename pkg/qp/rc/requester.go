@@ -333,7 +333,7 @@ func (r *Requester) sequenceNak(now time.Duration) {
 	}
 }
 
-// impliedNak takes in that data of a READ was lost, because what came later was executed (IBTA
+// impliedNak handles the loss of READ data, because what came later was executed (IBTA
 // 1.2.1 §9.7.5.2.7). Only the first at a position makes the requester go back; after that the ACK
 // timer does.
 func (r *Requester) impliedNak(now time.Duration) {

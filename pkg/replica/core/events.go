@@ -18,7 +18,7 @@ func (n *Node) Deadline() time.Duration {
 	return due
 }
 
-// Tick does what is due.
+// Tick does the due work.
 func (n *Node) Tick(now time.Duration) {
 	if n.lead != nil {
 		n.resume(now)
@@ -58,7 +58,8 @@ func (n *Node) Synced(seq uint64, now time.Duration) {
 	}
 }
 
-// MapIs is the map that the configuration manager has, or had.
+// MapIs is the outcome of ReadMap and Propose: the configuration manager's map, which may be out of
+// date.
 func (n *Node) MapIs(m Map, now time.Duration) {
 	n.asking = false
 	if m.Epoch <= n.osdmap.Epoch || m.Epoch < n.hard.Epoch {
@@ -75,7 +76,7 @@ func (n *Node) MapIs(m Map, now time.Duration) {
 	case m.Since == was.Since:
 		switch {
 		case n.lead == nil:
-		case m.Epoch > was.Epoch+1: // a host may have lost its place and got it again: what it has said does not count
+		case m.Epoch > was.Epoch+1: // a host may have lost its place and got it again: its earlier reports do not count
 			n.regroup(now)
 		default:
 			n.require()
@@ -95,11 +96,11 @@ func (n *Node) MapIs(m Map, now time.Duration) {
 		}
 		n.leave()
 	case n.follow.group != Interval{}:
-		n.leave() // nothing of the old primary lands here any more
+		n.leave() // nothing of the old primary is received any more
 	}
 }
 
-// replace takes the hosts that may have a copy. Those that are not among them any more are forgotten.
+// replace sets the hosts that may have a copy. Others are forgotten.
 func (n *Node) replace(up []ID) {
 	n.cfg.Up = up
 	n.notices = slices.DeleteFunc(n.notices, func(x notice) bool { return !slices.Contains(up, x.ID) })
@@ -108,7 +109,8 @@ func (n *Node) replace(up []ID) {
 	}
 }
 
-// Left says that the membership in a group has ended, and that all that has landed was told.
+// Left says that the membership in a group has ended, and that all received entries have been
+// reported.
 func (n *Node) Left(iv Interval, now time.Duration) {
 	f := &n.follow
 	if iv != f.group {
@@ -123,7 +125,7 @@ func (n *Node) Left(iv Interval, now time.Duration) {
 	}
 }
 
-// Step takes a message.
+// Step handles a message.
 func (n *Node) Step(m Message, now time.Duration) {
 	if m.Volume != n.cfg.Volume || m.To != n.self && m.To != (Member{ID: n.self.ID}) || m.From.ID == n.self.ID || !slices.Contains(n.cfg.Up, m.From.ID) {
 		n.refuse()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// follower is what a node is to the primary.
+// follower is a node's state towards the primary.
 type follower struct {
 	interval Interval
 	group    Interval // of the membership; zero: there is none
@@ -14,18 +14,18 @@ type follower struct {
 	next     Interval // to be entered after that
 
 	match       uint64 // the log is the primary's up to here
-	cut, landed uint64 // entries that have landed; 0: none has
+	cut, landed uint64 // entries received by the group; 0: none
 	commit      uint64 // the primary's
 	stable      uint64
 	started     bool
 
 	granted time.Duration // when a lease was granted last
-	grants  []grant       // the last one of each primary, less than Grace ago
-	heard   time.Duration // when one was asked for last; 0: never was
+	grants  []grant       // the last grant to each primary, less than Grace ago
+	heard   time.Duration // when a lease was last requested; 0: never
 	sent    time.Duration // the request that was granted
 
 	stage  Backfill
-	cursor uint64 // of the chunk that comes next; Full: the last one is there
+	cursor uint64 // of the next chunk; Full: the last one has arrived
 	fill   uint64 // the chunks may have entries up to this one
 }
 
@@ -68,14 +68,14 @@ func (n *Node) lease(b Lease, now time.Duration) {
 	}
 }
 
-// learn takes what the primary says is committed, as far as the log is the primary's.
+// learn adopts the primary's commit index, as far as the log is the primary's.
 func (n *Node) learn() {
 	f := &n.follow
 	n.commit = max(n.commit, min(f.commit, f.match))
 	n.stable = max(n.stable, min(f.stable, f.match))
 }
 
-// Join asks whether this node takes part in the group of an interval.
+// Join decides whether this node joins the group of an interval.
 func (n *Node) Join(iv Interval) bool {
 	f := &n.follow
 	if n.lead != nil || iv != f.interval || f.group != (Interval{}) || n.osdmap.Since != iv.Since {
@@ -85,7 +85,7 @@ func (n *Node) Join(iv Interval) bool {
 	return true
 }
 
-// Landed says that an entry has come by the group.
+// Landed says that an entry has been received by the group.
 func (n *Node) Landed(iv Interval, p Post, _ time.Duration) {
 	f := &n.follow
 	i := p.Version.Index
@@ -102,7 +102,7 @@ func (n *Node) Landed(iv Interval, p Post, _ time.Duration) {
 	n.apply()
 }
 
-// absorb appends what has landed, if nothing before it is missing.
+// absorb appends received entries, if nothing before them is missing.
 func (n *Node) absorb() {
 	f := &n.follow
 	for f.landed != 0 && f.match+1 >= f.cut && f.match < f.landed {
@@ -126,7 +126,7 @@ func (n *Node) extend(v Version) bool {
 	return true
 }
 
-// push takes entries into the log.
+// push appends entries of a Push to the log.
 func (n *Node) push(b Push) {
 	f := &n.follow
 	if b.Reset {
@@ -144,7 +144,7 @@ func (n *Node) push(b Push) {
 	f.match = max(f.match, i)
 	for _, r := range b.Runs {
 		for ; i < r.Index; i++ {
-			if i == f.match { // else it has this one, or could not take the one before
+			if i == f.match { // otherwise it has this one, or could not append the one before
 				n.extend(Version{r.Epoch, i + 1})
 			}
 		}
@@ -185,8 +185,9 @@ func (n *Node) reset(tail Version, have uint64) {
 	n.absorb()
 }
 
-// chunk takes a piece of the store. The entries that the store has are those before the cursor, up to
-// applied: a piece that is older than that would lack what was left out because it lay beyond the cursor.
+// chunk handles a piece of the store. Before the cursor, the store has the entries up to applied: a
+// piece that is older than that would lack entries that were skipped because they were beyond the
+// cursor.
 func (n *Node) chunk(b Chunk) {
 	f := &n.follow
 	if f.stage != Pulling || b.Cursor != f.cursor || b.Applied < n.applied || b.Next <= b.Cursor || !n.disk.hard.Backfilling {
@@ -200,7 +201,7 @@ func (n *Node) chunk(b Chunk) {
 	}
 }
 
-// fill ends a backfill, when the log durably has all that the chunks may have.
+// fill ends a backfill when all entries that the chunks may contain are durable in the log.
 func (n *Node) fill() {
 	f := &n.follow
 	switch {
@@ -214,13 +215,14 @@ func (n *Node) fill() {
 	}
 }
 
-// reports says whether the primary may be told anything: it is durable that no older one counts here.
+// reports says whether this node may report to the primary: it is durable that no older primary
+// counts here.
 func (n *Node) reports() bool {
 	f := &n.follow
 	return n.lead == nil && !f.leaving && f.interval.Since != 0 && f.interval.Since == n.osdmap.Since && n.disk.hard.Epoch >= f.interval.Since
 }
 
-// report tells the primary how far this node is.
+// report sends this node's progress to the primary.
 func (n *Node) report() {
 	f := &n.follow
 	if !n.reports() {
@@ -263,8 +265,9 @@ func (n *Node) tickFollower(now time.Duration) {
 	}
 }
 
-// takeOver makes this member the primary: it has all that was acknowledged, and no lease of the old
-// primary lasts. That one stays in the acting set only if otherwise too few would have everything.
+// takeOver makes this member the primary: it has all acknowledged entries, and the old primary's
+// leases have expired. The old primary stays in the acting set only if otherwise too few members
+// would have everything.
 func (n *Node) takeOver() {
 	rest := slices.DeleteFunc(slices.Clone(n.osdmap.Acting), func(m Member) bool { return m == n.osdmap.Primary })
 	if len(rest) < n.osdmap.MinSize {
@@ -273,8 +276,8 @@ func (n *Node) takeOver() {
 	n.propose(n.self, n.osdmap.Epoch+1, rest)
 }
 
-// revive goes on after all acting members have restarted: all have notified their logs, and this one's is
-// the best.
+// revive makes this member the primary after all acting members have restarted: all have notified
+// their logs, and this one's is the best.
 func (n *Node) revive() {
 	mine := notice{n.self, Notify{HardState: n.disk.hard}}
 	mine.Head, _ = n.log.at(n.disk.durable)
@@ -289,7 +292,7 @@ func (n *Node) revive() {
 			x = n.notices[i]
 		}
 		if m.Incarnation != 0 && x.Born > m.Incarnation || x.Backfilling {
-			return // its disk is another one: the operator takes it out of the map, or brings the old one back
+			return // its disk was replaced: the operator removes it from the map, or brings the old disk back
 		}
 		if x.better(&mine) {
 			return
@@ -299,12 +302,12 @@ func (n *Node) revive() {
 	n.propose(n.self, n.osdmap.Epoch+1, acting)
 }
 
-// better says whether this log is the one to go on with.
+// better reports whether this log is better than another.
 func (x *notice) better(y *notice) bool {
 	return cmp.Or(cmp.Compare(x.LastEpochStarted, y.LastEpochStarted), x.Head.Compare(y.Head), cmp.Compare(y.ID, x.ID)) > 0
 }
 
-// notified takes what another node says of itself.
+// notified handles another node's Notify.
 func (n *Node) notified(from Member, b Notify, now time.Duration) {
 	if b.Epoch > n.osdmap.Epoch {
 		n.readMap()

@@ -2,7 +2,7 @@ package core
 
 import "slices"
 
-// history is which entries a log has.
+// history is the set of a log's entries.
 type history struct {
 	tail Version   // of the last entry that was trimmed; zero: none was
 	runs []Version // the last entry of each epoch after it, in order
@@ -15,7 +15,7 @@ func (h *history) head() Version {
 	return h.runs[len(h.runs)-1]
 }
 
-// at is the version of an entry; the tail counts. ok is false if the log does not have it.
+// at returns the version of an entry, or of the tail. ok is false if the log does not have it.
 func (h *history) at(index uint64) (v Version, ok bool) {
 	if index == h.tail.Index {
 		return h.tail, true
@@ -36,7 +36,7 @@ func (h *history) has(v Version) bool {
 // list is the tail and the runs.
 func (h *history) list() []Version { return append([]Version{h.tail}, h.runs...) }
 
-// add puts v, whose index follows, at the end.
+// add appends v, which must have the next index.
 func (h *history) add(v Version) {
 	if n := len(h.runs); n > 0 && h.runs[n-1].Epoch == v.Epoch {
 		h.runs[n-1] = v
@@ -56,7 +56,7 @@ func (h *history) trim(to uint64) {
 	}
 }
 
-// between are the runs of the entries from the one after first to last.
+// between returns the runs of the entries after first, up to last.
 func (h *history) between(first, last uint64) (runs []Version) {
 	for _, r := range h.runs {
 		if end := min(r.Index, last); end > first {
@@ -81,14 +81,14 @@ func (h *history) common(list []Version) Version {
 	return Version{}
 }
 
-// An operation is a change that is not durable yet: what will be, once it is.
+// An operation is a pending change, with the state that is durable once it is.
 type operation struct {
 	seq  uint64
-	head uint64 // of the log, as far as it is the present one
+	head uint64 // of the log, as far as it is still the current one
 	hard HardState
 }
 
-// disk is what is durable.
+// disk is the durable state, and the pending changes.
 type disk struct {
 	seq     uint64
 	pending []operation
@@ -96,7 +96,7 @@ type disk struct {
 	hard    HardState
 }
 
-// synced takes what is durable.
+// synced makes pending changes durable.
 func (d *disk) synced(seq uint64) {
 	i := 0
 	for ; i < len(d.pending) && d.pending[i].seq <= seq; i++ {

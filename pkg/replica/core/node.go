@@ -24,12 +24,12 @@ type State uint8
 
 // States of a node.
 const (
-	Stray   State = iota // it is not in the acting set; what it lacks may be on its way
+	Stray   State = iota // it is not in the acting set; it may be catching up
 	Replica              // it is in the acting set, and not the primary
 	Fencing              // from here on it is the primary
 	Peering
 	Forming
-	Active // only now it takes writes, and serves reads if it has leases
+	Active // it accepts writes, and serves reads if it has leases
 )
 
 func (s State) String() string {
@@ -67,7 +67,7 @@ type notice struct {
 	Notify
 }
 
-// New makes a node of what is stored. The configuration must be checked.
+// New returns a node with the stored state. The configuration must be valid (Check).
 func New(cfg Config, s Stored, now time.Duration) *Node {
 	n := &Node{cfg: cfg, hard: s.HardState, log: history{s.Tail, slices.Clone(s.Runs)}}
 	n.disk.durable, n.disk.hard = n.log.head().Index, s.HardState
@@ -99,7 +99,7 @@ func (n *Node) do(a Action) {
 	n.out = append(n.out, a)
 }
 
-// refuse counts what broke a rule.
+// refuse counts violations of the rules.
 func (n *Node) refuse() { n.refused++ }
 
 func (n *Node) send(to Member, iv Interval, b Body) {
@@ -108,7 +108,7 @@ func (n *Node) send(to Member, iv Interval, b Body) {
 	}
 }
 
-// persist has a change become durable.
+// persist makes a change durable.
 func (n *Node) persist(c Change) {
 	d := &n.disk
 	d.seq++
@@ -123,8 +123,9 @@ func (n *Node) append(v Version) {
 	n.persist(Append{v})
 }
 
-// truncate drops the entries after an index. It is false if the store may have some of them, which can
-// only be when the disks of others have lost what was stable: then the store has to be copied.
+// truncate drops the entries after an index. It returns false if the store may have some of them,
+// which is possible only if other members' disks have lost stable entries: then the store must be
+// copied.
 func (n *Node) truncate(after uint64) bool {
 	if after < n.hard.Applying {
 		n.refuse()
@@ -137,7 +138,7 @@ func (n *Node) truncate(after uint64) bool {
 	return true
 }
 
-// cap says that entries after an index are not those that were appended.
+// cap records that entries after an index are no longer those appended earlier.
 func (n *Node) cap(index uint64) {
 	n.disk.durable = min(n.disk.durable, index)
 	for i := range n.disk.pending {
@@ -168,16 +169,17 @@ func (n *Node) leave() {
 	}
 }
 
-// storable is up to where entries may be in a store: those that no acting member can lose.
+// storable returns the index up to which entries may be in a store: no acting member can lose
+// those.
 func (n *Node) storable() uint64 { return min(n.commit, n.stable, n.disk.durable) }
 
-// apply has the store take what is stable, and drops what the log need not keep. What the store may
-// have is recorded before: so a log is never truncated below that.
+// apply applies stable entries to the store, and trims the log. The limit for applying is recorded
+// before, so a log is never truncated below it.
 func (n *Node) apply() {
 	hard := &n.disk.hard
 	if hard.Backfilling || n.hard.Backfilling {
 		if n.follow.stage == Pulling {
-			n.trim() // what was applied: the store has it, or gets it with later pieces
+			n.trim() // the applied entries: the store has them, or gets them with later pieces
 		}
 		return
 	}
@@ -192,7 +194,7 @@ func (n *Node) apply() {
 	n.trim()
 }
 
-// trim keeps what a member of the acting set may need, and what members that return may.
+// trim trims the log, except for entries that acting or returning members may need.
 func (n *Node) trim() {
 	head := n.log.head().Index
 	to := min(n.applied, n.stable, head-min(head, n.cfg.Keep))

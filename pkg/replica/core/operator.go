@@ -12,12 +12,12 @@ var (
 	ErrLast = errors.New("no other host is in the acting set")
 	// ErrActing: the acting set does not have the host, or is too small.
 	ErrActing = errors.New("not in the acting set")
-	// ErrPlace: the host that is to give its place has none, or the one that is to get it has one.
+	// ErrPlace: the host to be replaced has no place, or the new host already has one.
 	ErrPlace = errors.New("no place to give")
 )
 
-// These are the maps that an operator may have follow another, by compare-and-swap as any other. Each keeps A1 to A3, but
-// for Only.
+// These are the operator's changes of a map, which are written by compare-and-swap like any other.
+// All but Only keep A1 to A3.
 
 // next is the map that follows, with the same acting set.
 func (m *Map) next() Map {
@@ -27,8 +27,8 @@ func (m *Map) next() Map {
 	return n
 }
 
-// Promoted has another acting member be the primary. It serves when the old one knows, or was silent for Grace:
-// that one stays in the acting set, and by then has no lease of it.
+// Promoted makes another acting member the primary. It serves when the old primary knows, or was
+// silent for Grace: the old one stays in the acting set, and by then has no lease from it.
 func (m *Map) Promoted(id ID) (Map, error) {
 	n := m.next()
 	i := slices.IndexFunc(m.Acting, func(x Member) bool { return x.ID == id })
@@ -42,9 +42,10 @@ func (m *Map) Promoted(id ID) (Map, error) {
 	return n, nil
 }
 
-// Without takes a host out of the acting set, of which others are left. Nothing that was flushed is lost, nor that was
-// acknowledged if one of these has not restarted. If the host was the primary there is none then: those that have not
-// restarted wait for Grace, after which it has no leases.
+// Without removes a host from the acting set, in which others must be left. No flushed write is
+// lost, and no acknowledged one if a remaining member has not restarted. If the host was the
+// primary, the map then has none: members that have not restarted wait for Grace, after which the
+// host has no leases.
 func (m *Map) Without(id ID) (Map, error) {
 	n := m.next()
 	n.Acting = slices.DeleteFunc(n.Acting, func(x Member) bool { return x.ID == id })
@@ -57,16 +58,17 @@ func (m *Map) Without(id ID) (Map, error) {
 	return n, nil
 }
 
-// Only has the volume go on with what one member has, whether that was acting or not: what it lacks is lost. The hosts
-// of the old acting set must not run, as their primary would serve until it knows.
+// Only makes the volume go on with the data of one member, acting or not: what it lacks is lost.
+// The hosts of the old acting set must not be running, because their primary would serve until it
+// knows.
 func (m *Map) Only(x Member) Map {
 	n := m.next()
 	n.Acting, n.Primary, n.Since = []Member{x}, Member{}, 0
 	return n
 }
 
-// Replaced gives the place of a host to another one, which gets a copy. If the host is in the acting set it is taken out
-// as by Without, or with only not zero the rest is given up as by Only.
+// Replaced gives the place of a host to another one, which gets a copy. If the host is in the
+// acting set, it is removed as by Without or, if only is not zero, the rest is given up as by Only.
 func (m *Map) Replaced(lost, by ID, only Member) (n Map, err error) {
 	i := slices.Index(m.Up, lost)
 	if i < 0 || slices.Contains(m.Up, by) {
@@ -90,18 +92,19 @@ func (m *Map) Replaced(lost, by ID, only Member) (n Map, err error) {
 	return n, err
 }
 
-// Has says that a host has got the place of another: a call that asks for it was made before.
+// Has reports that a host has the place of another already: an earlier call made the change.
 func (m *Map) Has(by, lost ID) bool {
 	i := slices.Index(m.Up, by)
 	return i >= 0 && i < len(m.Former) && m.Former[i] == lost
 }
 
-// Unused says that the volume has never had a primary: it holds nothing.
+// Unused reports that the volume has never had a primary, and so has no data.
 func (m *Map) Unused() bool {
 	return m.Since == 0 && !slices.ContainsFunc(m.Acting, func(x Member) bool { return x.Incarnation != 0 })
 }
 
-// Needs has the volume wait with fewer than so many acting members. They must be there.
+// Needs sets the number of acting members below which the volume waits. The acting set must have as
+// many.
 func (m *Map) Needs(minSize int) (Map, error) {
 	if minSize < 1 || minSize > len(m.Acting) {
 		return Map{}, fmt.Errorf("min_size %d: so many hosts are %w, which has %d: want 1 to %[3]d", minSize, ErrActing, len(m.Acting))

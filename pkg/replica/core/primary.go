@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// primary is what a node is to the others while it is the primary.
+// primary is the state of a node while it is the primary.
 type primary struct {
 	interval Interval
 	state    State
@@ -13,15 +13,15 @@ type primary struct {
 	members  []Member // of the group's view
 	wanted   *view    // it waits for an answer
 
-	// required are the members without which nothing is acknowledged: those of the map, those of a
-	// proposed one, and those that are about to be proposed. This node is not among them.
+	// required are the members without which nothing is acknowledged: those of the map, of a
+	// proposed map, and those about to be proposed, except this node.
 	required []Member
-	granted  []grant // to former primaries: one of these may not know of this one yet
+	granted  []grant // to former primaries, which may not know of this one yet
 	acked    uint64  // writes
 	former   uint64  // entries up to this one may have been flushed under former primaries
 	flushes  []flush
 	calls    uint64 // of clients
-	hurried  uint64 // entries up to this one are to become durable without delay
+	hurried  uint64 // entries up to this one should become durable without delay
 }
 
 // view is a set of members of the group with which operations are to complete.
@@ -46,7 +46,7 @@ func (n *Node) begin(now time.Duration) {
 			peers = append(peers, peer{member: m, heard: now})
 		}
 	}
-	for _, p := range l.peers { // those that restarted are known by their newest incarnation
+	for _, p := range l.peers { // restarted members are known by their newest incarnation
 		add(p.member)
 	}
 	for _, m := range n.osdmap.Acting {
@@ -81,7 +81,7 @@ func (n *Node) depose() {
 	n.lead = nil
 }
 
-// recover takes in a member that is not in the acting set, or has come back with another incarnation.
+// recover starts the recovery of a member that is not in the acting set, or has come back with another incarnation.
 func (n *Node) recover(m Member, now time.Duration) {
 	l := n.lead
 	i := slices.IndexFunc(l.peers, func(p peer) bool { return p.member.ID == m.ID })
@@ -129,7 +129,7 @@ func (n *Node) change(acting []Member) {
 	n.require()
 }
 
-// without is the acting set without those that are gone, as far as MinSize allows.
+// without returns the acting set without the members that are gone, as far as MinSize allows.
 func (n *Node) without(gone func(Member) bool) []Member {
 	acting := slices.Clone(n.osdmap.Acting)
 	for _, m := range n.osdmap.Acting {
@@ -140,7 +140,7 @@ func (n *Node) without(gone func(Member) bool) []Member {
 	return acting
 }
 
-// leases asks all for a lease.
+// leases requests leases from all members.
 func (n *Node) leases(now time.Duration) {
 	if n.disk.hard.Epoch < n.lead.interval.Since {
 		return
@@ -174,7 +174,8 @@ func (n *Node) tickPrimary(now time.Duration) {
 	n.advance(now)
 }
 
-// member is who a message of the present interval is from; nil: it is of none, or of another one.
+// member returns the sender of a message of the current interval; nil: unknown, or of another
+// interval.
 func (n *Node) member(m Message) *peer {
 	if n.lead == nil || m.Interval != n.lead.interval || n.lead.state == Fencing {
 		return nil
@@ -182,7 +183,7 @@ func (n *Node) member(m Message) *peer {
 	return n.peer(m.From)
 }
 
-// reported takes a member's report.
+// reported handles a member's report.
 func (n *Node) reported(m Message, r Report, now time.Duration) {
 	p := n.member(m)
 	if p == nil || r.Received > n.log.head().Index || r.Durable > r.Received || r.Sent > now || r.Backfill > Filled {
@@ -217,7 +218,7 @@ func (n *Node) reported(m Message, r Report, now time.Duration) {
 	n.advance(now)
 }
 
-// durable takes what a member says of its disk. It is in its memory, too.
+// durable handles a member's report about its disk. The entries are in its memory, too.
 func (n *Node) durable(m Message, b Durable, now time.Duration) {
 	p := n.member(m)
 	if p == nil || b.Index > n.log.head().Index {
@@ -229,7 +230,7 @@ func (n *Node) durable(m Message, b Durable, now time.Duration) {
 	n.advance(now)
 }
 
-// settle determines what is durable at all that are required.
+// settle determines which entries are durable at all required members.
 func (n *Node) settle() {
 	stable := n.disk.durable
 	for _, m := range n.lead.required {
@@ -243,7 +244,7 @@ func (n *Node) settle() {
 	n.apply()
 }
 
-// resume goes on with backfills that have rested.
+// resume continues backfills after their pauses.
 func (n *Node) resume(now time.Duration) {
 	for i := range n.lead.peers {
 		if p := &n.lead.peers[i]; p.asked.rest > 0 && now >= p.asked.rest {
@@ -253,8 +254,8 @@ func (n *Node) resume(now time.Duration) {
 	}
 }
 
-// tend sends a member what it lacks next. What is long is sent again when there was time for an answer. Pieces of the
-// store leave time to clients.
+// tend sends a member the next data that it lacks. Long messages are repeated only after there was
+// time for an answer. Between pieces of the store there are pauses for clients.
 func (n *Node) tend(p *peer, now time.Duration) {
 	l := n.lead
 	if !p.known {
@@ -293,7 +294,7 @@ func (n *Node) tend(p *peer, now time.Duration) {
 	}
 }
 
-// Added says that a member gets the entries from one on by the group; 0: it could not be added.
+// Added says that the group sends a member the entries from one on; 0: it could not be added.
 func (n *Node) Added(iv Interval, m Member, from uint64, now time.Duration) {
 	if n.lead == nil || iv != n.lead.interval || n.lead.state != Active {
 		return
@@ -308,7 +309,7 @@ func (n *Node) Added(iv Interval, m Member, from uint64, now time.Duration) {
 	n.advance(now)
 }
 
-// advance goes on as far as possible.
+// advance continues as far as possible.
 func (n *Node) advance(now time.Duration) {
 	l := n.lead
 	if l.state == Fencing || n.disk.hard.Epoch < l.interval.Since {
@@ -323,8 +324,8 @@ func (n *Node) advance(now time.Duration) {
 	n.release(now)
 }
 
-// activate ends peering, when all acting members have this log and have recorded the epoch. Then all
-// of it is committed: whichever of them comes next will have it.
+// activate ends peering, when all acting members have this log and have recorded the epoch. Then
+// all of it is committed, because whichever of them becomes the next primary has it.
 func (n *Node) activate() {
 	l := n.lead
 	for _, m := range l.required {
@@ -368,8 +369,9 @@ func (n *Node) GroupEnded(iv Interval, now time.Duration) {
 	}
 }
 
-// promote proposes a member for the acting set that has all entries in memory, and on disk all that is
-// stable, flushed or trimmed. It is required before that: so none of these rises without it any longer.
+// promote proposes a member for the acting set that has all entries in memory, and all stable,
+// flushed or trimmed ones on disk. The member is required from before the proposal on, so none of
+// these indexes advances without it.
 func (n *Node) promote(now time.Duration) {
 	l := n.lead
 	for i := range l.peers {
@@ -400,8 +402,8 @@ func (n *Node) promote(now time.Duration) {
 	}
 }
 
-// View asks whether operations may complete when the members of a view have them. It is answered by
-// AnswerView, and so only when the map has no acting member outside of it.
+// View asks whether operations may complete when the members of a view have them. AnswerView
+// answers, once all acting members of the map are in the view.
 func (n *Node) View(iv Interval, number uint32, members []Member, now time.Duration) {
 	l := n.lead
 	if l == nil || iv != l.interval || l.state < Forming {
@@ -444,8 +446,8 @@ func (n *Node) answerView() {
 	}
 }
 
-// leased says whether no other node can be the primary now: all that could take over have granted a
-// lease less than Lease ago, counted from the request.
+// leased reports that no other node can be the primary now: all members that could take over have
+// granted a lease less than Lease ago, counted from the request.
 func (n *Node) leased(now time.Duration) bool {
 	l := n.lead
 	if l == nil || l.state != Active {
@@ -456,7 +458,7 @@ func (n *Node) leased(now time.Duration) bool {
 			return false
 		}
 	}
-	for _, g := range l.granted { // the operator may have taken it out of the acting set since
+	for _, g := range l.granted { // the operator may have removed it from the acting set since
 		if p := n.peer(g.to); now-g.at < n.cfg.Grace && (p == nil || p.lease == 0) {
 			return false
 		}
@@ -464,7 +466,7 @@ func (n *Node) leased(now time.Duration) bool {
 	return true
 }
 
-// release acknowledges what is done.
+// release acknowledges completed calls.
 func (n *Node) release(now time.Duration) {
 	l := n.lead
 	if !n.leased(now) {

@@ -5,8 +5,8 @@ import "time"
 // At returns the version of an entry of the log, or of the last one that was trimmed.
 func (n *Node) At(index uint64) (v Version, ok bool) { return n.log.at(index) }
 
-// Write takes a write, whose content the caller has, and returns the version of its entry. If ok is
-// false the volume waits, and the write has to wait with it. Ack says when it is done.
+// Write accepts a write, whose content the caller has, and returns the version of its entry. If ok
+// is false the volume waits, and so must the write. Ack says when it is done.
 func (n *Node) Write() (v Version, ok bool) {
 	l := n.lead
 	if l == nil || l.state != Active || n.log.head().Index-n.log.tail.Index >= n.cfg.Limit {
@@ -29,7 +29,7 @@ func (n *Node) Completed(iv Interval, index uint64, now time.Duration) {
 	n.release(now)
 }
 
-// Flush begins a flush of all writes that were taken before; Flushed ends it. If ok is false the volume
+// Flush begins a flush of all writes accepted before; Flushed ends it. If ok is false the volume
 // waits. A write with FUA is a write and a flush.
 func (n *Node) Flush(call uint64, now time.Duration) (ok bool) {
 	if n.lead == nil || n.lead.state != Active {
@@ -46,7 +46,7 @@ func (n *Node) Flush(call uint64, now time.Duration) (ok bool) {
 // eager is how many entries after a flush are hurried too, as another one is likely to follow.
 const eager = 32
 
-// hurry has all members make durable what flushes wait for.
+// hurry makes all members sync the entries that flushes wait for.
 func (n *Node) hurry(now time.Duration) {
 	l, head := n.lead, n.log.head().Index
 	if len(l.flushes) > 0 && head > l.hurried {
@@ -66,7 +66,7 @@ func (n *Node) Read(now time.Duration) (iv Interval, index uint64, ok bool) {
 	return n.lead.interval, n.commit, true
 }
 
-// ReadDone says whether what was read may be served. The caller takes now when it has been read.
+// ReadDone reports whether the data that was read may be served. now must be a time after the read.
 func (n *Node) ReadDone(iv Interval, now time.Duration) bool {
 	return n.leased(now) && n.lead.interval.Since == iv.Since
 }

@@ -2,7 +2,7 @@ package core
 
 import "time"
 
-// Status is what others may know of a node.
+// Status is the published status of a node.
 type Status struct {
 	State                           State
 	Self                            Member
@@ -22,7 +22,7 @@ func (n *Node) Status(now time.Duration) Status {
 	return Status{n.State(), n.self, n.osdmap, n.log.head(), n.commit, n.stable, n.applied, n.refused, n.hard.Backfilling, n.leased(now), n.disk.hard, synced}
 }
 
-// State is what the node is.
+// State returns the node's state.
 func (n *Node) State() State {
 	switch {
 	case n.lead != nil:

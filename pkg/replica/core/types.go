@@ -12,8 +12,8 @@ import (
 // An ID is a host that may have a copy of the volume (an OSD's number, in Ceph).
 type ID uint32
 
-// A Member is a host from one start of its process to the next: what it had in memory only is lost
-// with its incarnation.
+// A Member is a host from one start of its process to the next: data that is only in memory is lost
+// with the incarnation.
 type Member struct {
 	ID          ID
 	Incarnation uint64 // 0: in the first map, of a member that has never run
@@ -28,65 +28,65 @@ func (v Version) Compare(w Version) int {
 	return cmp.Or(cmp.Compare(v.Epoch, w.Epoch), cmp.Compare(v.Index, w.Index))
 }
 
-// A Map is what the configuration manager holds for a volume. It is changed by compare-and-swap of
-// Epoch only, which rises by one with each change. A Map is not changed once it is handed over.
+// A Map is the configuration manager's record of a volume. It is changed only by compare-and-swap
+// of Epoch, which rises by one with each change. A Map is immutable once it has been passed on.
 type Map struct {
 	Epoch   uint64
 	Since   uint64 // the epoch in which Primary became the primary (Ceph's same_primary_since)
 	Primary Member // zero: there was none yet
 	Acting  []Member
 	MinSize int
-	Up      []ID `json:"-"`          // the hosts that may have a copy; nil: those before. The caller keeps them beside the map.
-	Former  []ID `json:",omitempty"` // whose place each of Up has got (Replaced); 0: it had its own from the beginning. nil: all had
+	Up      []ID `json:"-"`          // the hosts that may have a copy; nil: unchanged. The caller stores them beside the map.
+	Former  []ID `json:",omitempty"` // the host that each of Up has replaced (Replaced); 0: none. nil: no host was replaced
 }
 
-// Acts says whether a member, in this incarnation, is in the acting set.
+// Acts reports whether a member, in this incarnation, is in the acting set.
 func (m *Map) Acts(x Member) bool { return slices.Contains(m.Acting, x) }
 
-// Holds says whether a host is in the acting set, in whatever incarnation.
+// Holds reports whether a host is in the acting set, in any incarnation.
 func (m *Map) Holds(id ID) bool {
 	return slices.ContainsFunc(m.Acting, func(x Member) bool { return x.ID == id })
 }
 
-// An Interval is one try of a primary to lead: Round counts its groups.
+// An Interval is one attempt of a primary to lead: Round counts its groups.
 type Interval struct{ Since, Round uint64 }
 
-// HardState is what a node must know after a crash, beside its log.
+// HardState is the state that a node needs after a crash, besides its log.
 type HardState struct {
 	Incarnation      uint64
 	Epoch            uint64 // of the newest map that it has followed: older ones never count again
-	Born             uint64 // Incarnation that made the log: it says nothing about what earlier ones had
+	Born             uint64 // incarnation that made the log, which says nothing about earlier ones
 	LastEpochStarted uint64 // the newest interval in which it has agreed to a log
 	Applying         uint64 // the store may have entries up to this one; they are stable
 	Backfilling      bool   // the store is incomplete
 }
 
-// A Stored is what a node finds when it starts.
+// A Stored is a node's durable state at its start.
 type Stored struct {
 	HardState
 	Tail Version   // of the last entry that was trimmed; the store has all up to it
 	Runs []Version // the last entry of each epoch in the log, in order
 }
 
-// A Config is what a Node must know. All is required but Boot.
+// A Config configures a Node. All fields but Boot are required.
 type Config struct {
 	Volume uint64
 	Self   ID
-	Up     []ID   // the hosts that may have a copy, Self too, until a map says
+	Up     []ID   // the hosts that may have a copy, including Self, until a map names them
 	Boot   uint64 // a number that this host has never used before (its clock, in ns), in case its disk was replaced
-	// Lease is how long a grant lasts, from when it was asked for; Grace is how long a member
-	// that has granted one waits before it takes over. Clocks may differ by a tenth in rate.
+	// Lease is the duration of a grant, from when it was requested; Grace is how long a member that
+	// has granted one waits before it takes over. The rates of clocks may differ by a tenth.
 	Lease, Grace time.Duration
 	Beat         time.Duration // between two tries, and two requests for leases
 	Keep         uint64        // entries that the log keeps for members that return
-	Limit        uint64        // entries in the log with which no more are taken
-	Near         uint64        // entries that a member may lack when it is taken into the group
+	Limit        uint64        // entries in the log at which no more are accepted
+	Near         uint64        // entries that a member may lack when it is added to the group
 	Batch        uint64        // entries in a Push at most
 }
 
 var errConfig = errors.New("replica: bad configuration")
 
-// Check says what is wrong with a configuration.
+// Check validates a configuration.
 func (c *Config) Check() error {
 	switch {
 	case !slices.Contains(c.Up, c.Self):
@@ -113,31 +113,32 @@ type Body interface{ body() }
 
 // Bodies of messages.
 type (
-	// Lease asks for a lease, and tells how far the volume is, and that entries up to Hurry are to become durable
-	// without delay.
+	// Lease requests a lease. It also carries the volume's progress, and asks that entries up to
+	// Hurry become durable without delay.
 	Lease struct {
 		Epoch          uint64
 		Sent           time.Duration // the primary's clock
 		Commit, Stable uint64
 		Hurry          uint64
 	}
-	// Push brings the entries after Prev; the caller adds their content. Runs is the last entry of each
-	// epoch among them. Reset: the log begins anew after Prev, and the store is to be copied, unless the
-	// member has received more than Have meanwhile: then the primary has decided by an old report.
+	// Push carries the entries after Prev; the caller adds their content. Runs is the last entry of
+	// each epoch among them. Reset: the log restarts after Prev, and the store will be copied,
+	// unless the member has received more than Have meanwhile: then the primary has decided by an
+	// old report.
 	Push struct {
 		Prev  Version
 		Runs  []Version
 		Reset bool
 		Have  uint64
 	}
-	// Start says that Head is the end of the log: what is beyond it was never acknowledged.
+	// Start says that Head is the end of the log: entries beyond it were never acknowledged.
 	Start struct{ Head Version }
-	// Chunk brings a piece of the store, from Cursor to before Next, as of Applied or later. The sender's
-	// caller sets Next, Full with the last piece, and adds the content.
+	// Chunk carries a piece of the store, from Cursor to before Next, as of Applied or later. The
+	// sender's caller sets Next (Full with the last piece), and adds the content.
 	Chunk struct{ Cursor, Next, Applied uint64 }
 	// Report answers a primary. The numbers rise during an interval, and the largest counts.
 	Report struct {
-		Sent              time.Duration // of the Lease that is granted; 0: none is
+		Sent              time.Duration // of the granted Lease; 0: none
 		Log               []Version     // the tail, then the last entry of each epoch; nil once Started
 		Applying          uint64        // the log is never truncated below this
 		Received, Durable uint64        // the log is the primary's up to here, in memory and on disk
@@ -145,10 +146,10 @@ type (
 		Backfill          Backfill
 		Cursor            uint64 // Pulling: of the Chunk that comes next
 	}
-	// Durable is the Durable of a Report alone, from a member of the group, with each sync. Only the largest of an
-	// interval counts, so a counter carries it.
+	// Durable is only the Durable of a Report, which a member of the group sends with each sync.
+	// Only the largest of an interval counts, so a counter carries it.
 	Durable struct{ Index uint64 }
-	// Notify is what a node says of itself that is not in the acting set (Ceph's MNotify).
+	// Notify is the report of a node that is not in the acting set (Ceph's MNotify).
 	Notify struct {
 		HardState
 		Head Version // of what is durable
@@ -166,7 +167,7 @@ func (Notify) body()  {}
 // Full is the cursor of a store that is complete (Ceph's last_backfill = MAX).
 const Full uint64 = math.MaxUint64
 
-// A Backfill is how far the copy of a store is, in an interval.
+// A Backfill is the progress of the copy of a store, in an interval.
 type Backfill uint8
 
 // Stages of a backfill.
@@ -177,11 +178,11 @@ const (
 	Filled                     // it is complete
 )
 
-// An Action is something to be done; one of the types below.
+// An Action is an action of a Node; one of the types below.
 type Action interface{ action() }
 
-// Actions. Persist has to be carried out in the order of Seq, in such a way that what a crash leaves
-// is the result of a first part of them: for example as records of one file.
+// Actions. Persist must be carried out in the order of Seq, so that a crash leaves the result of a
+// prefix of them: for example as records of one file.
 type (
 	// Send sends a message, and with a Push or a Chunk the content. It may be lost.
 	Send struct{ Message Message }
@@ -190,30 +191,30 @@ type (
 		Seq    uint64
 		Change Change
 	}
-	// Hurry has entries up to To become durable without delay, as soon as they are appended. It is a hint:
-	// without it that may take a little longer.
+	// Hurry asks that entries up to To become durable without delay, as soon as they are appended.
+	// It is a hint: without it that may take a little longer.
 	Hurry struct{ To uint64 }
-	// Apply has the store take the entries up to To: read with its log it then shows them. Up to
-	// Before only, if Partial: what lies beyond comes with a later Chunk.
+	// Apply applies the entries up to To to the store. If Partial, only the parts before Before:
+	// the rest comes with a later Chunk.
 	Apply struct {
 		To      uint64
 		Partial bool
 		Before  uint64
 	}
-	// Install puts a Chunk into the store.
+	// Install writes a Chunk to the store.
 	Install struct{ Chunk Chunk }
 	// ReadMap asks the configuration manager for the map: MapIs. It may fail silently.
 	ReadMap struct{}
-	// Propose writes the map if the present one's epoch is one less, and reads it: MapIs. It may
+	// Propose writes the map if the current one's epoch is one less, and reads it: MapIs. It may
 	// fail silently, and be carried out late.
 	Propose struct{ Map Map }
-	// Form makes the group, of which all members are told the interval: Formed. A member of another
-	// incarnation must not join. Without members all operations are complete at once.
+	// Form creates the group, and tells all members its interval: Formed. A member of another
+	// incarnation must not join. Without members all operations complete at once.
 	Form struct {
 		Interval Interval
 		Members  []Member
 	}
-	// Add takes a member into the group: Added.
+	// Add adds a member to the group: Added.
 	Add struct {
 		Interval Interval
 		Member   Member
@@ -223,23 +224,23 @@ type (
 		Version        Version
 		Commit, Stable uint64
 	}
-	// AnswerView answers View. Without OK the group has to end.
+	// AnswerView answers View. Without OK the group must end.
 	AnswerView struct {
 		Interval Interval
 		Number   uint32
 		OK       bool
 	}
-	// Dissolve ends the group that this node leads: no operation of it is posted any longer.
+	// Dissolve ends the group that this node leads: it posts no more operations.
 	Dissolve struct{ Interval Interval }
-	// Leave ends the membership in a group, so that nothing more lands here; what has landed is
-	// told by Landed, and then Left.
+	// Leave ends the membership in a group, so that nothing more is received; received entries are
+	// reported by Landed, and then Left.
 	Leave struct{ Interval Interval }
 	// Ack says that all writes up to an index are done: they are in the memory of all acting members.
 	Ack struct{ Index uint64 }
 	// Flushed says that a flush is done: what it covers is durable at all acting members.
 	Flushed struct{ Call uint64 }
-	// Deposed says that calls without an answer will get none here: another node is the primary.
-	// They may have taken effect, or still do.
+	// Deposed says that unanswered calls will get no answer here: another node is the primary. They
+	// may have taken effect, or may still do so.
 	Deposed struct{}
 )
 
@@ -260,7 +261,7 @@ func (Ack) action()        {}
 func (Flushed) action()    {}
 func (Deposed) action()    {}
 
-// A Change is what a Persist does; one of the types below.
+// A Change is the change of a Persist; one of the types below.
 type Change interface{ change() }
 
 // Changes of what is durable.
@@ -269,7 +270,7 @@ type (
 	Append struct{ Version Version }
 	// Truncate drops the entries after an index.
 	Truncate struct{ After uint64 }
-	// Reset empties the log, which goes on after Tail.
+	// Reset empties the log, which then continues after Tail.
 	Reset struct{ Tail Version }
 	// Trim drops the entries up to an index, after the store has been synced.
 	Trim struct{ To uint64 }
