@@ -43,7 +43,7 @@ func TestUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"walk", `no subcommand "walk"; the subcommands are: `},
 		{"serve x", `unexpected argument "x"`},
-		{"serve --log-level loud", `--log-level "loud" is none of`},
+		{"serve --log-level loud", `--log-level "loud": want debug`},
 		{"init", "0 arguments: name the directory that cmd-daemon init has made"},
 		{"init x --reference", `unexpected argument "x"`},
 		{"volume", ""},
@@ -59,7 +59,7 @@ func TestUsage(t *testing.T) {
 		{"volume create v --size 10G --allow=", "no client is named"},
 		{"volume create v --size 10G --hosts=", "no host is named"},
 		{"volume create v --size 10G --min-size 0", "want 1 or more"},
-		{"volume delete v", "--yes says that it may be"},
+		{"volume delete v", "confirm with --yes"},
 		{"volume replace v h1", "2 arguments: name a volume, the lost host and the new host"},
 		{"volume promote v", "1 argument: name a volume and a host"},
 		{"volume lost v", "1 argument: name a volume and a host"},
@@ -285,7 +285,7 @@ func TestNoMajority(t *testing.T) {
 		_, stdout, stderr := call(t, append(strings.Fields(command), "--config", config, "--timeout", "300ms")...)
 		plain(command, stdout, stderr)
 	}
-	if code != cli.ExitFailure || strings.Count(stdout, "refused") != 2 || !strings.Contains(stderr, "volumes go on as they are") {
+	if code != cli.ExitFailure || strings.Count(stdout, "refused") != 2 || !strings.Contains(stderr, "volumes go on with their current maps") {
 		t.Errorf("%d, %s, %s", code, stdout, stderr)
 	}
 	members[0].Close()

@@ -240,7 +240,7 @@ func TestBench(t *testing.T) {
 	if err := d.ReadAt(t.Context(), p, 0); err != nil || string(p) == string(want) {
 		t.Errorf("a bench with --write has not written, or %v", err)
 	}
-	for args, want := range map[string]string{"vol --rw write": "--write says that it may", "--write": "is for a VOLUME", "--rw trim": "none of", "a b": "unexpected argument",
+	for args, want := range map[string]string{"vol --rw write": "allow that with --write", "--write": "is for a VOLUME", "--rw trim": "none of", "a b": "unexpected argument",
 		"--runtime 0s": "--runtime", "--bs 1G": "--bs", "vol --bs 1000": "in blocks of 4096"} {
 		if code, out, errs := call(t, append([]string{"bench"}, strings.Fields(args)...)...); code != 2 || out != "" || !strings.Contains(errs, want) {
 			t.Errorf("%s: %d, %s%s", args, code, out, errs)

@@ -69,7 +69,7 @@ func files(t testing.TB) (dir, json, info string) {
 func TestUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"paths", `no subcommand "paths"; the subcommands are: `},
-		{"softswitch", "no program: name the JSON file that p4c made, or say --no-p4"},
+		{"softswitch", "no program: name p4c's JSON file, or give --no-p4"},
 		{"softswitch --nop4", "unknown flag: --nop4"},
 		{"softswitch a.json b.json", "more than one program: a.json, b.json"},
 		{"softswitch --no-p4 -i veth0", `--interface "veth0" is not PORT@INTERFACE, such as 0@veth0`},
@@ -100,7 +100,7 @@ func TestUsage(t *testing.T) {
 		{"softswitch --no-p4 --queue-rate fast", `--queue-rate: traffic: invalid limits: "fast" is not a rate such as`},
 		{"softswitch --no-p4 --max-mc-groups 65536", "--max-mc-groups 65536: want 1 to 65535"},
 		{"softswitch --no-p4 --max-l2-entries -1", "cannot be negative"},
-		{"softswitch --no-p4 --p4info x", "--p4info goes with a program"},
+		{"softswitch --no-p4 --p4info x", "--p4info needs a program"},
 		{"softswitch --no-p4 --log-level loud", `--log-level "loud": levels are trace, debug`},
 		{"softswitch --no-p4 --log-console --log-file x", "--log-console and --log-file exclude each other"},
 		{"softswitch --no-p4 --grpc-server-ssl", "--grpc-server-ssl takes --grpc-server-cert and --grpc-server-key"},
