@@ -238,7 +238,7 @@ func TestPipelineForceDisplaces(t *testing.T) {
 
 func TestPipelineUsage(t *testing.T) {
 	for args, want := range map[string]string{
-		"x":                      `no sub-command "x"; the subcommands are: push, show, verify`,
+		"x":                      `no subcommand "x"; the subcommands are: push, show, verify`,
 		"show x":                 `unexpected argument "x"`,
 		"push --election-id 0":   `--election-id "0"`,
 		"push --election-id x":   `--election-id "x"`,

@@ -195,7 +195,7 @@ func (g *Group) Info() Info {
 	defer g.mu.Unlock()
 	i := infoOf(g.life.info)
 	i.ID, i.Service, i.Mode, i.MinSize = g.id, g.cfg.Service, g.cfg.Mode, g.cfg.MinSize
-	i.Members, i.Tree, i.View = g.life.marked(peersOf(g.life.members)), slices.Clone(g.life.tree), g.life.view.Number
+	i.Members, i.Tree, i.View = g.life.present(), slices.Clone(g.life.tree), g.life.view.Number
 	i.Phases = append(i.Phases, g.phases...)
 	i.Stats = g.life.stats
 	i.Stats.Violations = g.tally.violations.Load()

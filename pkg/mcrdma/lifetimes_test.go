@@ -470,6 +470,9 @@ func TestViewsBegin(t *testing.T) {
 	c.changed(&mcrdmav1.GroupChanged{Type: mcrdmav1.GroupChanged_TYPE_VIEW, Formation: 1, View: 1, Members: []string{"b"}})
 	c.hooked(1, nil)
 	c.does()
+	if p := c.present(); len(p) != 1 || p[0].Address != "b" {
+		t.Errorf("completions are of view 1, and the members %+v", p)
+	}
 	c.changed(&mcrdmav1.GroupChanged{Type: mcrdmav1.GroupChanged_TYPE_REMOVED, Formation: 1, Address: "a"})
 	if _, events := c.does(); len(events) != 1 || events[0].Type != EventRemoved || events[0].Operation != 0 {
 		t.Errorf("%+v", events)

@@ -52,6 +52,11 @@ func (l *life) marked(members []Peer) []Peer {
 	return members
 }
 
+// present returns the members without those that the view of completions lacks, which the daemon reports as removed later.
+func (l *life) present() []Peer {
+	return l.marked(slices.DeleteFunc(peersOf(l.members), func(p Peer) bool { return l.departed[p.Address] != nil }))
+}
+
 // newest returns the latest view.
 func (l *life) newest() View {
 	if n := len(l.told); n > 0 {
