@@ -76,8 +76,8 @@ type Mode int32
 
 const (
 	Mode_MODE_UNSPECIFIED Mode = 0 // auto
-	Mode_MODE_AUTO        Mode = 1 // by switches if they can, else by hosts
-	Mode_MODE_REQUIRE     Mode = 2 // by switches, or not at all
+	Mode_MODE_AUTO        Mode = 1 // by switches if possible, else by hosts
+	Mode_MODE_REQUIRE     Mode = 2 // by switches, or fail
 	Mode_MODE_OFF         Mode = 3 // by hosts
 )
 
@@ -129,10 +129,10 @@ type Detached_Reason int32
 const (
 	Detached_REASON_UNSPECIFIED Detached_Reason = 0
 	Detached_REASON_CLOSED      Detached_Reason = 1 // the sender has closed the group
-	Detached_REASON_REMOVED     Detached_Reason = 2 // this member was taken out
+	Detached_REASON_REMOVED     Detached_Reason = 2 // this member was removed
 	Detached_REASON_SENDER_LOST Detached_Reason = 3 // the sender's daemon or application has ended, or cannot be reached
-	Detached_REASON_ABORTED     Detached_Reason = 4 // the formation was not made
-	Detached_REASON_REFORMED    Detached_Reason = 5 // another formation takes its place
+	Detached_REASON_ABORTED     Detached_Reason = 4 // the formation was given up
+	Detached_REASON_REFORMED    Detached_Reason = 5 // another formation replaces it
 )
 
 // Enum value maps for Detached_Reason.
@@ -187,16 +187,16 @@ type GroupChanged_Type int32
 const (
 	GroupChanged_TYPE_UNSPECIFIED GroupChanged_Type = 0
 	GroupChanged_TYPE_SUSPECTED   GroupChanged_Type = 1 // address may be dead
-	GroupChanged_TYPE_REMOVED     GroupChanged_Type = 2 // address was taken out; the formation goes on
+	GroupChanged_TYPE_REMOVED     GroupChanged_Type = 2 // address was removed; the formation continues
 	GroupChanged_TYPE_REFORM      GroupChanged_Type = 3 // the formation has ended: call ReformGroup
 	GroupChanged_TYPE_ROUTE       GroupChanged_Type = 4 // the tree has changed
 	GroupChanged_TYPE_FAILED      GroupChanged_Type = 5 // the group has ended
-	GroupChanged_TYPE_RECOVERED   GroupChanged_Type = 6 // the suspected is well
-	// The group is there. This comes besides CreateGroup's answer, which may be lost if
-	// the call is cancelled: who does not want the group any longer closes it.
+	GroupChanged_TYPE_RECOVERED   GroupChanged_Type = 6 // the suspected receiver answers again
+	// The group has been created. CreateGroup's answer may be lost if the call is canceled;
+	// an application that no longer needs the group closes it.
 	GroupChanged_TYPE_CREATED GroupChanged_Type = 7
-	// Members are to be removed: view has the others only, which are in members. The
-	// switches go on without the removed ones after AckView; TYPE_REMOVED follows for each.
+	// Members are about to be removed: view and members have the remaining ones. The switches
+	// continue without the removed members after AckView; TYPE_REMOVED follows for each.
 	GroupChanged_TYPE_VIEW GroupChanged_Type = 8
 	GroupChanged_TYPE_TREE GroupChanged_Type = 9 // the tree of a new formation is known
 )
@@ -256,11 +256,11 @@ func (GroupChanged_Type) EnumDescriptor() ([]byte, []int) {
 	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{41, 0}
 }
 
-// A GroupID names a group for as long as it lives, in all its formations.
+// A GroupID identifies a group during its whole life, in all its formations.
 type GroupID struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`  // the sender's address
-	Number        uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"` // unique for the source, never used again
+	Number        uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"` // unique for the source, never reused
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -311,10 +311,10 @@ func (x *GroupID) GetNumber() uint64 {
 
 type OpenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Program       string                 `protobuf:"bytes,1,opt,name=program,proto3" json:"program,omitempty"`  // who asks, for people
+	Program       string                 `protobuf:"bytes,1,opt,name=program,proto3" json:"program,omitempty"`  // the application's name, to be shown
 	Version       uint32                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // of this protocol: 1
-	Token         string                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`      // of the session to be resumed; empty: a new one
-	Views         bool                   `protobuf:"varint,4,opt,name=views,proto3" json:"views,omitempty"`     // the application calls AckView; otherwise no view waits for it
+	Token         string                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`      // of the session to resume; empty: a new session
+	Views         bool                   `protobuf:"varint,4,opt,name=views,proto3" json:"views,omitempty"`     // the application calls AckView; otherwise the daemon does not wait for it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -523,15 +523,15 @@ func (*OpenResponse_GroupChanged) isOpenResponse_Event() {}
 
 func (*OpenResponse_CountersRequested) isOpenResponse_Event() {}
 
-// A Hello begins a session's events.
+// A Hello is the first event of a session.
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	Host          string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`                                        // the host's name
 	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`                                  // of its RDMA device
-	Device        string                 `protobuf:"bytes,4,opt,name=device,proto3" json:"device,omitempty"`                                    // which device to open, as pkg/qp names it
+	Device        string                 `protobuf:"bytes,4,opt,name=device,proto3" json:"device,omitempty"`                                    // the device to open, as pkg/qp names it
 	Version       uint32                 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`                                 // of this protocol
-	DaemonVersion string                 `protobuf:"bytes,6,opt,name=daemon_version,json=daemonVersion,proto3" json:"daemon_version,omitempty"` // for people
+	DaemonVersion string                 `protobuf:"bytes,6,opt,name=daemon_version,json=daemonVersion,proto3" json:"daemon_version,omitempty"` // to be shown
 	Bootstrap     string                 `protobuf:"bytes,7,opt,name=bootstrap,proto3" json:"bootstrap,omitempty"`                              // the address at which members of relayed groups listen
 	Grace         *durationpb.Duration   `protobuf:"bytes,8,opt,name=grace,proto3" json:"grace,omitempty"`                                      // how long a lost session is kept
 	Resumed       bool                   `protobuf:"varint,9,opt,name=resumed,proto3" json:"resumed,omitempty"`                                 // the token was known
@@ -644,7 +644,7 @@ type Limits struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Receivers     uint32                 `protobuf:"varint,1,opt,name=receivers,proto3" json:"receivers,omitempty"`
 	Regions       uint32                 `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"`
-	Memory        uint64                 `protobuf:"varint,3,opt,name=memory,proto3" json:"memory,omitempty"` // bytes of all regions of one member; 0: any
+	Memory        uint64                 `protobuf:"varint,3,opt,name=memory,proto3" json:"memory,omitempty"` // bytes of all regions of one member; 0: unlimited
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -876,23 +876,22 @@ func (*UnlistenResponse) Descriptor() ([]byte, []int) {
 	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{8}
 }
 
-// An AttachRequested asks an application that listens whether it wants to be a
-// receiver. It answers by AnswerAttach.
+// An AttachRequested asks a listening application whether it joins a group as a
+// receiver. The application answers by AnswerAttach.
 type AttachRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Attach        uint64                 `protobuf:"varint,1,opt,name=attach,proto3" json:"attach,omitempty"` // names the membership in this session
+	Attach        uint64                 `protobuf:"varint,1,opt,name=attach,proto3" json:"attach,omitempty"` // identifies the membership in this session
 	Service       string                 `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
 	Group         *GroupID               `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
-	Formation     uint32                 `protobuf:"varint,4,opt,name=formation,proto3" json:"formation,omitempty"` // counts from 1; above 1 the application may know the group
-	Sender        string                 `protobuf:"bytes,5,opt,name=sender,proto3" json:"sender,omitempty"`        // host name by its certificate
+	Formation     uint32                 `protobuf:"varint,4,opt,name=formation,proto3" json:"formation,omitempty"` // counts from 1; above 1, the application may know the group
+	Sender        string                 `protobuf:"bytes,5,opt,name=sender,proto3" json:"sender,omitempty"`        // the host's name, from its certificate
 	SenderProgram string                 `protobuf:"bytes,6,opt,name=sender_program,json=senderProgram,proto3" json:"sender_program,omitempty"`
-	// What the receiver's queue pair is to be connected to; unset if no switch is
-	// to be used.
+	// The peer to connect the receiver's queue pair to; unset: no switch is used.
 	Connection    *Connection            `protobuf:"bytes,7,opt,name=connection,proto3" json:"connection,omitempty"`
 	Regions       []*RegionSpec          `protobuf:"bytes,8,rep,name=regions,proto3" json:"regions,omitempty"`
-	Relay         bool                   `protobuf:"varint,9,opt,name=relay,proto3" json:"relay,omitempty"` // hosts may relay: the answer is to have a bootstrap address
+	Relay         bool                   `protobuf:"varint,9,opt,name=relay,proto3" json:"relay,omitempty"` // hosts may relay: the answer needs a bootstrap address
 	Deadline      *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=deadline,proto3" json:"deadline,omitempty"`
-	Previous      uint64                 `protobuf:"varint,11,opt,name=previous,proto3" json:"previous,omitempty"` // the membership of the formation before; 0: none
+	Previous      uint64                 `protobuf:"varint,11,opt,name=previous,proto3" json:"previous,omitempty"` // the membership in the previous formation; 0: none
 	Joins         bool                   `protobuf:"varint,12,opt,name=joins,proto3" json:"joins,omitempty"`       // the receiver begins with this formation, whatever its number
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1012,16 +1011,16 @@ func (x *AttachRequested) GetJoins() bool {
 	return false
 }
 
-// A Connection is the peer that a queue pair is to be connected to.
+// A Connection is the peer to connect a queue pair to, and its attributes.
 type Connection struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
-	Qpn           uint32                 `protobuf:"varint,2,opt,name=qpn,proto3" json:"qpn,omitempty"` // for receivers, the MC_ID; for the sender, the MC_ID too
+	Qpn           uint32                 `protobuf:"varint,2,opt,name=qpn,proto3" json:"qpn,omitempty"` // the MC_ID, for receivers and for the sender
 	Psn           uint32                 `protobuf:"varint,3,opt,name=psn,proto3" json:"psn,omitempty"` // of the first packet in each direction
 	Mtu           uint32                 `protobuf:"varint,4,opt,name=mtu,proto3" json:"mtu,omitempty"` // path MTU, bytes of payload
 	Dscp          uint32                 `protobuf:"varint,5,opt,name=dscp,proto3" json:"dscp,omitempty"`
 	Timeout       uint32                 `protobuf:"varint,6,opt,name=timeout,proto3" json:"timeout,omitempty"`                         // local ACK timeout, 4.096 µs · 2^n, of the sender's queue pair; 0: 16
-	MaxPackets    uint32                 `protobuf:"varint,7,opt,name=max_packets,json=maxPackets,proto3" json:"max_packets,omitempty"` // that the sender may have sent and that are not acknowledged; 0: 2^21
+	MaxPackets    uint32                 `protobuf:"varint,7,opt,name=max_packets,json=maxPackets,proto3" json:"max_packets,omitempty"` // limit of the sender's unacknowledged packets; 0: 2^21
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1105,12 +1104,12 @@ func (x *Connection) GetMaxPackets() uint32 {
 	return 0
 }
 
-// A RegionSpec is memory that the sender wants to write to at each receiver.
+// A RegionSpec is a memory region of each receiver that the sender writes to.
 type RegionSpec struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Length uint64                 `protobuf:"varint,2,opt,name=length,proto3" json:"length,omitempty"` // bytes, at least 1
-	// What the sender's packets carry; given by the daemon.
+	// The values in the sender's packets; assigned by the daemon.
 	Rkey          uint32 `protobuf:"varint,3,opt,name=rkey,proto3" json:"rkey,omitempty"`
 	Va            uint64 `protobuf:"varint,4,opt,name=va,proto3" json:"va,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1179,18 +1178,18 @@ type AnswerAttachRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Token     string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	Attach    uint64                 `protobuf:"varint,2,opt,name=attach,proto3" json:"attach,omitempty"`
-	Refused   string                 `protobuf:"bytes,3,opt,name=refused,proto3" json:"refused,omitempty"`     // why not; empty: accepted
+	Refused   string                 `protobuf:"bytes,3,opt,name=refused,proto3" json:"refused,omitempty"`     // why it refuses; empty: it accepts
 	Qpn       uint32                 `protobuf:"varint,4,opt,name=qpn,proto3" json:"qpn,omitempty"`            // ready to receive
-	Regions   []*ReceiverRegion      `protobuf:"bytes,5,rep,name=regions,proto3" json:"regions,omitempty"`     // one for each RegionSpec, in the same order
+	Regions   []*ReceiverRegion      `protobuf:"bytes,5,rep,name=regions,proto3" json:"regions,omitempty"`     // one per RegionSpec, in the same order
 	Bootstrap string                 `protobuf:"bytes,6,opt,name=bootstrap,proto3" json:"bootstrap,omitempty"` // host:port where it listens for relaying
 	Transport string                 `protobuf:"bytes,7,opt,name=transport,proto3" json:"transport,omitempty"` // of relaying: "rdma" or "tcp"
 	Have      uint64                 `protobuf:"varint,8,opt,name=have,proto3" json:"have,omitempty"`          // messages with a receive completion, of all formations
 	Reason    string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`       // of the refusal: the name of a Reason; empty: DENIED
-	// How the sender's application makes its unicast connection with this member; for the sender alone,
-	// and the same in all formations. At most 256 bytes; empty: it cannot.
+	// How the sender's application connects to this member by unicast; only the sender gets
+	// it. The same in all formations, at most 256 bytes; empty: it cannot connect.
 	Unicast            []byte `protobuf:"bytes,10,opt,name=unicast,proto3" json:"unicast,omitempty"`
-	NoDevice           string `protobuf:"bytes,11,opt,name=no_device,json=noDevice,proto3" json:"no_device,omitempty"`                                // why it has none, where qpn could be given; empty: it has one, or does not say
-	SeesIdentification bool   `protobuf:"varint,12,opt,name=sees_identification,json=seesIdentification,proto3" json:"sees_identification,omitempty"` // the device takes packets with any IPv4 identification; see Receiver.sees_identification
+	NoDevice           string `protobuf:"bytes,11,opt,name=no_device,json=noDevice,proto3" json:"no_device,omitempty"`                                // why it has no device and so no qpn; empty: it has one, or the reason is not known
+	SeesIdentification bool   `protobuf:"varint,12,opt,name=sees_identification,json=seesIdentification,proto3" json:"sees_identification,omitempty"` // the device accepts packets with any IPv4 identification; see Receiver.sees_identification
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1397,7 +1396,7 @@ func (*AnswerAttachResponse) Descriptor() ([]byte, []int) {
 	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{14}
 }
 
-// An AttachFormed says that a formation is ready: data may come.
+// An AttachFormed says that a formation is ready: data may arrive.
 type AttachFormed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Attach        uint64                 `protobuf:"varint,1,opt,name=attach,proto3" json:"attach,omitempty"`
@@ -1450,7 +1449,7 @@ func (x *AttachFormed) GetFormation() *FormationInfo {
 	return nil
 }
 
-// A Detached ends a membership, or one that was asked for.
+// A Detached ends a membership, also one that was only requested.
 type Detached struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Attach        uint64                 `protobuf:"varint,1,opt,name=attach,proto3" json:"attach,omitempty"`
@@ -1511,27 +1510,27 @@ func (x *Detached) GetText() string {
 	return ""
 }
 
-// A FormationInfo is how a group works at present.
+// A FormationInfo is the current state of a group.
 type FormationInfo struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Group     *GroupID               `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	Formation uint32                 `protobuf:"varint,2,opt,name=formation,proto3" json:"formation,omitempty"`
 	Path      Path                   `protobuf:"varint,3,opt,name=path,proto3,enum=mcrdma.v1.Path" json:"path,omitempty"`
-	Why       []string               `protobuf:"bytes,4,rep,name=why,proto3" json:"why,omitempty"`         // this path, and not the other
+	Why       []string               `protobuf:"bytes,4,rep,name=why,proto3" json:"why,omitempty"`         // why this path, and not the other
 	Members   []*Member              `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"` // the receivers
-	// Where the receivers go on: message number have+1. Receivers that have more drop
-	// those that they have.
+	// The receivers continue with message number have+1. A receiver that has more messages
+	// drops those that it has already.
 	Have       uint64       `protobuf:"varint,6,opt,name=have,proto3" json:"have,omitempty"`
 	Connection *Connection  `protobuf:"bytes,7,opt,name=connection,proto3" json:"connection,omitempty"` // of the sender's queue pair, for PATH_SWITCH
 	Relay      *Relay       `protobuf:"bytes,8,opt,name=relay,proto3" json:"relay,omitempty"`           // for PATH_RELAY
 	McId       uint32       `protobuf:"varint,9,opt,name=mc_id,json=mcId,proto3" json:"mc_id,omitempty"`
 	Tree       []string     `protobuf:"bytes,10,rep,name=tree,proto3" json:"tree,omitempty"`             // lines of text
 	Phases     []*PhaseTime `protobuf:"bytes,11,rep,name=phases,proto3" json:"phases,omitempty"`         // how long each phase of forming took
-	Departures []*Departure `protobuf:"bytes,12,rep,name=departures,proto3" json:"departures,omitempty"` // members that are out
-	// Counts the group's sets of members: each formation, and each removal from one, has a
-	// higher view than what was before. 0: the daemon counts no views.
+	Departures []*Departure `protobuf:"bytes,12,rep,name=departures,proto3" json:"departures,omitempty"` // members that were removed
+	// The number of the group's set of members. It rises with each formation, and with each
+	// removal from one. 0: the daemon does not count views.
 	View          uint32    `protobuf:"varint,13,opt,name=view,proto3" json:"view,omitempty"`
-	Absent        []*Absent `protobuf:"bytes,14,rep,name=absent,proto3" json:"absent,omitempty"` // receivers that were to be added, and could not be
+	Absent        []*Absent `protobuf:"bytes,14,rep,name=absent,proto3" json:"absent,omitempty"` // receivers that could not be added
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1664,11 +1663,11 @@ func (x *FormationInfo) GetAbsent() []*Absent {
 	return nil
 }
 
-// An Absent receiver was to be added, and is not in the formation.
+// An Absent receiver is one that could not be added to the formation.
 type Absent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
-	Host          string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"` // as this host's configuration names it; empty: it does not
+	Host          string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"` // its name in this host's configuration; empty: it has none
 	Reason        Reason                 `protobuf:"varint,3,opt,name=reason,proto3,enum=mcrdma.v1.Reason" json:"reason,omitempty"`
 	Text          string                 `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"` // why
 	unknownFields protoimpl.UnknownFields
@@ -1733,7 +1732,7 @@ func (x *Absent) GetText() string {
 	return ""
 }
 
-// A Departure is a receiver that was taken out.
+// A Departure is a receiver that was removed.
 type Departure struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
@@ -1801,7 +1800,7 @@ type Member struct {
 	Qpn           uint32                 `protobuf:"varint,3,opt,name=qpn,proto3" json:"qpn,omitempty"`
 	Bootstrap     string                 `protobuf:"bytes,4,opt,name=bootstrap,proto3" json:"bootstrap,omitempty"`
 	Have          uint64                 `protobuf:"varint,5,opt,name=have,proto3" json:"have,omitempty"`
-	Unicast       []byte                 `protobuf:"bytes,6,opt,name=unicast,proto3" json:"unicast,omitempty"` // of AnswerAttachRequest, in answers to the sender's application
+	Unicast       []byte                 `protobuf:"bytes,6,opt,name=unicast,proto3" json:"unicast,omitempty"` // AnswerAttachRequest.unicast, in answers to the sender's application
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1878,7 +1877,7 @@ func (x *Member) GetUnicast() []byte {
 	return nil
 }
 
-// A Relay says how hosts relay. Members are the sender and then the receivers in the
+// A Relay says how hosts relay. Its members are the sender and then the receivers, in the
 // order of FormationInfo.members.
 type Relay struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1886,7 +1885,7 @@ type Relay struct {
 	Transport     string                 `protobuf:"bytes,2,opt,name=transport,proto3" json:"transport,omitempty"` // "rdma" or "tcp"
 	Block         uint32                 `protobuf:"varint,3,opt,name=block,proto3" json:"block,omitempty"`        // bytes
 	Bootstrap     []string               `protobuf:"bytes,4,rep,name=bootstrap,proto3" json:"bootstrap,omitempty"` // of all members
-	Racks         []uint32               `protobuf:"varint,5,rep,packed,name=racks,proto3" json:"racks,omitempty"` // of all members, if the algorithm wants them
+	Racks         []uint32               `protobuf:"varint,5,rep,packed,name=racks,proto3" json:"racks,omitempty"` // of all members, if the algorithm needs them
 	Group         uint64                 `protobuf:"varint,6,opt,name=group,proto3" json:"group,omitempty"`        // for the transport's bootstrap
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2022,19 +2021,19 @@ type CreateGroupRequest struct {
 	Service   string                 `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
 	Receivers []string               `protobuf:"bytes,3,rep,name=receivers,proto3" json:"receivers,omitempty"` // IPv4 addresses, or names of hosts
 	Mode      Mode                   `protobuf:"varint,4,opt,name=mode,proto3,enum=mcrdma.v1.Mode" json:"mode,omitempty"`
-	// How many copies, the sender's own counted, must remain when receivers fail; as
-	// Ceph's min_size. 0: as its default, half of them, rounded up: 2 of 4, 2 of 3, 1 of 2.
+	// The minimum number of copies, the sender's included, when receivers fail; like Ceph's
+	// min_size. 0: half of the copies, rounded up, as Ceph's default: 2 of 4, 2 of 3, 1 of 2.
 	MinSize     uint32               `protobuf:"varint,5,opt,name=min_size,json=minSize,proto3" json:"min_size,omitempty"`
 	Dscp        uint32               `protobuf:"varint,6,opt,name=dscp,proto3" json:"dscp,omitempty"`
 	Regions     []*RegionSpec        `protobuf:"bytes,7,rep,name=regions,proto3" json:"regions,omitempty"` // names and lengths
 	Mtu         uint32               `protobuf:"varint,8,opt,name=mtu,proto3" json:"mtu,omitempty"`        // of the sender's device
 	Forming     *Forming             `protobuf:"bytes,9,opt,name=forming,proto3" json:"forming,omitempty"`
-	Algorithm   string               `protobuf:"bytes,10,opt,name=algorithm,proto3" json:"algorithm,omitempty"`                         // of relaying; empty: chosen
+	Algorithm   string               `protobuf:"bytes,10,opt,name=algorithm,proto3" json:"algorithm,omitempty"`                         // of relaying; empty: the daemon chooses
 	TypicalSize uint64               `protobuf:"varint,11,opt,name=typical_size,json=typicalSize,proto3" json:"typical_size,omitempty"` // bytes of a message, for that choice; 0: not known
 	CnpGap      *durationpb.Duration `protobuf:"bytes,12,opt,name=cnp_gap,json=cnpGap,proto3" json:"cnp_gap,omitempty"`
-	Transport   string               `protobuf:"bytes,13,opt,name=transport,proto3" json:"transport,omitempty"` // of relaying: "rdma", "tcp"; empty: chosen
-	// With fewer copies than min_size, or without any receiver, the group waits for receivers that
-	// ReformGroup adds, instead of ending.
+	Transport   string               `protobuf:"bytes,13,opt,name=transport,proto3" json:"transport,omitempty"` // of relaying: "rdma", "tcp"; empty: the daemon chooses
+	// With fewer copies than min_size, or without receivers, the group does not end, but waits
+	// until ReformGroup adds receivers.
 	Waits         bool `protobuf:"varint,14,opt,name=waits,proto3" json:"waits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2168,18 +2167,18 @@ func (x *CreateGroupRequest) GetWaits() bool {
 	return false
 }
 
-// Forming is what the sender brings to a formation.
+// Forming is the sender's part of a formation.
 type Forming struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Qpn       uint32                 `protobuf:"varint,1,opt,name=qpn,proto3" json:"qpn,omitempty"`            // 0: it has no device, so no switch can be used
 	Bootstrap string                 `protobuf:"bytes,2,opt,name=bootstrap,proto3" json:"bootstrap,omitempty"` // host:port where it listens for relaying
 	Sent      uint64                 `protobuf:"varint,3,opt,name=sent,proto3" json:"sent,omitempty"`          // messages with a receive completion, sent in all formations
-	// Hosts are to relay in this formation, even in mode require. Some receivers lack WRITEs
-	// that others have reported to their applications, which would see older bytes if they
-	// were written again. A host that relays skips what it has reported to its application;
-	// a switch cannot.
+	// Hosts must relay in this formation, even with MODE_REQUIRE. Some receivers lack WRITEs
+	// that others have already reported to their applications; to write them again would show
+	// those applications older bytes. A host that relays skips the WRITEs that it has reported
+	// to its application; a switch cannot.
 	CatchUp       bool   `protobuf:"varint,4,opt,name=catch_up,json=catchUp,proto3" json:"catch_up,omitempty"`
-	NoDevice      string `protobuf:"bytes,5,opt,name=no_device,json=noDevice,proto3" json:"no_device,omitempty"` // as AnswerAttachRequest's
+	NoDevice      string `protobuf:"bytes,5,opt,name=no_device,json=noDevice,proto3" json:"no_device,omitempty"` // as in AnswerAttachRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2254,7 +2253,7 @@ type CreateGroupResponse struct {
 	Formation     *FormationInfo         `protobuf:"bytes,1,opt,name=formation,proto3" json:"formation,omitempty"`
 	Regions       []*RegionSpec          `protobuf:"bytes,2,rep,name=regions,proto3" json:"regions,omitempty"`
 	MinSize       uint32                 `protobuf:"varint,3,opt,name=min_size,json=minSize,proto3" json:"min_size,omitempty"`
-	Waits         bool                   `protobuf:"varint,4,opt,name=waits,proto3" json:"waits,omitempty"` // as asked; daemons of earlier releases never do
+	Waits         bool                   `protobuf:"varint,4,opt,name=waits,proto3" json:"waits,omitempty"` // as requested; daemons of earlier releases never wait
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2323,9 +2322,9 @@ type ReformGroupRequest struct {
 	Group         *GroupID               `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	Formation     uint32                 `protobuf:"varint,3,opt,name=formation,proto3" json:"formation,omitempty"` // the one that failed
 	Forming       *Forming               `protobuf:"bytes,4,opt,name=forming,proto3" json:"forming,omitempty"`
-	Suspects      []string               `protobuf:"bytes,5,rep,name=suspects,proto3" json:"suspects,omitempty"` // addresses of receivers to be left out
-	Add           []string               `protobuf:"bytes,6,rep,name=add,proto3" json:"add,omitempty"`           // receivers to be added
-	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`     // for people
+	Suspects      []string               `protobuf:"bytes,5,rep,name=suspects,proto3" json:"suspects,omitempty"` // addresses of receivers to leave out
+	Add           []string               `protobuf:"bytes,6,rep,name=add,proto3" json:"add,omitempty"`           // receivers to add
+	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`     // to be shown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2458,7 +2457,7 @@ type ReportStallRequest struct {
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	Group         *GroupID               `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	Formation     uint32                 `protobuf:"varint,3,opt,name=formation,proto3" json:"formation,omitempty"`
-	Since         *durationpb.Duration   `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`      // the last acknowledgement
+	Since         *durationpb.Duration   `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`      // time since the last acknowledgment
 	Refused       bool                   `protobuf:"varint,5,opt,name=refused,proto3" json:"refused,omitempty"` // a receiver has refused an operation: the queue pair got a fatal NAK
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2531,7 +2530,7 @@ func (x *ReportStallRequest) GetRefused() bool {
 
 type ReportStallResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Suspects      []string               `protobuf:"bytes,1,rep,name=suspects,proto3" json:"suspects,omitempty"` // that are being taken out, or have refused
+	Suspects      []string               `protobuf:"bytes,1,rep,name=suspects,proto3" json:"suspects,omitempty"` // receivers that are being removed, or have refused an operation
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2933,7 +2932,7 @@ func (x *ListGroupsResponse) GetMemberships() []*MembershipInfo {
 	return nil
 }
 
-// A GroupInfo is a group of which an application of this host is the sender.
+// A GroupInfo is a group to which an application of this host sends.
 type GroupInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Formation     *FormationInfo         `protobuf:"bytes,1,opt,name=formation,proto3" json:"formation,omitempty"`
@@ -3050,7 +3049,7 @@ func (x *GroupInfo) GetStates() []*MemberState {
 	return nil
 }
 
-// A MemberState is what the sender's daemon knows of a receiver.
+// A MemberState is the state of a receiver as the sender's daemon knows it.
 type MemberState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
@@ -3140,8 +3139,8 @@ type MembershipInfo struct {
 	Path          Path                   `protobuf:"varint,8,opt,name=path,proto3,enum=mcrdma.v1.Path" json:"path,omitempty"`
 	Attach        uint64                 `protobuf:"varint,9,opt,name=attach,proto3" json:"attach,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=since,proto3" json:"since,omitempty"`
-	View          uint32                 `protobuf:"varint,11,opt,name=view,proto3" json:"view,omitempty"`             // the last one that this daemon has recorded; 0: none
-	Members       []*Member              `protobuf:"bytes,12,rep,name=members,proto3" json:"members,omitempty"`        // its receivers: addresses and hosts
+	View          uint32                 `protobuf:"varint,11,opt,name=view,proto3" json:"view,omitempty"`             // the latest view that this daemon has recorded; 0: none
+	Members       []*Member              `protobuf:"bytes,12,rep,name=members,proto3" json:"members,omitempty"`        // the view's receivers: addresses and hosts
 	McId          uint32                 `protobuf:"varint,13,opt,name=mc_id,json=mcId,proto3" json:"mc_id,omitempty"` // of the group in this formation; 0: not known, as after a restart of this daemon
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3268,7 +3267,7 @@ func (x *MembershipInfo) GetMcId() uint32 {
 	return 0
 }
 
-// A GroupChanged tells a sender about its group.
+// A GroupChanged is an event of a group, for its sender.
 type GroupChanged struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         *GroupID               `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
@@ -3280,7 +3279,7 @@ type GroupChanged struct {
 	View          uint32                 `protobuf:"varint,9,opt,name=view,proto3" json:"view,omitempty"`                            // TYPE_VIEW
 	Members       []string               `protobuf:"bytes,10,rep,name=members,proto3" json:"members,omitempty"`                      // TYPE_VIEW: addresses
 	Tree          []string               `protobuf:"bytes,11,rep,name=tree,proto3" json:"tree,omitempty"`                            // TYPE_ROUTE, TYPE_TREE: lines of text
-	Reason        Reason                 `protobuf:"varint,12,opt,name=reason,proto3,enum=mcrdma.v1.Reason" json:"reason,omitempty"` // TYPE_FAILED; unspecified: an earlier release, and MIN_SIZE
+	Reason        Reason                 `protobuf:"varint,12,opt,name=reason,proto3,enum=mcrdma.v1.Reason" json:"reason,omitempty"` // TYPE_FAILED; unspecified: a daemon of an earlier release, for MIN_SIZE
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3447,7 +3446,7 @@ func (x *ResumeGroupRequest) GetFormation() uint32 {
 
 type ResumeGroupResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Formation     *FormationInfo         `protobuf:"bytes,1,opt,name=formation,proto3" json:"formation,omitempty"` // as it is now
+	Formation     *FormationInfo         `protobuf:"bytes,1,opt,name=formation,proto3" json:"formation,omitempty"` // the current one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3737,9 +3736,9 @@ type GetDaemonResponse struct {
 	Sessions      []*SessionInfo         `protobuf:"bytes,8,rep,name=sessions,proto3" json:"sessions,omitempty"`
 	Groups        uint32                 `protobuf:"varint,9,opt,name=groups,proto3" json:"groups,omitempty"`
 	Memberships   uint32                 `protobuf:"varint,10,opt,name=memberships,proto3" json:"memberships,omitempty"`
-	Problems      []string               `protobuf:"bytes,11,rep,name=problems,proto3" json:"problems,omitempty"` // in words
+	Problems      []string               `protobuf:"bytes,11,rep,name=problems,proto3" json:"problems,omitempty"` // as text
 	Listen        string                 `protobuf:"bytes,12,opt,name=listen,proto3" json:"listen,omitempty"`
-	Tls           string                 `protobuf:"bytes,13,opt,name=tls,proto3" json:"tls,omitempty"` // identity and until when; "plain text"
+	Tls           string                 `protobuf:"bytes,13,opt,name=tls,proto3" json:"tls,omitempty"` // identity and expiry of the certificate, or "plain text"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3871,7 +3870,7 @@ type SwitchLink struct {
 	Agent         string                 `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
 	Reachable     bool                   `protobuf:"varint,3,opt,name=reachable,proto3" json:"reachable,omitempty"`
 	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
-	NotReady      string                 `protobuf:"bytes,5,opt,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"` // why new groups are relayed though the agent is reachable, in words; empty: it is ready
+	NotReady      string                 `protobuf:"bytes,5,opt,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"` // why new groups are relayed although the agent is reachable, as text; empty: it is ready
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3949,7 +3948,7 @@ type PeerLink struct {
 	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"` // "ok", "silent", "down", "untrusted", "unknown"
 	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
 	RoundTrip     *durationpb.Duration   `protobuf:"bytes,6,opt,name=round_trip,json=roundTrip,proto3" json:"round_trip,omitempty"`
-	Shared        uint32                 `protobuf:"varint,7,opt,name=shared,proto3" json:"shared,omitempty"` // groups and memberships with it
+	Shared        uint32                 `protobuf:"varint,7,opt,name=shared,proto3" json:"shared,omitempty"` // number of groups and memberships with it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4040,7 +4039,7 @@ type SessionInfo struct {
 	Pid           uint32                 `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`
 	Services      []string               `protobuf:"bytes,4,rep,name=services,proto3" json:"services,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
-	Lost          bool                   `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"` // it may come back until its grace ends
+	Lost          bool                   `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"` // its stream has ended; it can be resumed until its grace ends
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4117,8 +4116,8 @@ func (x *SessionInfo) GetLost() bool {
 	return false
 }
 
-// A CountersRequested asks for the counters of the application's device. It answers by
-// AnswerCounters; those of earlier releases do not.
+// A CountersRequested asks for the counters of the application's device. The application
+// answers by AnswerCounters; applications of earlier releases do not answer.
 type CountersRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Call          uint64                 `protobuf:"varint,1,opt,name=call,proto3" json:"call,omitempty"`
@@ -4259,13 +4258,13 @@ func (*AnswerCountersResponse) Descriptor() ([]byte, []int) {
 	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{55}
 }
 
-// DeviceCounters are what a device has counted, as pkg/qp names it (Device.Counters).
+// DeviceCounters are the counters of a device, with the names of pkg/qp (Device.Counters).
 type DeviceCounters struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Driver        string                 `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"` // "softroce", "ibverbs"; empty: the application has no device
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	Mtu           uint32                 `protobuf:"varint,3,opt,name=mtu,proto3" json:"mtu,omitempty"`          // path MTU, bytes of payload
-	Counters      []*DeviceCounter       `protobuf:"bytes,4,rep,name=counters,proto3" json:"counters,omitempty"` // in order of their names; at most 256
+	Counters      []*DeviceCounter       `protobuf:"bytes,4,rep,name=counters,proto3" json:"counters,omitempty"` // sorted by name; at most 256
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4467,7 +4466,7 @@ type DeviceInfo struct {
 	Uid           uint32                 `protobuf:"varint,2,opt,name=uid,proto3" json:"uid,omitempty"`
 	Pid           uint32                 `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`
 	Device        *DeviceCounters        `protobuf:"bytes,4,opt,name=device,proto3" json:"device,omitempty"`
-	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"` // why there are none
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"` // why there are no counters
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4573,20 +4572,21 @@ func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
 	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{61}
 }
 
-// A WatchEventsResponse is one event, in the order in which they happen.
+// A WatchEventsResponse is one event. Events come in the order in which they happen.
 type WatchEventsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Time  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
-	// Of a group that starts here: "formed", "ended", "suspected", "recovered", "removed", "reform";
-	// of a membership: "joined", "left"; of the switch's agent: "agent lost", "agent back", "agent not ready"
-	// (it has lost its switch, perhaps), "agent ready". The first is "watching".
+	// Of a group whose sender is this host: "formed", "ended", "suspected", "recovered", "removed",
+	// "reform"; of a membership: "joined", "left"; of the switch's agent: "agent lost", "agent back",
+	// "agent not ready" (for example, it has lost its switch), "agent ready". The first event is
+	// "watching".
 	Kind          string   `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	Group         *GroupID `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
 	McId          uint32   `protobuf:"varint,4,opt,name=mc_id,json=mcId,proto3" json:"mc_id,omitempty"`
 	Formation     uint32   `protobuf:"varint,5,opt,name=formation,proto3" json:"formation,omitempty"`
 	Address       string   `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"` // of the receiver concerned
 	Host          string   `protobuf:"bytes,7,opt,name=host,proto3" json:"host,omitempty"`
-	Program       string   `protobuf:"bytes,8,opt,name=program,proto3" json:"program,omitempty"` // of this host
+	Program       string   `protobuf:"bytes,8,opt,name=program,proto3" json:"program,omitempty"` // the application on this host
 	Pid           uint32   `protobuf:"varint,9,opt,name=pid,proto3" json:"pid,omitempty"`
 	Text          string   `protobuf:"bytes,10,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -43,14 +43,14 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Applications is what a host's daemon does for the applications of the host, on
-// a unix socket. An application's queue pairs and memory are its own: it makes
-// them with its device, and the daemon arranges what they are connected to.
+// Applications is the service of a host's daemon for the applications of the host, on a
+// unix socket. Applications create their own queue pairs and memory with their devices;
+// the daemon tells them the peers to connect the queue pairs to.
 //
-// An application has a session, which is the stream of Open; all that it does
-// belongs to the session, and ends with it. If the daemon ends and comes back, the
-// application opens again with the session's token and says what it still has
-// (ResumeGroup, ResumeMember), within the time that OpenResponse.Hello.grace says.
+// An application has a session, which lasts as long as the stream of Open. Its groups,
+// memberships and services belong to the session, and end with it. If the daemon
+// restarts, the application opens the session again with its token, and resumes its
+// groups and memberships (ResumeGroup, ResumeMember) within Hello.grace.
 //
 // Errors carry a Reason.
 type ApplicationsClient interface {
@@ -59,43 +59,44 @@ type ApplicationsClient interface {
 	// Listen offers a service to senders. AttachRequested events follow.
 	Listen(ctx context.Context, in *ListenRequest, opts ...grpc.CallOption) (*ListenResponse, error)
 	Unlisten(ctx context.Context, in *UnlistenRequest, opts ...grpc.CallOption) (*UnlistenResponse, error)
-	// AnswerAttach is the answer to an AttachRequested.
+	// AnswerAttach answers an AttachRequested.
 	AnswerAttach(ctx context.Context, in *AnswerAttachRequest, opts ...grpc.CallOption) (*AnswerAttachResponse, error)
-	// Leave takes a receiver out of its group: the application does not go on.
+	// Leave removes a receiver from its group, because its application ends.
 	Leave(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveResponse, error)
-	// CreateGroup makes a group of which the caller is the sender, or changes
-	// nothing anywhere. Formed afterwards is the group's first formation.
+	// CreateGroup creates a group with the caller as the sender, in its first formation.
+	// If it fails, nothing has changed anywhere.
 	CreateGroup(ctx context.Context, in *CreateGroupRequest, opts ...grpc.CallOption) (*CreateGroupResponse, error)
-	// ReformGroup makes a group anew, with a new queue pair of the sender, after a
-	// formation has failed or to change its receivers. What is under way in the old
-	// formation is lost; FormationInfo.have says where to go on.
+	// ReformGroup forms a group again, with a new queue pair of the sender, after a
+	// formation has failed or to change its receivers. Operations in flight in the old
+	// formation are lost; FormationInfo.have says where to continue.
 	ReformGroup(ctx context.Context, in *ReformGroupRequest, opts ...grpc.CallOption) (*ReformGroupResponse, error)
-	// ReportStall says that nothing is acknowledged although something is under way, or
-	// that a receiver has refused something. The daemon finds out who is to blame, and
-	// takes who does not answer out.
+	// ReportStall says that operations are in flight and nothing is acknowledged, or that
+	// a receiver has refused an operation. The daemon finds the cause, and removes
+	// receivers that do not answer.
 	ReportStall(ctx context.Context, in *ReportStallRequest, opts ...grpc.CallOption) (*ReportStallResponse, error)
-	// AckView says that the application knows a view that TYPE_VIEW has told, or that an
-	// answer with a FormationInfo has: from now on an operation may complete when the members
-	// of that view have it. It succeeds if a later view is there.
+	// AckView acknowledges a view from a TYPE_VIEW event or from an answer with a
+	// FormationInfo: from now on an operation may complete when the members of that view
+	// have it. It succeeds if there is a later view.
 	AckView(ctx context.Context, in *AckViewRequest, opts ...grpc.CallOption) (*AckViewResponse, error)
 	// CloseGroup ends a group for all its members. It succeeds if there is none.
 	CloseGroup(ctx context.Context, in *CloseGroupRequest, opts ...grpc.CallOption) (*CloseGroupResponse, error)
 	GetGroup(ctx context.Context, in *GetGroupRequest, opts ...grpc.CallOption) (*GetGroupResponse, error)
-	// ListGroups gives the groups of the caller's user; root sees all.
+	// ListGroups returns the groups of the caller's user, or all groups to root.
 	ListGroups(ctx context.Context, in *ListGroupsRequest, opts ...grpc.CallOption) (*ListGroupsResponse, error)
-	// ResumeGroup and ResumeMember say, after a daemon has come back, that a group or
-	// membership still is in use. NOT_FOUND: it has ended.
+	// ResumeGroup and ResumeMember say, after a restart of the daemon, that a group or
+	// membership is still in use. NOT_FOUND: it has ended.
 	ResumeGroup(ctx context.Context, in *ResumeGroupRequest, opts ...grpc.CallOption) (*ResumeGroupResponse, error)
 	ResumeMember(ctx context.Context, in *ResumeMemberRequest, opts ...grpc.CallOption) (*ResumeMemberResponse, error)
-	// GetDaemon is for tools and people.
+	// GetDaemon returns the daemon's status, for commands and operators.
 	GetDaemon(ctx context.Context, in *GetDaemonRequest, opts ...grpc.CallOption) (*GetDaemonResponse, error)
-	// ListDevices asks the applications of the caller's user, root's all, for the counters of
-	// their devices: CountersRequested.
+	// ListDevices asks the applications of the caller's user, or all applications for root,
+	// for the counters of their devices, by CountersRequested.
 	ListDevices(ctx context.Context, in *ListDevicesRequest, opts ...grpc.CallOption) (*ListDevicesResponse, error)
-	// AnswerCounters is the answer to a CountersRequested.
+	// AnswerCounters answers a CountersRequested.
 	AnswerCounters(ctx context.Context, in *AnswerCountersRequest, opts ...grpc.CallOption) (*AnswerCountersResponse, error)
-	// WatchEvents tells what happens from now on to groups and applications of the caller's user,
-	// root all. A caller that does not read ends with RESOURCE_EXHAUSTED.
+	// WatchEvents streams events of groups and applications of the caller's user, or of all
+	// users to root, from now on. The stream of a caller that does not read ends with
+	// RESOURCE_EXHAUSTED.
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
 }
 
@@ -309,14 +310,14 @@ type Applications_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsResp
 // All implementations must embed UnimplementedApplicationsServer
 // for forward compatibility.
 //
-// Applications is what a host's daemon does for the applications of the host, on
-// a unix socket. An application's queue pairs and memory are its own: it makes
-// them with its device, and the daemon arranges what they are connected to.
+// Applications is the service of a host's daemon for the applications of the host, on a
+// unix socket. Applications create their own queue pairs and memory with their devices;
+// the daemon tells them the peers to connect the queue pairs to.
 //
-// An application has a session, which is the stream of Open; all that it does
-// belongs to the session, and ends with it. If the daemon ends and comes back, the
-// application opens again with the session's token and says what it still has
-// (ResumeGroup, ResumeMember), within the time that OpenResponse.Hello.grace says.
+// An application has a session, which lasts as long as the stream of Open. Its groups,
+// memberships and services belong to the session, and end with it. If the daemon
+// restarts, the application opens the session again with its token, and resumes its
+// groups and memberships (ResumeGroup, ResumeMember) within Hello.grace.
 //
 // Errors carry a Reason.
 type ApplicationsServer interface {
@@ -325,43 +326,44 @@ type ApplicationsServer interface {
 	// Listen offers a service to senders. AttachRequested events follow.
 	Listen(context.Context, *ListenRequest) (*ListenResponse, error)
 	Unlisten(context.Context, *UnlistenRequest) (*UnlistenResponse, error)
-	// AnswerAttach is the answer to an AttachRequested.
+	// AnswerAttach answers an AttachRequested.
 	AnswerAttach(context.Context, *AnswerAttachRequest) (*AnswerAttachResponse, error)
-	// Leave takes a receiver out of its group: the application does not go on.
+	// Leave removes a receiver from its group, because its application ends.
 	Leave(context.Context, *LeaveRequest) (*LeaveResponse, error)
-	// CreateGroup makes a group of which the caller is the sender, or changes
-	// nothing anywhere. Formed afterwards is the group's first formation.
+	// CreateGroup creates a group with the caller as the sender, in its first formation.
+	// If it fails, nothing has changed anywhere.
 	CreateGroup(context.Context, *CreateGroupRequest) (*CreateGroupResponse, error)
-	// ReformGroup makes a group anew, with a new queue pair of the sender, after a
-	// formation has failed or to change its receivers. What is under way in the old
-	// formation is lost; FormationInfo.have says where to go on.
+	// ReformGroup forms a group again, with a new queue pair of the sender, after a
+	// formation has failed or to change its receivers. Operations in flight in the old
+	// formation are lost; FormationInfo.have says where to continue.
 	ReformGroup(context.Context, *ReformGroupRequest) (*ReformGroupResponse, error)
-	// ReportStall says that nothing is acknowledged although something is under way, or
-	// that a receiver has refused something. The daemon finds out who is to blame, and
-	// takes who does not answer out.
+	// ReportStall says that operations are in flight and nothing is acknowledged, or that
+	// a receiver has refused an operation. The daemon finds the cause, and removes
+	// receivers that do not answer.
 	ReportStall(context.Context, *ReportStallRequest) (*ReportStallResponse, error)
-	// AckView says that the application knows a view that TYPE_VIEW has told, or that an
-	// answer with a FormationInfo has: from now on an operation may complete when the members
-	// of that view have it. It succeeds if a later view is there.
+	// AckView acknowledges a view from a TYPE_VIEW event or from an answer with a
+	// FormationInfo: from now on an operation may complete when the members of that view
+	// have it. It succeeds if there is a later view.
 	AckView(context.Context, *AckViewRequest) (*AckViewResponse, error)
 	// CloseGroup ends a group for all its members. It succeeds if there is none.
 	CloseGroup(context.Context, *CloseGroupRequest) (*CloseGroupResponse, error)
 	GetGroup(context.Context, *GetGroupRequest) (*GetGroupResponse, error)
-	// ListGroups gives the groups of the caller's user; root sees all.
+	// ListGroups returns the groups of the caller's user, or all groups to root.
 	ListGroups(context.Context, *ListGroupsRequest) (*ListGroupsResponse, error)
-	// ResumeGroup and ResumeMember say, after a daemon has come back, that a group or
-	// membership still is in use. NOT_FOUND: it has ended.
+	// ResumeGroup and ResumeMember say, after a restart of the daemon, that a group or
+	// membership is still in use. NOT_FOUND: it has ended.
 	ResumeGroup(context.Context, *ResumeGroupRequest) (*ResumeGroupResponse, error)
 	ResumeMember(context.Context, *ResumeMemberRequest) (*ResumeMemberResponse, error)
-	// GetDaemon is for tools and people.
+	// GetDaemon returns the daemon's status, for commands and operators.
 	GetDaemon(context.Context, *GetDaemonRequest) (*GetDaemonResponse, error)
-	// ListDevices asks the applications of the caller's user, root's all, for the counters of
-	// their devices: CountersRequested.
+	// ListDevices asks the applications of the caller's user, or all applications for root,
+	// for the counters of their devices, by CountersRequested.
 	ListDevices(context.Context, *ListDevicesRequest) (*ListDevicesResponse, error)
-	// AnswerCounters is the answer to a CountersRequested.
+	// AnswerCounters answers a CountersRequested.
 	AnswerCounters(context.Context, *AnswerCountersRequest) (*AnswerCountersResponse, error)
-	// WatchEvents tells what happens from now on to groups and applications of the caller's user,
-	// root all. A caller that does not read ends with RESOURCE_EXHAUSTED.
+	// WatchEvents streams events of groups and applications of the caller's user, or of all
+	// users to root, from now on. The stream of a caller that does not read ends with
+	// RESOURCE_EXHAUSTED.
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
 	mustEmbedUnimplementedApplicationsServer()
 }

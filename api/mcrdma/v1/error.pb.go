@@ -21,20 +21,20 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// A Reason is why a request failed. An error that has one carries a
-// google.rpc.ErrorInfo of domain "mcrdma", whose reason is the value's name. The
-// ErrorInfo's metadata have what is wrong under "text", and where that is: a host's name
-// under "host", or a switch's under "switch". Each Reason always comes with the same
-// gRPC code. A client takes a reason that it does not know for the code alone.
+// A Reason is why a request failed. An error with a Reason carries a google.rpc.ErrorInfo
+// of domain "mcrdma", whose reason is the value's name. The ErrorInfo's metadata have the
+// message under "text", and the place: a host's name under "host", or a switch's name
+// under "switch". Each Reason has a fixed gRPC code. A client that does not know a reason
+// uses the code.
 //
 // Daemons of hosts send the reasons from INVALID to SENDER_LOST, to applications and to
-// each other. Agents of switches send those of the first part that say so, and the
-// second part.
+// each other. Agents of switches send those reasons of the first part that say "agents
+// too", and those of the second part.
 type Reason int32
 
 const (
 	Reason_REASON_UNSPECIFIED Reason = 0
-	// The request says something impossible. Correct it. Agents too. INVALID_ARGUMENT.
+	// The request is invalid. Correct it. Agents too. INVALID_ARGUMENT.
 	Reason_INVALID Reason = 1
 	// A policy, a receiver's application, or the caller's identity forbids it. Change the
 	// policy, or use another certificate. Agents too. PERMISSION_DENIED.
@@ -44,14 +44,14 @@ const (
 	Reason_NO_SERVICE Reason = 3
 	// No such host is known. Add it to the configuration, or correct the name. NOT_FOUND.
 	Reason_NO_SUCH_HOST Reason = 4
-	// A host's daemon does not answer. See whether it runs, and the way to it. UNAVAILABLE.
+	// A host's daemon does not answer. Check that it runs and can be reached. UNAVAILABLE.
 	Reason_UNREACHABLE Reason = 5
 	// A receiver is named twice. Leave one out. Agents too. INVALID_ARGUMENT.
 	Reason_DUPLICATE_ADDRESS Reason = 6
-	// More receivers than a group may have. Make several groups. Agents too.
+	// More receivers than a group may have. Create several groups. Agents too.
 	// INVALID_ARGUMENT.
 	Reason_TOO_MANY_RECEIVERS Reason = 7
-	// A device's path MTU does not fit. Use the same at all devices. FAILED_PRECONDITION.
+	// A device's path MTU differs. Use the same at all devices. FAILED_PRECONDITION.
 	Reason_MTU Reason = 8
 	// The other side speaks another version of the protocol. Update the older of the two.
 	// FAILED_PRECONDITION.
@@ -60,50 +60,51 @@ const (
 	// same CA. UNAUTHENTICATED.
 	Reason_UNTRUSTED Reason = 10
 	// A limit is reached, the switch is full, or a daemon's state file cannot be written.
-	// Close something, raise the limit, or make room. Agents too. RESOURCE_EXHAUSTED.
+	// Close groups, raise the limit, or free disk space. Agents too. RESOURCE_EXHAUSTED.
 	Reason_LIMIT Reason = 11
-	// What the request is about is not there. Agents too. NOT_FOUND.
+	// The object of the request does not exist. Agents too. NOT_FOUND.
 	Reason_NOT_FOUND Reason = 12
-	// Too few receivers are left, or can take part. FAILED_PRECONDITION.
+	// Too few receivers are left, or can join. FAILED_PRECONDITION.
 	Reason_MIN_SIZE Reason = 13
-	// The mode is MODE_REQUIRE, and the switches can't. Use MODE_AUTO, or do what the text
-	// says. FAILED_PRECONDITION.
+	// The mode is MODE_REQUIRE, and the switches cannot copy. Use MODE_AUTO, or do what the
+	// text says. FAILED_PRECONDITION.
 	Reason_NO_SWITCH Reason = 14
-	// There was not enough time. Try again. Agents too; then they may still do what was
-	// asked. DEADLINE_EXCEEDED.
+	// There was not enough time. Try again. Agents too; an agent may still complete the
+	// request. DEADLINE_EXCEEDED.
 	Reason_TIMEOUT Reason = 15
-	// A later request or formation has overtaken this one. Metadata: the number of the
-	// latest one under "formation" (daemons) or "sequence" (agents). Agents too. ABORTED.
+	// There is a later request or formation. Metadata: the number of the latest one under
+	// "formation" (daemons) or "sequence" (agents). Agents too. ABORTED.
 	Reason_STALE Reason = 16
 	// The group, the session or the call has ended. Agents too. CANCELLED.
 	Reason_CLOSED Reason = 17
-	// The member was taken out of its group: as Detached's REASON_REMOVED. NOT_FOUND.
+	// The member was removed from its group, as Detached.REASON_REMOVED. NOT_FOUND.
 	Reason_REMOVED Reason = 18
-	// The sender's daemon or application has ended, or cannot be reached: as Detached's REASON_SENDER_LOST.
-	// NOT_FOUND.
+	// The sender's daemon or application has ended, or cannot be reached, as
+	// Detached.REASON_SENDER_LOST. NOT_FOUND.
 	Reason_SENDER_LOST Reason = 19
-	// Two switches would hand packets of one group, which nothing tells apart, to a third.
-	// Another agent that gets this splits the branch earlier. FAILED_PRECONDITION.
+	// Two switches would send packets of one group to a third switch, which could not tell
+	// them apart. An agent that gets this error splits the branch earlier.
+	// FAILED_PRECONDITION.
 	Reason_AMBIGUOUS Reason = 20
-	// Packets would come to a switch that they have passed. Correct the routes.
+	// Packets would return to a switch that they have passed. Correct the routes.
 	// FAILED_PRECONDITION.
 	Reason_LOOP Reason = 21
-	// A receiver cannot be reached. See whether it answers ARP, and the routes.
+	// A receiver cannot be reached. Check that it answers ARP, and check the routes.
 	// FAILED_PRECONDITION.
 	Reason_NO_ROUTE Reason = 22
 	// The switch cannot merge answers for this sender. Install the group at the sender's
-	// ToR, or have hosts relay. FAILED_PRECONDITION.
+	// ToR switch, or let hosts relay. FAILED_PRECONDITION.
 	Reason_NO_MERGE_POINT Reason = 23
 	// The group has no receivers. Name at least one. INVALID_ARGUMENT.
 	Reason_NO_RECEIVERS Reason = 24
 	// The sender is among the receivers. Leave it out. INVALID_ARGUMENT.
 	Reason_SENDER_RECEIVES Reason = 25
-	// Another group has these numbers. Remove it first, update it, or take others.
+	// Another group has these numbers. Remove it first, update it, or use other numbers.
 	// ALREADY_EXISTS.
 	Reason_EXISTS Reason = 26
-	// The switch refused a change. The agent's log has more. INTERNAL.
+	// The switch refused a change. The agent's log has the details. INTERNAL.
 	Reason_SWITCH Reason = 27
-	// Another switch's agent does not answer. See whether it runs, and the way to it.
+	// Another switch's agent does not answer. Check that it runs and can be reached.
 	// UNAVAILABLE.
 	Reason_PEER Reason = 28
 	// The agent has just started, or its switch is not connected. Try again. UNAVAILABLE.

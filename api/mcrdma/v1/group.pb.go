@@ -22,13 +22,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// A GroupKey names a group in the whole fabric.
+// A GroupKey identifies a group in the whole fabric.
 type GroupKey struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Source string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`          // address of the sender
 	McId   uint32                 `protobuf:"varint,2,opt,name=mc_id,json=mcId,proto3" json:"mc_id,omitempty"` // virtual QPN, unique for the source
-	// The number that the sender's daemon knows the group by, for people: GroupID.number. It
-	// stays when a group is formed anew with another mc_id. 0: not known.
+	// The group's number at the sender's daemon (GroupID.number), to be shown. It stays the
+	// same when the group is re-formed with another mc_id. 0: not known.
 	Number        uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -85,15 +85,14 @@ func (x *GroupKey) GetNumber() uint64 {
 	return 0
 }
 
-// A MemoryRegion is one that WRITEs of the sender may address, and the receiver's
-// region that it stands for.
+// A MemoryRegion maps a region that the sender's WRITEs address to the receiver's region.
 type MemoryRegion struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Rkey          uint32                 `protobuf:"varint,1,opt,name=rkey,proto3" json:"rkey,omitempty"`     // the sender's: what its packets carry
-	Va            uint64                 `protobuf:"varint,2,opt,name=va,proto3" json:"va,omitempty"`         // the sender's first byte
+	Rkey          uint32                 `protobuf:"varint,1,opt,name=rkey,proto3" json:"rkey,omitempty"`     // in the sender's packets
+	Va            uint64                 `protobuf:"varint,2,opt,name=va,proto3" json:"va,omitempty"`         // of the first byte, in the sender's packets
 	Length        uint64                 `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"` // bytes, at least 1
 	ReceiverRkey  uint32                 `protobuf:"varint,4,opt,name=receiver_rkey,json=receiverRkey,proto3" json:"receiver_rkey,omitempty"`
-	ReceiverVa    uint64                 `protobuf:"varint,5,opt,name=receiver_va,json=receiverVa,proto3" json:"receiver_va,omitempty"` // the receiver's first byte
+	ReceiverVa    uint64                 `protobuf:"varint,5,opt,name=receiver_va,json=receiverVa,proto3" json:"receiver_va,omitempty"` // of the first byte, at the receiver
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -169,8 +168,8 @@ type Receiver struct {
 	Address string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
 	Qpn     uint32                 `protobuf:"varint,2,opt,name=qpn,proto3" json:"qpn,omitempty"`
 	Regions []*MemoryRegion        `protobuf:"bytes,3,rep,name=regions,proto3" json:"regions,omitempty"`
-	// Its device sees the IPv4 identification, and takes packets with any. Switches may then keep
-	// the ICRC of copies right by changing identification and source port.
+	// Its device sees the IPv4 identification of packets, and accepts any. Then switches may
+	// change the identification and source port of copies to keep their ICRC correct.
 	SeesIdentification bool `protobuf:"varint,4,opt,name=sees_identification,json=seesIdentification,proto3" json:"sees_identification,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
@@ -234,19 +233,19 @@ func (x *Receiver) GetSeesIdentification() bool {
 	return false
 }
 
-// A Group is what the switches are to do for one sender's queue pair.
+// A Group is the multicast group of one sender's queue pair, as switches install it.
 type Group struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Key       *GroupKey              `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	SenderQpn uint32                 `protobuf:"varint,2,opt,name=sender_qpn,json=senderQpn,proto3" json:"sender_qpn,omitempty"`
 	// The first PSN of the sender's queue pair.
 	InitialPsn uint32 `protobuf:"varint,3,opt,name=initial_psn,json=initialPsn,proto3" json:"initial_psn,omitempty"`
-	// The address that the sender's queue pair is connected to; empty: that of the
-	// first receiver. It stays when that receiver leaves.
+	// The address that the sender's queue pair is connected to; empty: that of the first
+	// receiver. It does not change when that receiver leaves.
 	Address string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
 	// 1 to 16.
 	Receivers []*Receiver `protobuf:"bytes,5,rep,name=receivers,proto3" json:"receivers,omitempty"`
-	// The least time between two CNPs that reach the sender; 0: all pass.
+	// The minimum time between two CNPs to the sender; 0: all are forwarded.
 	CnpGap        *durationpb.Duration `protobuf:"bytes,6,opt,name=cnp_gap,json=cnpGap,proto3" json:"cnp_gap,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

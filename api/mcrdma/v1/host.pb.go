@@ -29,7 +29,7 @@ type PrepareRequest struct {
 	Formation     uint32                 `protobuf:"varint,3,opt,name=formation,proto3" json:"formation,omitempty"`
 	Service       string                 `protobuf:"bytes,4,opt,name=service,proto3" json:"service,omitempty"`
 	Program       string                 `protobuf:"bytes,5,opt,name=program,proto3" json:"program,omitempty"`       // of the sender
-	Address       string                 `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`       // of the receiver, one of the called host's
+	Address       string                 `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`       // of the receiver: an address of the called host
 	Connection    *Connection            `protobuf:"bytes,7,opt,name=connection,proto3" json:"connection,omitempty"` // unset: no switch is used
 	Regions       []*RegionSpec          `protobuf:"bytes,8,rep,name=regions,proto3" json:"regions,omitempty"`
 	Relay         bool                   `protobuf:"varint,9,opt,name=relay,proto3" json:"relay,omitempty"`
@@ -165,9 +165,9 @@ type PrepareResponse struct {
 	Have               uint64                 `protobuf:"varint,7,opt,name=have,proto3" json:"have,omitempty"`
 	Version            uint32                 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
 	Rack               uint32                 `protobuf:"varint,9,opt,name=rack,proto3" json:"rack,omitempty"`                                                        // 0: not known
-	Unicast            []byte                 `protobuf:"bytes,10,opt,name=unicast,proto3" json:"unicast,omitempty"`                                                  // of AnswerAttachRequest
-	NoDevice           string                 `protobuf:"bytes,11,opt,name=no_device,json=noDevice,proto3" json:"no_device,omitempty"`                                // of AnswerAttachRequest
-	SeesIdentification bool                   `protobuf:"varint,12,opt,name=sees_identification,json=seesIdentification,proto3" json:"sees_identification,omitempty"` // of AnswerAttachRequest
+	Unicast            []byte                 `protobuf:"bytes,10,opt,name=unicast,proto3" json:"unicast,omitempty"`                                                  // as in AnswerAttachRequest
+	NoDevice           string                 `protobuf:"bytes,11,opt,name=no_device,json=noDevice,proto3" json:"no_device,omitempty"`                                // as in AnswerAttachRequest
+	SeesIdentification bool                   `protobuf:"varint,12,opt,name=sees_identification,json=seesIdentification,proto3" json:"sees_identification,omitempty"` // as in AnswerAttachRequest
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -378,7 +378,7 @@ type RecordViewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         *GroupID               `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	Formation     uint32                 `protobuf:"varint,2,opt,name=formation,proto3" json:"formation,omitempty"`
-	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"` // of the receiver, one of the called host's
+	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"` // of the receiver: an address of the called host
 	View          uint32                 `protobuf:"varint,4,opt,name=view,proto3" json:"view,omitempty"`
 	Members       []*Member              `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"` // the receivers: addresses and hosts
 	unknownFields protoimpl.UnknownFields
@@ -601,12 +601,14 @@ func (*DropResponse) Descriptor() ([]byte, []int) {
 type BeatRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Groups []*Heartbeat           `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
-	Boot   uint64                 `protobuf:"varint,2,opt,name=boot,proto3" json:"boot,omitempty"` // of the caller: another number is another run of it
-	// Names what is in groups: the same number is the same groups, of one run of the caller. Without
-	// groups: those of the latest beat that had this number and groups. 0: it has no number.
+	Boot   uint64                 `protobuf:"varint,2,opt,name=boot,proto3" json:"boot,omitempty"` // identifies the run of the caller's daemon
+	// Identifies the content of groups: in one run of the caller, the same number means the
+	// same groups. Without groups: those of the latest beat with this number and groups. 0: no
+	// number.
 	List uint64 `protobuf:"varint,3,opt,name=list,proto3" json:"list,omitempty"`
-	// If the latest answer of the called daemon was a beat: the answer to that, without boot, and its number.
-	// Without the number, it is news: what is gone as of now.
+	// If the latest answer of the called daemon was also a beat: the answer to that beat,
+	// without boot, and (in heard) its number. Without the number, it reports memberships that
+	// have just ended.
 	Answer        *BeatResponse `protobuf:"bytes,4,opt,name=answer,proto3" json:"answer,omitempty"`
 	Heard         uint64        `protobuf:"varint,5,opt,name=heard,proto3" json:"heard,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -742,14 +744,14 @@ type BeatResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Gone  []*Gone                `protobuf:"bytes,1,rep,name=gone,proto3" json:"gone,omitempty"`
 	Boot  uint64                 `protobuf:"varint,2,opt,name=boot,proto3" json:"boot,omitempty"`
-	Busy  bool                   `protobuf:"varint,3,opt,name=busy,proto3" json:"busy,omitempty"` // the host's processors have more work than they can do at once
-	// As in the request, if the host knows its groups, and will know them by that number; 0: nothing
-	// was done for groups that the request did not name.
+	Busy  bool                   `protobuf:"varint,3,opt,name=busy,proto3" json:"busy,omitempty"` // tasks on the host wait for processors
+	// The list of the request, if the host has recorded its groups under that number. 0: groups
+	// that the request did not name were ignored.
 	List uint64 `protobuf:"varint,4,opt,name=list,proto3" json:"list,omitempty"`
-	// The answer is a beat, too, for the called daemon's groups that have receivers at the caller's host: the list
-	// that BeatRequest.list would have; 0: it is not.
+	// If not 0, the answer is also a beat, for the called daemon's groups that have receivers
+	// on the caller's host; the value is as in BeatRequest.list.
 	Own           uint64 `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"`
-	Number        uint64 `protobuf:"varint,6,opt,name=number,proto3" json:"number,omitempty"` // of the answers to the caller that were beats, of one run
+	Number        uint64 `protobuf:"varint,6,opt,name=number,proto3" json:"number,omitempty"` // counts the answers to the caller that were beats, in one run
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -826,8 +828,7 @@ func (x *BeatResponse) GetNumber() uint64 {
 	return 0
 }
 
-// A Gone is a membership that is no more, or that its application lost the
-// connection for.
+// A Gone is a membership that has ended, or whose application has lost the connection.
 type Gone struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         *GroupID               `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`

@@ -30,30 +30,29 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Hosts is what the daemons of hosts do for each other. A caller makes, beats and
-// ends only groups whose source is an address in its certificate. Errors are as
+// Hosts is the service of the daemons of hosts for each other. A caller may form, beat
+// and end only groups whose source is an address in its certificate. Errors are like
 // those of Applications.
 type HostsClient interface {
-	// Prepare asks for a receiver of a formation. It returns when the application has
-	// its queue pair ready to receive. To prepare again what is there is answered
-	// as before. A later formation takes an earlier one's place when it is formed. A
-	// formation that is not later than one that is there is refused as STALE, and the
-	// ErrorInfo's metadata have the latest number under "formation".
+	// Prepare requests a receiver of a formation. It returns when the application's queue
+	// pair is ready to receive. It is idempotent. A later formation replaces an earlier one
+	// when it is formed. A formation that is not later than an existing one is refused as
+	// STALE, and the ErrorInfo's metadata have the latest number under "formation".
 	Prepare(ctx context.Context, in *PrepareRequest, opts ...grpc.CallOption) (*PrepareResponse, error)
 	// Commit says that a formation is complete.
 	Commit(ctx context.Context, in *CommitRequest, opts ...grpc.CallOption) (*CommitResponse, error)
-	// RecordView makes durable who the members of a group are from now on, and returns when
-	// that is done. It is called for the members of the view before a switch acknowledges an
-	// operation that a removed member lacks. It succeeds if a later view is recorded.
+	// RecordView records the members of a group from now on, and returns when the record is
+	// durable. The sender's daemon calls it for the members of the view before a switch
+	// acknowledges an operation that a removed member lacks. It succeeds if a later view is
+	// recorded.
 	RecordView(ctx context.Context, in *RecordViewRequest, opts ...grpc.CallOption) (*RecordViewResponse, error)
-	// Drop ends a formation, or a group with all its formations. It succeeds if
-	// there is none. A formation that was given up (REASON_ABORTED), but is committed
-	// here and has taken an earlier one's place, stays until a later one takes its.
+	// Drop ends a formation, or a group with all its formations. It succeeds if there is
+	// none. A formation that was given up (REASON_ABORTED), but is committed here and has
+	// replaced an earlier one, stays until a later one replaces it.
 	Drop(ctx context.Context, in *DropRequest, opts ...grpc.CallOption) (*DropResponse, error)
-	// Beat is called regularly by the daemon of a sender for all groups in which the
-	// called host has receivers: it says that the sender lives, renews leases, and
-	// learns which memberships are no more. If hosts have receivers of each other's groups, one of
-	// the daemons calls it for both.
+	// Beat is the heartbeat of a sender's daemon, for all groups in which the called host has
+	// receivers. It renews leases, and returns the memberships that have ended. If each of two
+	// hosts has receivers of the other's groups, one of the daemons calls it for both.
 	Beat(ctx context.Context, in *BeatRequest, opts ...grpc.CallOption) (*BeatResponse, error)
 }
 
@@ -119,30 +118,29 @@ func (c *hostsClient) Beat(ctx context.Context, in *BeatRequest, opts ...grpc.Ca
 // All implementations must embed UnimplementedHostsServer
 // for forward compatibility.
 //
-// Hosts is what the daemons of hosts do for each other. A caller makes, beats and
-// ends only groups whose source is an address in its certificate. Errors are as
+// Hosts is the service of the daemons of hosts for each other. A caller may form, beat
+// and end only groups whose source is an address in its certificate. Errors are like
 // those of Applications.
 type HostsServer interface {
-	// Prepare asks for a receiver of a formation. It returns when the application has
-	// its queue pair ready to receive. To prepare again what is there is answered
-	// as before. A later formation takes an earlier one's place when it is formed. A
-	// formation that is not later than one that is there is refused as STALE, and the
-	// ErrorInfo's metadata have the latest number under "formation".
+	// Prepare requests a receiver of a formation. It returns when the application's queue
+	// pair is ready to receive. It is idempotent. A later formation replaces an earlier one
+	// when it is formed. A formation that is not later than an existing one is refused as
+	// STALE, and the ErrorInfo's metadata have the latest number under "formation".
 	Prepare(context.Context, *PrepareRequest) (*PrepareResponse, error)
 	// Commit says that a formation is complete.
 	Commit(context.Context, *CommitRequest) (*CommitResponse, error)
-	// RecordView makes durable who the members of a group are from now on, and returns when
-	// that is done. It is called for the members of the view before a switch acknowledges an
-	// operation that a removed member lacks. It succeeds if a later view is recorded.
+	// RecordView records the members of a group from now on, and returns when the record is
+	// durable. The sender's daemon calls it for the members of the view before a switch
+	// acknowledges an operation that a removed member lacks. It succeeds if a later view is
+	// recorded.
 	RecordView(context.Context, *RecordViewRequest) (*RecordViewResponse, error)
-	// Drop ends a formation, or a group with all its formations. It succeeds if
-	// there is none. A formation that was given up (REASON_ABORTED), but is committed
-	// here and has taken an earlier one's place, stays until a later one takes its.
+	// Drop ends a formation, or a group with all its formations. It succeeds if there is
+	// none. A formation that was given up (REASON_ABORTED), but is committed here and has
+	// replaced an earlier one, stays until a later one replaces it.
 	Drop(context.Context, *DropRequest) (*DropResponse, error)
-	// Beat is called regularly by the daemon of a sender for all groups in which the
-	// called host has receivers: it says that the sender lives, renews leases, and
-	// learns which memberships are no more. If hosts have receivers of each other's groups, one of
-	// the daemons calls it for both.
+	// Beat is the heartbeat of a sender's daemon, for all groups in which the called host has
+	// receivers. It renews leases, and returns the memberships that have ended. If each of two
+	// hosts has receivers of the other's groups, one of the daemons calls it for both.
 	Beat(context.Context, *BeatRequest) (*BeatResponse, error)
 	mustEmbedUnimplementedHostsServer()
 }

@@ -31,8 +31,8 @@ const (
 	WatchResponse_TYPE_UPDATED     WatchResponse_Type = 2
 	WatchResponse_TYPE_REMOVED     WatchResponse_Type = 3
 	WatchResponse_TYPE_EXPIRED     WatchResponse_Type = 4 // removed, because its lease ended
-	WatchResponse_TYPE_SYNCED      WatchResponse_Type = 5 // all groups that were there have been sent
-	WatchResponse_TYPE_LOST        WatchResponse_Type = 6 // the watcher was too slow: it must watch anew
+	WatchResponse_TYPE_SYNCED      WatchResponse_Type = 5 // all existing groups have been sent
+	WatchResponse_TYPE_LOST        WatchResponse_Type = 6 // the watcher was too slow: it must call Watch again
 )
 
 // Enum value maps for WatchResponse_Type.
@@ -87,7 +87,7 @@ func (WatchResponse_Type) EnumDescriptor() ([]byte, []int) {
 type InstallRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Group *Group                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// How long the group stays unless it is renewed; 0: the agent's default.
+	// How long the group stays without being renewed; 0: the agent's default.
 	Lease         *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -140,8 +140,8 @@ func (x *InstallRequest) GetLease() *durationpb.Duration {
 type InstallResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Lease *durationpb.Duration   `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
-	// How many packets the sender may have sent that are not acknowledged: with more, the switch could not
-	// tell which of two answers is the later. 0: the agent does not say, and 2^21 are possible.
+	// The limit of the sender's unacknowledged packets: with more, the switch could not tell
+	// which of two answers is the later. 0: not given, 2^21.
 	MaxPackets    uint32 `protobuf:"varint,2,opt,name=max_packets,json=maxPackets,proto3" json:"max_packets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -194,11 +194,11 @@ func (x *InstallResponse) GetMaxPackets() uint32 {
 type UpdateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   *GroupKey              `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// All receivers from now on. A receiver is known by its address; one whose QPN or
-	// regions differ is new.
+	// All receivers from now on. A receiver is identified by its address; one with another QPN
+	// or other regions is new.
 	Receivers []*Receiver `protobuf:"bytes,2,rep,name=receivers,proto3" json:"receivers,omitempty"`
-	// For new receivers: the PSN that the sender will send next. Nothing may be in
-	// flight. Without, an update with new receivers is refused.
+	// For new receivers: the next PSN of the sender. No packets may be in flight. Without it,
+	// an update with new receivers is refused.
 	InitialPsn    *uint32 `protobuf:"varint,3,opt,name=initial_psn,json=initialPsn,proto3,oneof" json:"initial_psn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -462,9 +462,9 @@ func (x *RenewResponse) GetMissing() []*GroupKey {
 type GetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   *GroupKey              `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// Whether to read the switch's counters of the group and its members.
+	// Also read the switch's counters of the group and its members.
 	Counters bool `protobuf:"varint,2,opt,name=counters,proto3" json:"counters,omitempty"`
-	// With counters: also how far each member has acknowledged, which is one more read of the switch.
+	// With counters: also each member's last acknowledged PSN, by one more read of the switch.
 	Acked         bool `protobuf:"varint,3,opt,name=acked,proto3" json:"acked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -660,10 +660,10 @@ type GroupStatus struct {
 	Group   *Group                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	Switch  string                 `protobuf:"bytes,2,opt,name=switch,proto3" json:"switch,omitempty"` // where answers are merged
 	Expires *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires,proto3" json:"expires,omitempty"`
-	// What is not as it should be, in words; none: all is well.
+	// What is wrong, as text; none: nothing.
 	Problems      []string          `protobuf:"bytes,4,rep,name=problems,proto3" json:"problems,omitempty"`
-	Members       []*MemberCounters `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"`  // of the receivers, if asked for
-	Packets       uint64            `protobuf:"varint,6,opt,name=packets,proto3" json:"packets,omitempty"` // of the sender, replicated here, if asked for
+	Members       []*MemberCounters `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"`  // of the receivers, if requested
+	Packets       uint64            `protobuf:"varint,6,opt,name=packets,proto3" json:"packets,omitempty"` // of the sender, replicated here, if requested
 	Bytes         uint64            `protobuf:"varint,7,opt,name=bytes,proto3" json:"bytes,omitempty"`     // of those packets
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -748,8 +748,8 @@ func (x *GroupStatus) GetBytes() uint64 {
 	return 0
 }
 
-// MemberCounters begin at 0 when the group begins to use its place at the switch: when
-// it is installed or gets new members, and when the switch has been restarted.
+// MemberCounters begin at 0 when the group is installed or gets new members, and after a
+// restart of the switch.
 type MemberCounters struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Acks         uint64                 `protobuf:"varint,1,opt,name=acks,proto3" json:"acks,omitempty"`
@@ -757,10 +757,10 @@ type MemberCounters struct {
 	RnrNaks      uint64                 `protobuf:"varint,3,opt,name=rnr_naks,json=rnrNaks,proto3" json:"rnr_naks,omitempty"`
 	FatalNaks    uint64                 `protobuf:"varint,4,opt,name=fatal_naks,json=fatalNaks,proto3" json:"fatal_naks,omitempty"`
 	Cnps         uint64                 `protobuf:"varint,5,opt,name=cnps,proto3" json:"cnps,omitempty"`
-	// The last PSN that the member has acknowledged. None: it has not answered since the
-	// counts began, or the switch does not tell (bmv2).
+	// The last PSN that the member has acknowledged. Unset: it has not answered since the
+	// counters began at 0, or the switch does not report it (bmv2).
 	AckedPsn *uint32 `protobuf:"varint,6,opt,name=acked_psn,json=ackedPsn,proto3,oneof" json:"acked_psn,omitempty"`
-	// How many packets that is behind the member that has acknowledged most.
+	// How many packets acked_psn is behind that of the member that has acknowledged most.
 	BehindPackets *uint32 `protobuf:"varint,7,opt,name=behind_packets,json=behindPackets,proto3,oneof" json:"behind_packets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -945,14 +945,14 @@ func (x *WatchResponse) GetGroup() *GroupStatus {
 type HoldRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Group *GroupKey              `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// Of the group's receivers; set where the group was installed. Of holders that
-	// disagree, the one with the highest is right.
+	// The generation of the group's receivers, set where the group was installed. If holders
+	// disagree, the highest generation applies.
 	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	// Orders this caller's requests for one group; rises over the caller's life.
+	// Orders this caller's requests for one group. It only rises.
 	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// Switches that packets passed before, the caller last.
+	// The switches that packets have passed, the caller last.
 	Via []string `protobuf:"bytes,4,rep,name=via,proto3" json:"via,omitempty"`
-	// Where packets come addressed to: the branch's representative.
+	// The packets' destination address: the branch's representative.
 	Destination   string      `protobuf:"bytes,5,opt,name=destination,proto3" json:"destination,omitempty"`
 	Receivers     []*Receiver `protobuf:"bytes,6,rep,name=receivers,proto3" json:"receivers,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1165,7 +1165,7 @@ func (*ReleaseResponse) Descriptor() ([]byte, []int) {
 
 type SyncRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The caller's latest sequence. What it has held since then is not touched.
+	// The caller's latest sequence. Branches held later are not released.
 	Sequence      uint64        `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	Branches      []*HeldBranch `protobuf:"bytes,2,rep,name=branches,proto3" json:"branches,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1278,7 +1278,7 @@ func (x *HeldBranch) GetSequence() uint64 {
 
 type SyncResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Branches that are not there, or not as of that sequence.
+	// Branches that do not exist, or have another sequence.
 	Missing       []*HeldBranch `protobuf:"bytes,1,rep,name=missing,proto3" json:"missing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1365,17 +1365,17 @@ type GetStatusResponse struct {
 	Started       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started,proto3" json:"started,omitempty"`
 	P4Runtime     *P4RuntimeStatus       `protobuf:"bytes,5,opt,name=p4runtime,proto3" json:"p4runtime,omitempty"`
 	Routing       string                 `protobuf:"bytes,6,opt,name=routing,proto3" json:"routing,omitempty"`  // static, bgp or kernel
-	Settled       bool                   `protobuf:"varint,7,opt,name=settled,proto3" json:"settled,omitempty"` // routes have been learnt
+	Settled       bool                   `protobuf:"varint,7,opt,name=settled,proto3" json:"settled,omitempty"` // routes have been learned
 	Ports         []*PortStatus          `protobuf:"bytes,8,rep,name=ports,proto3" json:"ports,omitempty"`
 	Peers         []*PeerStatus          `protobuf:"bytes,9,rep,name=peers,proto3" json:"peers,omitempty"`
 	Hosts         []*HostStatus          `protobuf:"bytes,10,rep,name=hosts,proto3" json:"hosts,omitempty"`
 	Usage         []*Usage               `protobuf:"bytes,11,rep,name=usage,proto3" json:"usage,omitempty"`
 	IcrcOff       bool                   `protobuf:"varint,12,opt,name=icrc_off,json=icrcOff,proto3" json:"icrc_off,omitempty"`
-	Problems      []string               `protobuf:"bytes,13,rep,name=problems,proto3" json:"problems,omitempty"` // in words
+	Problems      []string               `protobuf:"bytes,13,rep,name=problems,proto3" json:"problems,omitempty"` // as text
 	Groups        uint64                 `protobuf:"varint,14,opt,name=groups,proto3" json:"groups,omitempty"`
 	Steps         uint64                 `protobuf:"varint,15,opt,name=steps,proto3" json:"steps,omitempty"`
 	Bgp           []*BgpNeighbor         `protobuf:"bytes,16,rep,name=bgp,proto3" json:"bgp,omitempty"`                           // if routing is bgp
-	WaitsFor      string                 `protobuf:"bytes,17,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // why it is not ready, in words; empty: it is
+	WaitsFor      string                 `protobuf:"bytes,17,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // why it is not ready, as text; empty: it is ready
 	Icrc          string                 `protobuf:"bytes,18,opt,name=icrc,proto3" json:"icrc,omitempty"`                         // as in the configuration: auto, neutral, recompute or nic-check-off
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1537,18 +1537,18 @@ func (x *GetStatusResponse) GetIcrc() string {
 	return ""
 }
 
-// BgpNeighbor is a BGP session with another switch, or one that is to be.
+// BgpNeighbor is a BGP session with another switch, established or not.
 type BgpNeighbor struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Switch        string                 `protobuf:"bytes,1,opt,name=switch,proto3" json:"switch,omitempty"`
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	Asn           uint32                 `protobuf:"varint,3,opt,name=asn,proto3" json:"asn,omitempty"`
-	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`                    // of RFC 4271: "Established", …; "no link" if there is none to open it over
-	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`                    // when it was established, or ended; none: it never was
-	Received      uint64                 `protobuf:"varint,6,opt,name=received,proto3" json:"received,omitempty"`             // prefixes that it told
-	Accepted      uint64                 `protobuf:"varint,7,opt,name=accepted,proto3" json:"accepted,omitempty"`             // of those, the ones in use
-	Advertised    uint64                 `protobuf:"varint,8,opt,name=advertised,proto3" json:"advertised,omitempty"`         // prefixes that were announced to it
-	NextHop       string                 `protobuf:"bytes,9,opt,name=next_hop,json=nextHop,proto3" json:"next_hop,omitempty"` // that goes with them
+	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`                    // of RFC 4271: "Established", …; "no link" if there is no link to it
+	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`                    // when it was established, or ended; unset: it never was
+	Received      uint64                 `protobuf:"varint,6,opt,name=received,proto3" json:"received,omitempty"`             // prefixes from the neighbor
+	Accepted      uint64                 `protobuf:"varint,7,opt,name=accepted,proto3" json:"accepted,omitempty"`             // prefixes from the neighbor in use
+	Advertised    uint64                 `protobuf:"varint,8,opt,name=advertised,proto3" json:"advertised,omitempty"`         // prefixes announced to the neighbor
+	NextHop       string                 `protobuf:"bytes,9,opt,name=next_hop,json=nextHop,proto3" json:"next_hop,omitempty"` // announced with them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1651,11 +1651,11 @@ type P4RuntimeStatus struct {
 	Target        string                 `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
 	Connected     bool                   `protobuf:"varint,2,opt,name=connected,proto3" json:"connected,omitempty"`
 	Primary       bool                   `protobuf:"varint,3,opt,name=primary,proto3" json:"primary,omitempty"`
-	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`    // the last one, if not connected
+	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`    // the last error, if not connected
 	Pushes        uint64                 `protobuf:"varint,5,opt,name=pushes,proto3" json:"pushes,omitempty"` // of the pipeline, since the agent started
 	Reconnects    uint64                 `protobuf:"varint,6,opt,name=reconnects,proto3" json:"reconnects,omitempty"`
-	Cleared       string                 `protobuf:"bytes,7,opt,name=cleared,proto3" json:"cleared,omitempty"`                   // why the switch was cleared the last time, though it had the program
-	FastPath      string                 `protobuf:"bytes,8,opt,name=fast_path,json=fastPath,proto3" json:"fast_path,omitempty"` // where packets are processed, and why, in the switch's words; empty: it says nothing
+	Cleared       string                 `protobuf:"bytes,7,opt,name=cleared,proto3" json:"cleared,omitempty"`                   // why the switch was last cleared although it had the program
+	FastPath      string                 `protobuf:"bytes,8,opt,name=fast_path,json=fastPath,proto3" json:"fast_path,omitempty"` // where packets are processed, and why, as text of the switch; empty: not reported
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1751,7 +1751,7 @@ type PortStatus struct {
 	Port          uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
 	Neighbor      string                 `protobuf:"bytes,2,opt,name=neighbor,proto3" json:"neighbor,omitempty"` // switch; empty: hosts
 	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`       // "up", "down", "init", "wrong", "unknown" without the switch, "-" if no hellos are sent
-	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`     // in words, if not up
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`     // as text, if not up
 	Mac           string                 `protobuf:"bytes,5,opt,name=mac,proto3" json:"mac,omitempty"`           // the neighbor's
 	Since         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1836,8 +1836,8 @@ type PeerStatus struct {
 	Agent         string                 `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"` // its API's address; empty: not programmable
 	Reachable     bool                   `protobuf:"varint,3,opt,name=reachable,proto3" json:"reachable,omitempty"`
 	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
-	Branches      uint64                 `protobuf:"varint,5,opt,name=branches,proto3" json:"branches,omitempty"` // that this switch holds there
-	Held          uint64                 `protobuf:"varint,6,opt,name=held,proto3" json:"held,omitempty"`         // that the peer holds here
+	Branches      uint64                 `protobuf:"varint,5,opt,name=branches,proto3" json:"branches,omitempty"` // branches that this switch holds at the peer
+	Held          uint64                 `protobuf:"varint,6,opt,name=held,proto3" json:"held,omitempty"`         // branches that the peer holds here
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1974,7 +1974,7 @@ func (x *HostStatus) GetPort() uint32 {
 	return 0
 }
 
-// Usage says how full a table is.
+// Usage is the number of a table's entries.
 type Usage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Resource      string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
@@ -2180,7 +2180,7 @@ type HopStatus struct {
 	Port          uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
 	Neighbor      string                 `protobuf:"bytes,2,opt,name=neighbor,proto3" json:"neighbor,omitempty"` // switch; empty: a host
 	Mac           string                 `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"`
-	NextHop       uint32                 `protobuf:"varint,4,opt,name=next_hop,json=nextHop,proto3" json:"next_hop,omitempty"` // number on the switch
+	NextHop       uint32                 `protobuf:"varint,4,opt,name=next_hop,json=nextHop,proto3" json:"next_hop,omitempty"` // number of the next hop on the switch
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2343,15 +2343,15 @@ func (x *ListStepsResponse) GetSteps() []*Step {
 type Step struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Group       *GroupKey              `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	Destination string                 `protobuf:"bytes,2,opt,name=destination,proto3" json:"destination,omitempty"` // that packets come with
+	Destination string                 `protobuf:"bytes,2,opt,name=destination,proto3" json:"destination,omitempty"` // of arriving packets
 	Generation  uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
-	Holders     []string               `protobuf:"bytes,4,rep,name=holders,proto3" json:"holders,omitempty"` // switches that packets come from
+	Holders     []string               `protobuf:"bytes,4,rep,name=holders,proto3" json:"holders,omitempty"` // switches that send the packets
 	Root        bool                   `protobuf:"varint,5,opt,name=root,proto3" json:"root,omitempty"`      // the group was installed here, and its answers are merged here
 	Receivers   []string               `protobuf:"bytes,6,rep,name=receivers,proto3" json:"receivers,omitempty"`
-	Copies      []*Copy                `protobuf:"bytes,7,rep,name=copies,proto3" json:"copies,omitempty"` // none: packets pass by their unicast route
+	Copies      []*Copy                `protobuf:"bytes,7,rep,name=copies,proto3" json:"copies,omitempty"` // none: packets follow their unicast route
 	Problems    []string               `protobuf:"bytes,8,rep,name=problems,proto3" json:"problems,omitempty"`
-	// Why the switch computes the ICRC of copies anew where it could keep it right, in words; empty: it
-	// keeps it, or does not treat it at all.
+	// Why the switch recomputes the ICRC of copies although it can keep ICRCs correct without,
+	// as text; empty: it keeps the ICRC, or does not handle it.
 	Recomputes    string `protobuf:"bytes,9,opt,name=recomputes,proto3" json:"recomputes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2450,14 +2450,14 @@ func (x *Step) GetRecomputes() string {
 	return ""
 }
 
-// A Copy is one that the switch makes of each packet.
+// A Copy is one of the copies that the switch makes of each packet.
 type Copy struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Ports         []uint32               `protobuf:"varint,1,rep,packed,name=ports,proto3" json:"ports,omitempty"` // one of them for each flow
+	Ports         []uint32               `protobuf:"varint,1,rep,packed,name=ports,proto3" json:"ports,omitempty"` // each flow uses one of them
 	Destination   string                 `protobuf:"bytes,2,opt,name=destination,proto3" json:"destination,omitempty"`
-	Last          bool                   `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"` // rewritten in full, for its receiver
+	Last          bool                   `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"` // rewritten completely, for its receiver
 	Qpn           uint32                 `protobuf:"varint,4,opt,name=qpn,proto3" json:"qpn,omitempty"`   // if last
-	Next          []string               `protobuf:"bytes,5,rep,name=next,proto3" json:"next,omitempty"`  // programmable switches that go on, if not last
+	Next          []string               `protobuf:"bytes,5,rep,name=next,proto3" json:"next,omitempty"`  // the next programmable switches, if not last
 	Receivers     []string               `protobuf:"bytes,6,rep,name=receivers,proto3" json:"receivers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -32,28 +32,27 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// SwitchGroups is how a host's daemon has groups installed by the agent of its
+// SwitchGroups is the service by which a host's daemon installs groups at the agent of its
 // ToR switch. A caller manages the groups of the addresses in its certificate.
 //
 // Errors carry a Reason.
 type SwitchGroupsClient interface {
-	// Install sets a group up along the whole tree, or changes nothing. To install a
-	// group again that is there with the same content does nothing but renew its
-	// lease; with another content it fails with ALREADY_EXISTS.
+	// Install sets up a group along the whole tree, or changes nothing. If the group exists
+	// with the same content, Install only renews its lease; with other content it fails with
+	// ALREADY_EXISTS.
 	Install(ctx context.Context, in *InstallRequest, opts ...grpc.CallOption) (*InstallResponse, error)
-	// Update changes a group's receivers. Those that leave are taken out of merging
-	// first, and copies to them may end later. Receivers that are new need a PSN, see UpdateRequest.
+	// Update changes a group's receivers. Merging stops waiting for those that leave first;
+	// copies to them may end later. New receivers need a PSN, see UpdateRequest.
 	Update(ctx context.Context, in *UpdateRequest, opts ...grpc.CallOption) (*UpdateResponse, error)
-	// Remove takes a group away. It succeeds if there is none.
+	// Remove deletes a group. It succeeds if there is none.
 	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveResponse, error)
-	// Renew prolongs leases, and says which groups are not there.
+	// Renew renews leases, and returns the groups that do not exist.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
-	// List gives the groups that were installed at this switch, in order of their
-	// keys.
+	// List returns the groups that were installed at this switch, sorted by key.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
-	// Watch begins with an event of type TYPE_INSTALLED for each group that is there,
-	// then one of TYPE_SYNCED, and goes on with what happens.
+	// Watch streams a TYPE_INSTALLED event for each existing group, then TYPE_SYNCED, and then
+	// events as they happen.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 }
 
@@ -148,28 +147,27 @@ type SwitchGroups_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 // All implementations must embed UnimplementedSwitchGroupsServer
 // for forward compatibility.
 //
-// SwitchGroups is how a host's daemon has groups installed by the agent of its
+// SwitchGroups is the service by which a host's daemon installs groups at the agent of its
 // ToR switch. A caller manages the groups of the addresses in its certificate.
 //
 // Errors carry a Reason.
 type SwitchGroupsServer interface {
-	// Install sets a group up along the whole tree, or changes nothing. To install a
-	// group again that is there with the same content does nothing but renew its
-	// lease; with another content it fails with ALREADY_EXISTS.
+	// Install sets up a group along the whole tree, or changes nothing. If the group exists
+	// with the same content, Install only renews its lease; with other content it fails with
+	// ALREADY_EXISTS.
 	Install(context.Context, *InstallRequest) (*InstallResponse, error)
-	// Update changes a group's receivers. Those that leave are taken out of merging
-	// first, and copies to them may end later. Receivers that are new need a PSN, see UpdateRequest.
+	// Update changes a group's receivers. Merging stops waiting for those that leave first;
+	// copies to them may end later. New receivers need a PSN, see UpdateRequest.
 	Update(context.Context, *UpdateRequest) (*UpdateResponse, error)
-	// Remove takes a group away. It succeeds if there is none.
+	// Remove deletes a group. It succeeds if there is none.
 	Remove(context.Context, *RemoveRequest) (*RemoveResponse, error)
-	// Renew prolongs leases, and says which groups are not there.
+	// Renew renews leases, and returns the groups that do not exist.
 	Renew(context.Context, *RenewRequest) (*RenewResponse, error)
 	Get(context.Context, *GetRequest) (*GetResponse, error)
-	// List gives the groups that were installed at this switch, in order of their
-	// keys.
+	// List returns the groups that were installed at this switch, sorted by key.
 	List(context.Context, *ListRequest) (*ListResponse, error)
-	// Watch begins with an event of type TYPE_INSTALLED for each group that is there,
-	// then one of TYPE_SYNCED, and goes on with what happens.
+	// Watch streams a TYPE_INSTALLED event for each existing group, then TYPE_SYNCED, and then
+	// events as they happen.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	mustEmbedUnimplementedSwitchGroupsServer()
 }
@@ -394,16 +392,16 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// SwitchPeer is how an agent has the agents of the next switches make their steps
-// for a branch. Callers are agents of switches.
+// SwitchPeer is the service by which an agent requests branches from the agents of the
+// next switches. Callers are agents of switches.
 type SwitchPeerClient interface {
-	// Hold has a switch reach receivers from there on, or changes whom it reaches. The
-	// caller is one of perhaps several holders; the branch stays while there is one.
+	// Hold requests a branch from a switch to receivers, or changes its receivers. A branch
+	// may have several holders, and stays while it has one.
 	Hold(ctx context.Context, in *HoldRequest, opts ...grpc.CallOption) (*HoldResponse, error)
-	// Release gives a branch up. It succeeds if the caller does not hold it.
+	// Release gives up a branch. It succeeds if the caller does not hold it.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
-	// Sync tells all branches that the caller holds, and releases what it does not
-	// name. It renews their leases.
+	// Sync names all branches that the caller holds, renews their leases, and releases all
+	// others of the caller.
 	Sync(ctx context.Context, in *SyncRequest, opts ...grpc.CallOption) (*SyncResponse, error)
 }
 
@@ -449,16 +447,16 @@ func (c *switchPeerClient) Sync(ctx context.Context, in *SyncRequest, opts ...gr
 // All implementations must embed UnimplementedSwitchPeerServer
 // for forward compatibility.
 //
-// SwitchPeer is how an agent has the agents of the next switches make their steps
-// for a branch. Callers are agents of switches.
+// SwitchPeer is the service by which an agent requests branches from the agents of the
+// next switches. Callers are agents of switches.
 type SwitchPeerServer interface {
-	// Hold has a switch reach receivers from there on, or changes whom it reaches. The
-	// caller is one of perhaps several holders; the branch stays while there is one.
+	// Hold requests a branch from a switch to receivers, or changes its receivers. A branch
+	// may have several holders, and stays while it has one.
 	Hold(context.Context, *HoldRequest) (*HoldResponse, error)
-	// Release gives a branch up. It succeeds if the caller does not hold it.
+	// Release gives up a branch. It succeeds if the caller does not hold it.
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
-	// Sync tells all branches that the caller holds, and releases what it does not
-	// name. It renews their leases.
+	// Sync names all branches that the caller holds, renews their leases, and releases all
+	// others of the caller.
 	Sync(context.Context, *SyncRequest) (*SyncResponse, error)
 	mustEmbedUnimplementedSwitchPeerServer()
 }
@@ -589,12 +587,12 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// SwitchStatus is for tools and people.
+// SwitchStatus is the service for commands and operators.
 type SwitchStatusClient interface {
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	ListRoutes(ctx context.Context, in *ListRoutesRequest, opts ...grpc.CallOption) (*ListRoutesResponse, error)
-	// ListSteps gives what this switch does for groups, its own and those that other
-	// switches hand it; to a host, for the groups of its addresses.
+	// ListSteps returns this switch's steps of groups: those installed here, and those that
+	// other switches send to it. A host gets the steps of groups of its own addresses.
 	ListSteps(ctx context.Context, in *ListStepsRequest, opts ...grpc.CallOption) (*ListStepsResponse, error)
 	GetCounters(ctx context.Context, in *GetCountersRequest, opts ...grpc.CallOption) (*GetCountersResponse, error)
 }
@@ -651,12 +649,12 @@ func (c *switchStatusClient) GetCounters(ctx context.Context, in *GetCountersReq
 // All implementations must embed UnimplementedSwitchStatusServer
 // for forward compatibility.
 //
-// SwitchStatus is for tools and people.
+// SwitchStatus is the service for commands and operators.
 type SwitchStatusServer interface {
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	ListRoutes(context.Context, *ListRoutesRequest) (*ListRoutesResponse, error)
-	// ListSteps gives what this switch does for groups, its own and those that other
-	// switches hand it; to a host, for the groups of its addresses.
+	// ListSteps returns this switch's steps of groups: those installed here, and those that
+	// other switches send to it. A host gets the steps of groups of its own addresses.
 	ListSteps(context.Context, *ListStepsRequest) (*ListStepsResponse, error)
 	GetCounters(context.Context, *GetCountersRequest) (*GetCountersResponse, error)
 	mustEmbedUnimplementedSwitchStatusServer()

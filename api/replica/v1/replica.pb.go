@@ -87,8 +87,8 @@ type Outcome int32
 const (
 	Outcome_OUTCOME_UNSPECIFIED Outcome = 0
 	Outcome_OUTCOME_DONE        Outcome = 1
-	Outcome_OUTCOME_NOT_PRIMARY Outcome = 2 // it may have taken effect; to be sent again, to the primary
-	Outcome_OUTCOME_PAST        Outcome = 3 // the log begins after floor, so it cannot be known whether it has taken effect
+	Outcome_OUTCOME_NOT_PRIMARY Outcome = 2 // it may have taken effect; send it again, to the primary
+	Outcome_OUTCOME_PAST        Outcome = 3 // the log begins after floor, so it is unknown whether it has taken effect
 )
 
 // Enum value maps for Outcome.
@@ -139,11 +139,11 @@ type Checked int32
 const (
 	Checked_CHECKED_UNSPECIFIED Checked = 0
 	Checked_CHECKED_DONE        Checked = 1
-	Checked_CHECKED_NOT_PRIMARY Checked = 2 // at was not set
+	Checked_CHECKED_NOT_PRIMARY Checked = 2 // at was unset
 	Checked_CHECKED_NOT_ACTING  Checked = 3
 	Checked_CHECKED_BEHIND      Checked = 4 // the log here does not have at yet
-	Checked_CHECKED_PAST        Checked = 5 // the store here has later entries there already
-	Checked_CHECKED_UNREADABLE  Checked = 6 // the disk fails, or what it has is damaged
+	Checked_CHECKED_PAST        Checked = 5 // the store here already has later entries in that part
+	Checked_CHECKED_UNREADABLE  Checked = 6 // the disk fails, or its data is damaged
 )
 
 // Enum value maps for Checked.
@@ -284,7 +284,7 @@ func (x *Member) GetIncarnation() uint64 {
 	return 0
 }
 
-// A Version names an entry of the log.
+// A Version identifies an entry of the log.
 type Version struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -337,7 +337,7 @@ func (x *Version) GetIndex() uint64 {
 	return 0
 }
 
-// An Interval is one try of a primary to lead.
+// An Interval is one attempt of a primary to lead.
 type Interval struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Since         uint64                 `protobuf:"varint,1,opt,name=since,proto3" json:"since,omitempty"`
@@ -390,7 +390,7 @@ func (x *Interval) GetRound() uint64 {
 	return 0
 }
 
-// A Message goes from a volume's part on one host to that on another; see pkg/replica/core.
+// A Message is from a volume's replica on one host to one on another; see pkg/replica/core.
 type Message struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Volume   uint64                 `protobuf:"varint,1,opt,name=volume,proto3" json:"volume,omitempty"`
@@ -572,10 +572,10 @@ func (*Message_Notify) isMessage_Body() {}
 type Lease struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	SentNs        int64                  `protobuf:"varint,2,opt,name=sent_ns,json=sentNs,proto3" json:"sent_ns,omitempty"` // of the primary's clock
+	SentNs        int64                  `protobuf:"varint,2,opt,name=sent_ns,json=sentNs,proto3" json:"sent_ns,omitempty"` // by the primary's clock
 	Commit        uint64                 `protobuf:"varint,3,opt,name=commit,proto3" json:"commit,omitempty"`
 	Stable        uint64                 `protobuf:"varint,4,opt,name=stable,proto3" json:"stable,omitempty"`
-	Hurry         uint64                 `protobuf:"varint,5,opt,name=hurry,proto3" json:"hurry,omitempty"` // entries up to this one are to become durable without delay
+	Hurry         uint64                 `protobuf:"varint,5,opt,name=hurry,proto3" json:"hurry,omitempty"` // entries up to this one must become durable without delay
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -651,7 +651,7 @@ type Push struct {
 	Runs          []*Version             `protobuf:"bytes,2,rep,name=runs,proto3" json:"runs,omitempty"`
 	Reset_        bool                   `protobuf:"varint,3,opt,name=reset,proto3" json:"reset,omitempty"`
 	Have          uint64                 `protobuf:"varint,4,opt,name=have,proto3" json:"have,omitempty"`
-	Entries       [][]byte               `protobuf:"bytes,5,rep,name=entries,proto3" json:"entries,omitempty"` // those after prev, each with its header as in the log
+	Entries       [][]byte               `protobuf:"bytes,5,rep,name=entries,proto3" json:"entries,omitempty"` // the entries after prev, each with its header as in the log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -765,7 +765,8 @@ func (x *Start) GetHead() *Version {
 	return nil
 }
 
-// A Chunk is the store's content from cursor to before next, in bytes. What pieces leave out is zero.
+// A Chunk is the store's content from byte cursor up to, but not including, byte next. Bytes
+// that are in no piece are zero.
 type Chunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cursor        uint64                 `protobuf:"varint,1,opt,name=cursor,proto3" json:"cursor,omitempty"`
@@ -888,7 +889,7 @@ func (x *Piece) GetData() []byte {
 
 type Report struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	SentNs        int64                  `protobuf:"varint,1,opt,name=sent_ns,json=sentNs,proto3" json:"sent_ns,omitempty"` // of the lease that is granted, by the primary's clock; 0: none is
+	SentNs        int64                  `protobuf:"varint,1,opt,name=sent_ns,json=sentNs,proto3" json:"sent_ns,omitempty"` // of the granted lease, by the primary's clock; 0: none
 	Log           []*Version             `protobuf:"bytes,2,rep,name=log,proto3" json:"log,omitempty"`
 	Applying      uint64                 `protobuf:"varint,3,opt,name=applying,proto3" json:"applying,omitempty"`
 	Received      uint64                 `protobuf:"varint,4,opt,name=received,proto3" json:"received,omitempty"`
@@ -1085,11 +1086,11 @@ type ForwardRequest struct {
 	Operation Operation              `protobuf:"varint,3,opt,name=operation,proto3,enum=replica.v1.Operation" json:"operation,omitempty"`
 	Offset    int64                  `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`   // bytes
 	Length    int64                  `protobuf:"varint,5,opt,name=length,proto3" json:"length,omitempty"`   // bytes
-	Durable   bool                   `protobuf:"varint,6,opt,name=durable,proto3" json:"durable,omitempty"` // a write that is durable when it is done
+	Durable   bool                   `protobuf:"varint,6,opt,name=durable,proto3" json:"durable,omitempty"` // the write must be durable when the request completes
 	Data      []byte                 `protobuf:"bytes,7,opt,name=data,proto3" json:"data,omitempty"`        // of a write
-	// Session and seq name a request that changes the volume, so that it is found in the log when it is
-	// sent again, and not applied twice. Floor is an index that was committed before it was sent first:
-	// its entry comes after that.
+	// Session and seq identify a request that changes the volume, so that a request that is
+	// sent again is found in the log and not applied twice. Floor is an index that was
+	// committed before the request was first sent: its entry is after floor.
 	Session       uint64 `protobuf:"varint,8,opt,name=session,proto3" json:"session,omitempty"`
 	Seq           uint64 `protobuf:"varint,9,opt,name=seq,proto3" json:"seq,omitempty"`
 	Floor         uint64 `protobuf:"varint,10,opt,name=floor,proto3" json:"floor,omitempty"`
@@ -1209,7 +1210,7 @@ type ForwardResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Outcome       Outcome                `protobuf:"varint,1,opt,name=outcome,proto3,enum=replica.v1.Outcome" json:"outcome,omitempty"`
 	Commit        uint64                 `protobuf:"varint,2,opt,name=commit,proto3" json:"commit,omitempty"` // a floor for later requests
-	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`      // that was read
+	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`      // of a read
 	Extents       []*Extent              `protobuf:"bytes,4,rep,name=extents,proto3" json:"extents,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1273,7 +1274,7 @@ func (x *ForwardResponse) GetExtents() []*Extent {
 	return nil
 }
 
-// An Extent is a part of the volume, after the one before.
+// An Extent is a part of the volume, directly after the previous one.
 type Extent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Length        int64                  `protobuf:"varint,1,opt,name=length,proto3" json:"length,omitempty"`
@@ -1381,15 +1382,15 @@ func (x *DescribeRequest) GetVolume() uint64 {
 type DescribeResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Self   *Member                `protobuf:"bytes,1,opt,name=self,proto3" json:"self,omitempty"`
-	Epoch  uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`   // of the newest map that it knows
+	Epoch  uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`   // of the newest map known to the host
 	Acting bool                   `protobuf:"varint,3,opt,name=acting,proto3" json:"acting,omitempty"` // by that map, in this incarnation
 	Active bool                   `protobuf:"varint,4,opt,name=active,proto3" json:"active,omitempty"` // it is the primary, and serves
-	// What is durable here: see HardState of pkg/replica/core.
+	// The durable state of this host: see HardState of pkg/replica/core.
 	Born             uint64   `protobuf:"varint,5,opt,name=born,proto3" json:"born,omitempty"`
 	LastEpochStarted uint64   `protobuf:"varint,6,opt,name=last_epoch_started,json=lastEpochStarted,proto3" json:"last_epoch_started,omitempty"`
 	Backfilling      bool     `protobuf:"varint,7,opt,name=backfilling,proto3" json:"backfilling,omitempty"`
 	Head             *Version `protobuf:"bytes,8,opt,name=head,proto3" json:"head,omitempty"`
-	Failure          string   `protobuf:"bytes,9,opt,name=failure,proto3" json:"failure,omitempty"` // why the copy has ended; empty: it has not
+	Failure          string   `protobuf:"bytes,9,opt,name=failure,proto3" json:"failure,omitempty"` // why the copy has stopped; empty: it has not
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1491,8 +1492,8 @@ type ChecksumRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Volume        uint64                 `protobuf:"varint,1,opt,name=volume,proto3" json:"volume,omitempty"`
 	Offset        int64                  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"` // bytes
-	Length        int64                  `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"` // bytes; 0: only say at
-	At            *Version               `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`          // not set: the newest that is committed, which the primary says
+	Length        int64                  `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"` // bytes; 0: only return at
+	At            *Version               `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`          // unset: the newest committed entry, which only the primary knows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1560,7 +1561,7 @@ type ChecksumResponse struct {
 	Checked       Checked                `protobuf:"varint,1,opt,name=checked,proto3,enum=replica.v1.Checked" json:"checked,omitempty"`
 	At            *Version               `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
 	Crc           uint32                 `protobuf:"fixed32,3,opt,name=crc,proto3" json:"crc,omitempty"`
-	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"` // if it is unreadable
+	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"` // of CHECKED_UNREADABLE
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -29,18 +29,19 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Replicas is what the hosts that have copies of volumes do for each other, beside the groups by which
-// entries go to all. Callers are hosts by their certificates.
+// Replicas is the service of hosts that have copies of volumes for each other, besides the
+// groups that carry log entries to all. Callers are hosts, by their certificates.
 type ReplicasClient interface {
-	// Deliver brings the messages of all volumes from one host to another, in order. Those under way when
-	// the stream ends are lost, as any of them may be: they are sent again.
+	// Deliver carries the messages of all volumes from one host to another, in order. Messages
+	// in flight when the stream ends are lost, as any message may be: they are sent again.
 	Deliver(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Message, DeliverResponse], error)
-	// Forward makes a request at the host of the volume's primary. It answers when the request is done, or
-	// this host is not the primary any more.
+	// Forward executes a request on the host of the volume's primary. It returns when the
+	// request is complete, or when the host is no longer the primary.
 	Forward(ctx context.Context, in *ForwardRequest, opts ...grpc.CallOption) (*ForwardResponse, error)
-	// Describe says what this host has of a volume. An operator's command asks.
+	// Describe returns the state of this host's copy of a volume, for operators' commands.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
-	// Checksum is the CRC-32C of a part of this host's copy, as of an entry of the log. A scrub asks all acting members.
+	// Checksum returns the CRC-32C of a part of this host's copy, as of an entry of the log. A
+	// scrub asks all acting members.
 	Checksum(ctx context.Context, in *ChecksumRequest, opts ...grpc.CallOption) (*ChecksumResponse, error)
 }
 
@@ -99,18 +100,19 @@ func (c *replicasClient) Checksum(ctx context.Context, in *ChecksumRequest, opts
 // All implementations must embed UnimplementedReplicasServer
 // for forward compatibility.
 //
-// Replicas is what the hosts that have copies of volumes do for each other, beside the groups by which
-// entries go to all. Callers are hosts by their certificates.
+// Replicas is the service of hosts that have copies of volumes for each other, besides the
+// groups that carry log entries to all. Callers are hosts, by their certificates.
 type ReplicasServer interface {
-	// Deliver brings the messages of all volumes from one host to another, in order. Those under way when
-	// the stream ends are lost, as any of them may be: they are sent again.
+	// Deliver carries the messages of all volumes from one host to another, in order. Messages
+	// in flight when the stream ends are lost, as any message may be: they are sent again.
 	Deliver(grpc.ClientStreamingServer[Message, DeliverResponse]) error
-	// Forward makes a request at the host of the volume's primary. It answers when the request is done, or
-	// this host is not the primary any more.
+	// Forward executes a request on the host of the volume's primary. It returns when the
+	// request is complete, or when the host is no longer the primary.
 	Forward(context.Context, *ForwardRequest) (*ForwardResponse, error)
-	// Describe says what this host has of a volume. An operator's command asks.
+	// Describe returns the state of this host's copy of a volume, for operators' commands.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
-	// Checksum is the CRC-32C of a part of this host's copy, as of an entry of the log. A scrub asks all acting members.
+	// Checksum returns the CRC-32C of a part of this host's copy, as of an entry of the log. A
+	// scrub asks all acting members.
 	Checksum(context.Context, *ChecksumRequest) (*ChecksumResponse, error)
 	mustEmbedUnimplementedReplicasServer()
 }

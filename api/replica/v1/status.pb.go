@@ -62,9 +62,9 @@ type GetHostResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Name             string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Version          string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	DataBytes        uint64                 `protobuf:"varint,3,opt,name=data_bytes,json=dataBytes,proto3" json:"data_bytes,omitempty"`                     // of the file system with logs and stores
-	FreeBytes        uint64                 `protobuf:"varint,4,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`                     // of these
-	CertificateUntil *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=certificate_until,json=certificateUntil,proto3" json:"certificate_until,omitempty"` // unset: plain text
+	DataBytes        uint64                 `protobuf:"varint,3,opt,name=data_bytes,json=dataBytes,proto3" json:"data_bytes,omitempty"`                     // size of the file system with logs and stores
+	FreeBytes        uint64                 `protobuf:"varint,4,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`                     // free in that file system
+	CertificateUntil *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=certificate_until,json=certificateUntil,proto3" json:"certificate_until,omitempty"` // expiry; unset: no TLS
 	Away             string                 `protobuf:"bytes,6,opt,name=away,proto3" json:"away,omitempty"`                                                 // why the configuration manager does not answer; empty: it does
 	Volumes          []*VolumeStatus        `protobuf:"bytes,7,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	Broken           []*BrokenVolume        `protobuf:"bytes,8,rep,name=broken,proto3" json:"broken,omitempty"`
@@ -158,20 +158,21 @@ func (x *GetHostResponse) GetBroken() []*BrokenVolume {
 	return nil
 }
 
-// A VolumeStatus is of a volume's part on one host. Entries are counted from the first of the log.
+// A VolumeStatus is the status of a volume's replica on one host. Entries are counted from the
+// first of the log.
 type VolumeStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Volume        uint64                 `protobuf:"varint,1,opt,name=volume,proto3" json:"volume,omitempty"`
 	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // of pkg/replica/core
 	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Leased        bool                   `protobuf:"varint,4,opt,name=leased,proto3" json:"leased,omitempty"` // requests are served
+	Leased        bool                   `protobuf:"varint,4,opt,name=leased,proto3" json:"leased,omitempty"` // it serves requests
 	Head          uint64                 `protobuf:"varint,5,opt,name=head,proto3" json:"head,omitempty"`     // entries in the log
 	Committed     uint64                 `protobuf:"varint,6,opt,name=committed,proto3" json:"committed,omitempty"`
-	Durable       uint64                 `protobuf:"varint,7,opt,name=durable,proto3" json:"durable,omitempty"` // at all acting members, as far as this one knows
+	Durable       uint64                 `protobuf:"varint,7,opt,name=durable,proto3" json:"durable,omitempty"` // at all acting members, as far as this host knows
 	Stored        uint64                 `protobuf:"varint,8,opt,name=stored,proto3" json:"stored,omitempty"`
 	Backfilling   bool                   `protobuf:"varint,9,opt,name=backfilling,proto3" json:"backfilling,omitempty"`
-	CopiedBytes   uint64                 `protobuf:"varint,10,opt,name=copied_bytes,json=copiedBytes,proto3" json:"copied_bytes,omitempty"` // up to where, while it does
-	Failure       string                 `protobuf:"bytes,11,opt,name=failure,proto3" json:"failure,omitempty"`                             // why the copy has ended; empty: it has not
+	CopiedBytes   uint64                 `protobuf:"varint,10,opt,name=copied_bytes,json=copiedBytes,proto3" json:"copied_bytes,omitempty"` // progress of backfilling
+	Failure       string                 `protobuf:"bytes,11,opt,name=failure,proto3" json:"failure,omitempty"`                             // why the copy has stopped; empty: it has not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

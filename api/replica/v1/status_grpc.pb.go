@@ -26,8 +26,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Statuses is what hosts that have copies of volumes say about themselves, to the hosts and administrators of
-// the same CA.
+// Statuses is the service by which hosts with copies of volumes report their status, to hosts
+// and administrators of the same CA.
 type StatusesClient interface {
 	GetHost(ctx context.Context, in *GetHostRequest, opts ...grpc.CallOption) (*GetHostResponse, error)
 }
@@ -54,8 +54,8 @@ func (c *statusesClient) GetHost(ctx context.Context, in *GetHostRequest, opts .
 // All implementations must embed UnimplementedStatusesServer
 // for forward compatibility.
 //
-// Statuses is what hosts that have copies of volumes say about themselves, to the hosts and administrators of
-// the same CA.
+// Statuses is the service by which hosts with copies of volumes report their status, to hosts
+// and administrators of the same CA.
 type StatusesServer interface {
 	GetHost(context.Context, *GetHostRequest) (*GetHostResponse, error)
 	mustEmbedUnimplementedStatusesServer()
