@@ -25,7 +25,7 @@ var configPage = cli.ConfigPage{
 	Name: "cmd-daemon.yaml", Short: "configuration of the daemon of a host that takes part in mcrdma's groups",
 	Long: `A YAML file, which the package expects at /etc/mcrdma/daemon.yaml. **cmd-daemon init** makes one for each host of a lab;
 **cmd-daemon run --config** *FILE* **--check** says what is wrong with one, with line numbers. A name and an address are enough on
-loopback. Fields that are unknown are errors. Relative names of files count from the file's own directory.`,
+loopback. Unknown fields are errors. Relative file names are relative to the file's own directory.`,
 	Reference: config.Reference, See: "cmd-daemon-run(1), cmd-daemon-init(1), switchctl-agent.yaml(5)",
 }
 

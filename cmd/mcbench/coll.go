@@ -21,21 +21,23 @@ import (
 )
 
 const collHelp = `Measures collective operations of package collective, with the columns of nccl-tests.
-Each host runs the same command, beside its daemon; the first of --hosts prints
-what was measured. With --lab all of that is started on loopback.
+Run the same command on each host, where its daemon must run; the first of --hosts
+prints the results. --lab starts everything on loopback.
 
-The size is that of the larger buffer, rounded to elements of 4 bytes, one or more,
-and to as many for each rank where it is split into parts. time is from the first
-rank's start to the last one's end: that of the iterations and a barrier, less what
-a barrier takes, by the iterations. algbw is size by time, and busbw what that makes of each rank's links if all data goes
-through them as often as it must without switches that copy: 2(n-1)/n of it for
-allreduce, (n-1)/n for reducescatter and allgather, and 1 for the others. uplink
-is how many bytes a host has sent for each byte of the size: with --lab the first
-one, with --interface the one that has sent most.
+size is that of the larger buffer, rounded to elements of 4 bytes, at least one, and
+to the same number for each rank where the buffer is split into parts. time is the
+mean of an operation, from the first rank's start to the last rank's end: the time of
+all iterations and a barrier, minus the time of a barrier, divided by the iterations.
+algbw is size divided by time. busbw is the rate that algbw means for each rank's
+links without switches that copy: algbw times 2(n-1)/n for allreduce, (n-1)/n for
+reducescatter and allgather, and 1 for the others. uplink is the number of bytes that
+a host has sent for each byte of size: with --lab the first host, with --interface
+the host that has sent most.
 
-With --mpi the same is measured of OpenMPI and MPICH, with all of their algorithms,
-in turns with ours, on the same hosts by TCP alone (tcp,self), or on loopback with --lab.
-The first rank starts them, by ssh. "x mpi" is the time of the fastest of them by ours.`
+--mpi also measures OpenMPI and MPICH, with all of their algorithms, alternating with
+this library, on the same hosts by TCP alone (tcp,self), or on loopback with --lab.
+The first rank starts them, by ssh. "x mpi" is the time of the fastest of them
+divided by that of this library.`
 
 // collFlags are the command line of coll.
 type collFlags struct {
@@ -56,30 +58,30 @@ func collCommand(args []string, inner *int) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringSliceVarP(&f.hosts, "hosts", "r", nil, "the `hosts` with ranks, in their order, with commas between")
-	fs.StringVar(&f.service, "service", defaultService, "`name` of the service for which the ranks listen")
+	fs.StringSliceVarP(&f.hosts, "hosts", "r", nil, "the `hosts` of the ranks, in order, separated by commas")
+	fs.StringVar(&f.service, "service", defaultService, "`name` of the service on which the ranks listen")
 	cli.AddSocketFlag(cmd, &f.socket, "")
 	cli.CompleteHosts(cmd, "hosts", &f.socket)
-	fs.StringVar(&f.operations, "operations", strings.Join(collNames(), ","), "`operations` with commas between")
-	fs.StringVarP(&f.sizes, "size", "s", "8,1K,64K,1M", "`bytes` of the larger buffer; several with commas between; K and M stand for KiB and MiB")
+	fs.StringVar(&f.operations, "operations", strings.Join(collNames(), ","), "`operations`, separated by commas")
+	fs.StringVarP(&f.sizes, "size", "s", "8,1K,64K,1M", "`bytes` of the larger buffer, or several separated by commas; K and M are KiB and MiB")
 	fs.IntVarP(&f.count, "iterations", "n", 20, "`operations` of each size")
-	fs.IntVar(&f.warmUp, "warm-up", 5, "`operations` before, not counted")
+	fs.IntVar(&f.warmUp, "warm-up", 5, "`operations` before the measured ones")
 	fs.StringVar(&f.way, "way", "", "`way` of multicast: "+cli.Enumeration(wayNames())+"; default: the daemon's choice")
 	fs.IntVar(&f.block, "block", 0, "`bytes` of a message; 0: the library's choice")
-	fs.IntVar(&f.slots, "slots", 0, "`messages` on their way to a rank; 0: the library's choice")
-	fs.IntVar(&f.small, "small", 0, "`bytes` up to which reductions go over a tree; 0: the library's choice; negative: never")
-	fs.IntVar(&f.degree, "degree", 0, "`degree` of that tree, 1, 3, 7 or 15; 0: by what is measured")
-	fs.IntVar(&f.rounds, "rounds", 1, "`times` that each size is measured; medians are shown")
-	fs.StringVar(&f.nic, "interface", "", "count what hosts send by this `interface`, of the same name at each; it is that of MPI, too")
-	fs.StringVar(&f.mpi, "mpi", "", "`implementations` to measure beside, with commas between: "+cli.Enumeration(mpi.Names())+"; those that are not installed are left out")
+	fs.IntVar(&f.slots, "slots", 0, "`messages` in flight to a rank; 0: the library's choice")
+	fs.IntVar(&f.small, "small", 0, "`bytes` up to which reductions use a tree; 0: the library's choice; negative: never")
+	fs.IntVar(&f.degree, "degree", 0, "`degree` of that tree, 1, 3, 7 or 15; 0: chosen by measurement")
+	fs.IntVar(&f.rounds, "rounds", 1, "how many `times` to measure each size; the output has medians")
+	fs.StringVar(&f.nic, "interface", "", "count the bytes that hosts send on this `interface`, which has the same name on all; MPI uses it too")
+	fs.StringVar(&f.mpi, "mpi", "", "`implementations` to compare with, separated by commas: "+cli.Enumeration(mpi.Names())+"; those that are not installed are skipped")
 	fs.StringVar(&f.agent, "mpi-agent", "", "`program` that starts commands on hosts for MPI, called as ssh is; default: ssh")
-	fs.StringVar(&f.plot, "plot", "", "draw times by size to an SVG `file`")
-	fs.BoolVar(&f.explain, "explain", false, "print what the model predicts for each degree")
-	fs.DurationVar(&f.timeout, "timeout", 30*time.Second, "`time` that ranks wait for others to start, and for one operation")
-	fs.BoolVar(&f.lab, "lab", false, "start switches, daemons and ranks on loopback, and measure these")
-	fs.IntVar(&f.ranks, "ranks", 4, "with --lab: how many `hosts` it has, 2 to 16")
-	fs.StringVar(&f.rate, "rate", "0", "with --lab: `rate` of what each host sends, such as 100mbit; 0: unlimited")
-	fs.DurationVar(&f.deadAfter, "dead-after", 0, "with --lab: `time` after which a silent host is taken out; with more of it, what was lost is sent again later; 0: 1s")
+	fs.StringVar(&f.plot, "plot", "", "plot times by size to an SVG `file`")
+	fs.BoolVar(&f.explain, "explain", false, "print the model's prediction for each degree")
+	fs.DurationVar(&f.timeout, "timeout", 30*time.Second, "`time` to wait for the other ranks to start, and for one operation")
+	fs.BoolVar(&f.lab, "lab", false, "start switches, daemons and ranks on loopback, and measure them")
+	fs.IntVar(&f.ranks, "ranks", 4, "with --lab: the number of `hosts`, 2 to 16")
+	fs.StringVar(&f.rate, "rate", "0", "with --lab: `rate` at which each host sends, such as 100mbit; 0: unlimited")
+	fs.DurationVar(&f.deadAfter, "dead-after", 0, "with --lab: `time` after which a silent host is removed; the longer, the later lost packets are retransmitted; 0: 1s")
 	cli.CompleteList(cmd, "operations", collNames)
 	cli.CompleteList(cmd, "mpi", mpi.Names)
 	cli.CompleteFlag(cmd, "way", wayNames)

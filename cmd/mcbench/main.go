@@ -21,25 +21,25 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-const longHelp = `mcbench measures how fast groups carry writes: latency, bandwidth, and what they
-take of the sender's processor. Receivers run
+const longHelp = `mcbench measures the latency and bandwidth of writes to groups, and the sender's
+processor time. Receivers run
 
   mcbench serve
 
-each beside its own daemon, and the sender
+each on its own host, where its daemon must run, and the sender runs
 
   mcbench lat --receivers h2,h3,h4 -a
   mcbench bw --receivers h2,h3,h4 -a --way chain
   mcbench compare --receivers h2,h3,h4 -a --plot ways.svg
 
-Collective operations are measured by "mcbench coll", which each host runs.
+For collective operations, each host runs "mcbench coll".
 
-With --lab nothing needs to run: switches, daemons and receivers are started on
-loopback, and ended afterwards.`
+--lab starts switches, daemons and receivers on loopback, and ends them afterward:
+nothing else needs to run.`
 
 // run is the whole program. The end of ctx ends it as SIGTERM does.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := &cobra.Command{Use: "mcbench", Short: "Measure how fast groups carry writes", Long: longHelp}
+	root := &cobra.Command{Use: "mcbench", Short: "Measure the performance of writes to groups", Long: longHelp}
 	inner := cli.ExitOK // of the process that measures in a lab, which has said why
 	root.AddCommand(serveCommand())
 	for _, k := range kinds {

@@ -28,16 +28,15 @@ type kind struct {
 }
 
 var kinds = []kind{
-	{name: "lat", short: "Measure the latency of writes", depth: 1, form: latencyText, long: `Measures how long a write takes from its submission until every receiver has it and
-the sender knows: a whole round trip, where perftest's write_lat shows half of one.
-The columns are perftest's, and behind them what a write took of the sender's
-processors.`},
-	{name: "bw", short: "Measure the bandwidth of writes", depth: 8, form: bandwidthText, long: `Measures how much payload gets to every receiver. The columns are perftest's, and
-behind them what a write took of the sender's processors. The peak is that of the
-best tenth of the writes.`},
-	{name: "compare", short: "Compare the ways, in turns", depth: 8, compare: true, form: compareText, long: `Measures several ways at the same receivers. They take turns (--rounds), so that other
-load on the machines affects all of them alike. Ratios are to the first of
---ways, and medians of the rounds' ratios.`},
+	{name: "lat", short: "Measure the latency of writes", depth: 1, form: latencyText, long: `Measures the time of a write, from its submission until the sender knows that every
+receiver has it: a full round trip, where perftest's write_lat shows half of one. The
+columns are perftest's, followed by the sender's processor time per write.`},
+	{name: "bw", short: "Measure the bandwidth of writes", depth: 8, form: bandwidthText, long: `Measures the rate of payload to every receiver. The columns are perftest's, followed
+by the sender's processor time per write. The peak is that of the best tenth of the
+writes.`},
+	{name: "compare", short: "Compare ways to replicate, by turns", depth: 8, compare: true, form: compareText, long: `Measures several ways with the same receivers. The ways take turns (--rounds), so that
+other load on the machines affects all of them equally. Ratios are to the first of
+--ways, and are medians of the rounds' ratios.`},
 }
 
 func senderCommand(k kind, args []string, inner *int) *cobra.Command {

@@ -13,24 +13,23 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-const serveHelp = `Receives for lat, bw and compare, until an interrupt. It needs the host's
-daemon, and the host's RDMA device for itself, as any application does.
+const serveHelp = `Receives the writes of lat, bw and compare, until an interrupt. The host's daemon must
+run, and no other process may have the host's RDMA device open.
 
-Where the sender says --check, the content of every write is verified. A receiver
-that finds it wrong says so, and leaves the group, which the sender takes for what
-it is.`
+If the sender has --check, the receiver verifies the content of every write. If it
+finds wrong content, it says so and leaves the group, and the sender fails.`
 
 func serveCommand() *cobra.Command {
 	var socket, service string
 	cmd := &cobra.Command{
 		Use:     "serve [flags]",
-		Short:   "Receive what is measured",
+		Short:   "Receive the writes of lat, bw and compare",
 		Long:    serveHelp,
 		Example: "  mcbench serve\n  mcbench serve --service bench2 --socket lab/h2/daemon.sock",
 		Args:    cli.NoArgs,
 	}
 	cli.AddSocketFlag(cmd, &socket, "")
-	cmd.Flags().StringVar(&service, "service", defaultService, "`name` of the service, the same as the sender's")
+	cmd.Flags().StringVar(&service, "service", defaultService, "`name` of the service, the same as at the sender")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if service == "" {
 			return cli.Usagef("--service is empty")

@@ -25,7 +25,7 @@ func membersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "members [flags]",
 		Short:   "List the members of etcd",
-		Long:    "Lists the members of etcd, and how each is. It works without a majority, if one member answers.",
+		Long:    "Lists the members of etcd and their state. It works without a majority, if one member answers.",
 		Example: "  mcblock etcd members",
 		Args:    cli.NoArgs,
 	}
@@ -64,9 +64,9 @@ func addCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add NAME=HOST:PORT [flags]",
 		Short: "Add a member to etcd",
-		Long: `Lets another member into etcd, by its host's name and its address for other members. It
-then has to start, before another is added: with three members one may be lost, with
-five two.`,
+		Long: `Adds a member to etcd, given by its host's name and its address for other members. The
+member must have started before you add another. Three members tolerate the loss of one,
+five the loss of two.`,
 		Example: "  mcblock etcd add h4=10.2.0.12:2380",
 		Args:    cli.ExactArg("one member"),
 	}

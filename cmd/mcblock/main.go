@@ -23,7 +23,7 @@ func main() {
 var configPage = cli.ConfigPage{
 	Name: "mcblock.yaml", Short: "configuration of a host that has copies of replicated volumes",
 	Long: `A YAML file, which the package expects at /etc/mcrdma/mcblock.yaml. **mcblock init** makes one for each host of a lab that
-**cmd-daemon init** has made. Fields that are unknown are errors. Relative names of files count from the file's own directory.`,
+**cmd-daemon init** has made. Unknown fields are errors. Relative file names are relative to the file's own directory.`,
 	Reference: config.Reference, See: "mcblock-init(1), cmd-daemon.yaml(5)",
 }
 

@@ -36,10 +36,10 @@ func compareCommand() *cobra.Command {
 	var f compareFlags
 	cmd := &cobra.Command{
 		Use: "compare --topology FILE [flags]", Short: "Simulate one sender's writes, as mcbench compare measures them",
-		Long: `Simulates one host that writes to others, some writes at a time, in the fabric of a topology
-file, once for each way to replicate: what "mcbench compare" measures, and "mcbench
-compare --lab --topology FILE" measures in the same fabric on loopback. Ratios are to the
-first of --schemes.`,
+		Long: `Simulates one host that writes to others, with several writes in flight, in the fabric of
+a topology file, once for each way to replicate. It simulates what "mcbench compare"
+measures; "mcbench compare --lab --topology FILE" measures it in the same fabric on
+loopback. Ratios are to the first of --schemes.`,
 		Example: `  mcsim compare -t fabric.yaml -s 1M --depth 8
   mcsim compare -t fabric.yaml --sender h1 --receivers h3,h7 --rate 25gbit --link-rate leaf1:spine1=10gbit`,
 		Args: cli.NoArgs,
@@ -53,15 +53,15 @@ first of --schemes.`,
 	fs.SortFlags = false
 	fs.StringVar(&f.sender, "sender", "", "the `host` that writes; default: the topology's first")
 	fs.StringSliceVarP(&f.receivers, "receivers", "r", nil, "the `hosts` that it writes to; default: all others")
-	fs.StringSliceVar(&f.schemes, "schemes", []string{"multicast", "fanout", "blocks", "rdmc"}, "`ways` to replicate, with commas between: "+cli.Enumeration(names))
+	fs.StringSliceVar(&f.schemes, "schemes", []string{"multicast", "fanout", "blocks", "rdmc"}, "`ways` to replicate, separated by commas: "+cli.Enumeration(names))
 	fs.StringVarP(&f.size, "size", "s", "64K", "`bytes` of a write")
-	fs.IntVarP(&f.depth, "depth", "d", 8, "`writes` under way at a time")
-	fs.IntVarP(&f.writes, "writes", "n", 300, "`writes`; one before does not count")
+	fs.IntVarP(&f.depth, "depth", "d", 8, "`writes` in flight")
+	fs.IntVarP(&f.writes, "writes", "n", 300, "`writes`, after one that is not measured")
 	fs.StringVar(&f.block, "block", "1M", "`bytes` of a block, where hosts relay in blocks")
 	f.add(cmd)
-	fs.Uint64Var(&f.seed, "seed", 1, "`number` from which all that is random follows")
+	fs.Uint64Var(&f.seed, "seed", 1, "`number` that seeds everything random")
 	addSeeds(fs, &f.seeds)
-	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing about progress")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "do not show progress")
 	cli.CompleteList(cmd, "schemes", func() []string { return names })
 	out := cli.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -27,12 +27,12 @@ func (f *fabricFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.rate, "rate", "100gbit", "`rate` of hosts' links")
 	f.rates.Add(fs, "", "that of hosts' links")
-	fs.DurationVar(&f.delay, "delay", 500*time.Nanosecond, "`time` from one end of a link to the other")
+	fs.DurationVar(&f.delay, "delay", 500*time.Nanosecond, "propagation `time` of a link")
 	fs.IntVar(&f.mtu, "mtu", 4096, "`bytes` of payload in a packet")
-	fs.IntVar(&f.window, "window", simnet.Defaults().Window, "`packets` that a queue pair has under way at most; NICs have no such limit")
-	fs.StringVar(&f.buffer, "buffer", "12M", "`bytes` that a switch can hold")
-	fs.BoolVar(&f.noPFC, "no-pfc", false, "switches drop what finds no room, instead of pausing senders")
-	fs.BoolVar(&f.noECN, "no-ecn", false, "switches mark nothing, so senders do not slow down")
+	fs.IntVar(&f.window, "window", simnet.Defaults().Window, "maximum number of `packets` in flight of a queue pair; NICs have no such limit")
+	fs.StringVar(&f.buffer, "buffer", "12M", "`bytes` of a switch's buffer")
+	fs.BoolVar(&f.noPFC, "no-pfc", false, "switches drop packets when buffers are full, instead of pausing senders")
+	fs.BoolVar(&f.noECN, "no-ecn", false, "switches mark no packets, so senders do not slow down")
 }
 
 // addTopology adds the flag that comes first.

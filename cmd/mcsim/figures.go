@@ -34,8 +34,8 @@ func figuresCommand() *cobra.Command {
 	var quiet bool
 	var seeds int
 	var names []string
-	long := "Repeats figures and tables of papers: all, or those that are named. Each value of a paper is\n" +
-		"shown beside ours, with the difference. The figures:\n"
+	long := "Repeats figures and tables of papers: the given ones, or all. Each value is shown with that of\n" +
+		"the paper and the difference. The figures:\n"
 	for _, f := range figures.All() {
 		names = append(names, f.Name)
 		long += fmt.Sprintf("\n  %-9s %s", f.Name, f.Title)
@@ -47,11 +47,11 @@ func figuresCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.Uint64Var(&o.Seed, "seed", 1, "`number` from which all that is random follows")
+	fs.Uint64Var(&o.Seed, "seed", 1, "`number` that seeds everything random")
 	addSeeds(fs, &seeds)
-	fs.BoolVar(&o.Quick, "quick", false, "simulate less time; values are less exact")
-	fs.StringVar(&dir, "plot", "", "write each figure, as NAME.svg and NAME.json, into a `directory`")
-	fs.BoolVarP(&quiet, "quiet", "q", false, "say nothing about progress")
+	fs.BoolVar(&o.Quick, "quick", false, "simulate less time; values are less accurate")
+	fs.StringVar(&dir, "plot", "", "write each figure to NAME.svg and NAME.json in a `directory`")
+	fs.BoolVarP(&quiet, "quiet", "q", false, "do not show progress")
 	out := cli.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		chosen := figures.All()

@@ -17,7 +17,7 @@ import (
 
 // addSeeds adds the flag that says how many seeds are simulated.
 func addSeeds(fs *pflag.FlagSet, n *int) {
-	fs.IntVar(n, "seeds", 1, "simulate each with so many `seeds`, --seed and those after it; values are their means")
+	fs.IntVar(n, "seeds", 1, "number of `seeds` to simulate each with, --seed and the following ones; values are means")
 }
 
 func checkSeeds(n int) error {

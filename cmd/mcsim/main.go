@@ -18,18 +18,18 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-const longHelp = `mcsim runs the code of this project (queue pairs, congestion control, where switches copy
-and merge, the relay through hosts) in a packet-level simulation of a fabric. Its
-time is virtual, and the same seed gives the same result.
+const longHelp = `mcsim runs the code of this project (queue pairs, congestion control, placement of copying
+and merging, relaying by hosts) in a packet-level simulation of a fabric. Time is
+virtual, and the same seed gives the same result.
 
   mcsim figures mc5 mc6 --plot out
 
-repeats figures of papers, and shows their values beside.
+repeats figures of papers, and shows the papers' values for comparison.
 
   mcsim run --topology fabric.yaml --workload websearch --load 0.5
 
-says how long writes and reads take in your fabric, for each way to replicate.
-docs/simulation.md has what is simulated and what is not.`
+shows how long writes and reads take in your fabric, for each way to replicate.
+docs/simulation.md says what is simulated, and what is not.`
 
 // run is the whole program. The end of ctx ends it as SIGTERM does.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {

@@ -36,21 +36,21 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	f.addTopology(cmd)
-	fs.StringVarP(&f.workload, "workload", "w", "alistorage", "sizes of messages: "+strings.Join(sizes, ", ")+", a number of bytes as 64K, or a `file` with lines of bytes and percent, between which sizes are drawn evenly")
-	fs.StringSliceVar(&f.loads, "load", []string{"0.3"}, "`share` of --rate that each client asks for and hands over; several with commas between")
-	fs.StringSliceVar(&f.schemes, "schemes", []string{"multicast", "fanout", "chain"}, "`ways` to replicate, with commas between: "+cli.Enumeration(schemes))
-	fs.IntVar(&f.replicas, "replicas", 3, "`copies` of each message, the primary's among them")
-	fs.IntVar(&f.groups, "groups", 4, "`groups` that each storage host is the primary of")
-	fs.Float64Var(&f.reads, "reads", 0.5, "`share` of the requests that read")
-	fs.IntVarP(&f.requests, "requests", "n", 20_000, "`requests`, of which the first tenth does not count")
-	fs.StringSliceVar(&f.clients, "clients", nil, "`hosts` that ask; default: all")
+	fs.StringVarP(&f.workload, "workload", "w", "alistorage", "sizes of messages: "+strings.Join(sizes, ", ")+", a number of bytes such as 64K, or a `file` with lines of bytes and cumulative percent (sizes in between are interpolated)")
+	fs.StringSliceVar(&f.loads, "load", []string{"0.3"}, "`share` of --rate that each client reads and writes, or several separated by commas")
+	fs.StringSliceVar(&f.schemes, "schemes", []string{"multicast", "fanout", "chain"}, "`ways` to replicate, separated by commas: "+cli.Enumeration(schemes))
+	fs.IntVar(&f.replicas, "replicas", 3, "`copies` of each message, the primary's included")
+	fs.IntVar(&f.groups, "groups", 4, "number of `groups` with each storage host as the primary")
+	fs.Float64Var(&f.reads, "reads", 0.5, "`share` of requests that are reads")
+	fs.IntVarP(&f.requests, "requests", "n", 20_000, "`requests`; the first tenth is not measured")
+	fs.StringSliceVar(&f.clients, "clients", nil, "`hosts` that send requests; default: all")
 	fs.StringSliceVar(&f.storage, "storage", nil, "`hosts` that store; default: all")
 	f.fabricFlags.add(cmd)
-	fs.StringVar(&f.block, "block", "1M", "`bytes` of a block, by blocks and rdmc")
-	fs.Uint64Var(&f.seed, "seed", 1, "`number` from which all that is random follows")
+	fs.StringVar(&f.block, "block", "1M", "`bytes` of a block, for blocks and rdmc")
+	fs.Uint64Var(&f.seed, "seed", 1, "`number` that seeds everything random")
 	addSeeds(fs, &f.seeds)
-	fs.StringVar(&f.plot, "plot", "", "draw latencies by load to an SVG `file`")
-	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing about progress")
+	fs.StringVar(&f.plot, "plot", "", "plot latencies by load to an SVG `file`")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "do not show progress")
 	cli.CompleteFile(cmd, "plot", "svg")
 	cli.CompleteList(cmd, "schemes", func() []string { return schemes })
 	cli.CompleteFlag(cmd, "workload", func() []string { return sizes })
@@ -78,12 +78,12 @@ type runReport struct {
 func runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use: "run --topology FILE [flags]", Short: "Simulate replicated storage in a fabric of yours",
-		Long: `Simulates clients that write to and read from hosts that replicate, in the fabric of a
-topology file, once for each way to replicate. Says how long requests take, by
-percentile, and what links carry. Requests come at random times at random clients,
-the same for each way; a write goes to the primary of a group, which replicates it and
-then answers; a read is from another of the group's hosts.`,
+		Use: "run --topology FILE [flags]", Short: "Simulate replicated storage in a fabric",
+		Long: `Simulates clients of replicated storage in the fabric of a topology file, once for each
+way to replicate. Shows the percentiles of request times, and the traffic on links.
+Requests arrive at random times at random clients, the same for each way. A write goes
+to the primary of a group, which replicates it and then answers; a read goes to another
+host of the group.`,
 		Example: `  mcsim run -t fabric.yaml -w websearch --load 0.2,0.4,0.6 --plot load.svg
   mcsim run -t fabric.yaml -w 64K --clients h1,h2 --storage h3,h4,h5 --schemes multicast,rdmc --json`,
 		Args: cli.NoArgs,

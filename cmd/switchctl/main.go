@@ -23,7 +23,7 @@ var configPage = cli.ConfigPage{
 	Name: "switchctl-agent.yaml", Short: "configuration of a switch's agent, which programs it for mcrdma's groups",
 	Long: `A YAML file, which the package's unit switchctl-agent@NAME expects at /etc/mcrdma/NAME.yaml. **switchctl init** makes one from
 a topology file; **switchctl agent --config** *FILE* **--check** says what is wrong with one, with line numbers. Fields that are
-unknown are errors. Relative names of files count from the file's own directory.`,
+unknown are errors. Relative file names are relative to the file's own directory.`,
 	Reference: config.Reference, See: "switchctl-agent(1), switchctl-init(1), cmd-daemon.yaml(5)",
 }
 

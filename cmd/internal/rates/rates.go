@@ -22,7 +22,7 @@ type Flags struct {
 // Add adds the flags. with is what the help puts before, such as "with --lab: ".
 func (f *Flags) Add(fs *pflag.FlagSet, with, without string) {
 	fs.StringVar(&f.fabric, "fabric-rate", "", with+"`rate` of links between switches; default: "+without)
-	fs.StringSliceVar(&f.links, "link-rate", nil, with+"the rate of the links between two nodes, as `A:B=RATE`; several with commas between")
+	fs.StringSliceVar(&f.links, "link-rate", nil, with+"the rate of the links between two nodes, as `A:B=RATE`, or several separated by commas")
 }
 
 // Given says that there is one.
