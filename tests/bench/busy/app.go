@@ -21,10 +21,10 @@ import (
 	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce"
 )
 
-// roles are what processes of this program do.
+// roles are the functions of this program's processes.
 var roles = map[string]func(context.Context, []string) error{"app": app, "spin": spin}
 
-// spin computes until its parent is gone.
+// spin computes until its parent process has ended.
 func spin(context.Context, []string) error {
 	go func() {
 		_, _ = bufio.NewReader(os.Stdin).ReadByte()
@@ -37,21 +37,21 @@ func spin(context.Context, []string) error {
 
 var spun atomic.Uint64
 
-// sent is what a sender's groups have done.
+// sent is the result of a sender's groups.
 type sent struct {
 	Bytes, Removed, Failed, Reformed int
 	Longest                          time.Duration // of a write
 	Groups                           []group
 }
 
-// A group is how one was at the end.
+// A group is the state of a group at the end.
 type group struct {
 	ID, Digest string
 	Members    []string
 }
 
-// app is a host's application: it receives from all others, and sends if it has groups.
-// Arguments are the host, the number of groups, and the time to write.
+// app is a host's application: it receives from all others, and sends if it has groups. Its
+// arguments are the host, the number of groups, and the time to write.
 func app(ctx context.Context, args []string) error {
 	n, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -101,7 +101,7 @@ func app(ctx context.Context, args []string) error {
 	return step(r.digests())
 }
 
-// replicas is what a receiver has.
+// replicas is the content that a receiver has.
 type replicas struct {
 	c      *mcrdma.Client
 	mu     sync.Mutex
@@ -144,7 +144,7 @@ type sender struct {
 	streams []*stream
 }
 
-// A stream is a group that is written to.
+// A stream is a group with a writer.
 type stream struct {
 	g       *mcrdma.Group
 	memory  *mcrdma.Memory
@@ -168,7 +168,7 @@ func (s *sender) create(ctx context.Context) error {
 				return fmt.Errorf("group %d: %w", i, err)
 			}
 			s.streams[i] = &stream{g: g, memory: m}
-			go func() { // or they fill up
+			go func() { // otherwise they fill up
 				for range g.Events() {
 				}
 			}()
@@ -178,7 +178,7 @@ func (s *sender) create(ctx context.Context) error {
 	return e.Wait()
 }
 
-// write has all groups write for a while.
+// write writes to all groups for a while.
 func (s *sender) write(ctx context.Context, span time.Duration) (total sent) {
 	end := time.Now().Add(span)
 	var all sync.WaitGroup
@@ -206,7 +206,7 @@ func (s *sender) write(ctx context.Context, span time.Duration) (total sent) {
 	return total
 }
 
-// write writes until the end, and completes what it has begun.
+// write writes until the end, and waits for the writes that it has begun.
 func (x *stream) write(ctx context.Context, end time.Time) {
 	b := x.memory.Bytes()
 	for n := uint64(1); x.err == nil && time.Now().Before(end); n++ {

@@ -1,11 +1,11 @@
-// Command busy measures groups beside busy processes: whether living receivers are taken for
-// dead and working links for broken, and what the groups still get done.
+// Command busy measures groups next to busy processes: whether live receivers are taken for dead
+// and working links for broken, and the groups' throughput.
 //
-// There are N groups of one sender and three receivers, with one write of 64 KiB under way in
-// each, in the laboratory of package lab: three switches, their agents and four daemons in this
-// process, and a process for each host's application. One host has at most as many groups as
-// daemons allow, and the next host sends the rest. All settings are those of the programs that
-// users run. Busy processes do nothing but compute; they begin when the groups are there.
+// N groups have one sender and three receivers, with one write of 64 KiB in flight in each, in a
+// lab of package lab: three switches, their agents and four daemons in this process, and a process
+// for each host's application. A host has at most as many groups as daemons allow, and the next
+// host sends the rest. All settings are those of the users' programs. Busy processes only compute;
+// they begin when the groups exist.
 //
 //	go run ./tests/bench/busy [-groups 1,16,100,400] [-busy 0,16] [-time 60s] [-json] [-log FILE] [-profile FILE]
 package main
@@ -108,7 +108,7 @@ func numbers(text string) (list []int, err error) {
 	return list, nil
 }
 
-// all makes all runs, each in a laboratory of its own.
+// all does all runs, each in its own lab.
 func all(ctx context.Context, o options) error {
 	var results []*result
 	var failed error
@@ -138,7 +138,7 @@ func all(ctx context.Context, o options) error {
 	return errors.Join(failed, w.Flush())
 }
 
-// A result is of one run.
+// A result is the result of one run.
 type result struct {
 	Groups    int            `json:"groups"`
 	Busy      int            `json:"busy"`
@@ -154,5 +154,5 @@ type result struct {
 	Longest   time.Duration  `json:"longest_write_ns"`
 	LateP99   time.Duration  `json:"late_p99_ns"` // sleeps of the process with switches, agents and daemons
 	LateMax   time.Duration  `json:"late_max_ns"`
-	Why       map[string]int `json:"why"` // what daemons say
+	Why       map[string]int `json:"why"` // reasons from daemons
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/mcrdma/mcrdma/tests/bench/report"
 )
 
-// A process is one that this one has started, and whose standard output is lines of JSON.
+// A process is a child process whose standard output is lines of JSON.
 type process struct {
 	*lab.Child
 	lines chan json.RawMessage
@@ -44,7 +44,7 @@ func start(socket string, args ...string) (*process, error) {
 	})
 }
 
-// next reads the process's next line.
+// next reads the next line of the process.
 func (p *process) next(ctx context.Context, to any) error {
 	select {
 	case line, ok := <-p.lines:
@@ -58,10 +58,10 @@ func (p *process) next(ctx context.Context, to any) error {
 	}
 }
 
-// patience is for what takes seconds without other load.
+// patience is the timeout for steps that take seconds without other load.
 const patience = 5 * time.Minute
 
-// run makes one run.
+// run does one run.
 func run(ctx context.Context, o options, groups, busy int) (_ *result, err error) {
 	dir, err := os.MkdirTemp("", "busy")
 	if err != nil {
@@ -123,13 +123,13 @@ func run(ctx context.Context, o options, groups, busy int) (_ *result, err error
 	delays := <-late
 	r.LateP99, r.LateMax = delays[len(delays)*99/100], delays[len(delays)-1]
 	r.Load = load()
-	for _, p := range all[len(apps):] { // what is under way may now end soon
+	for _, p := range all[len(apps):] { // operations in flight may end soon
 		p.Kill()
 	}
 	return r, judge(ctx, r, apps, o.span)
 }
 
-// judge takes the senders' results, and compares the replicas.
+// judge collects the senders' results, and compares the replicas.
 func judge(ctx context.Context, r *result, apps []*process, span time.Duration) error {
 	want := map[string]map[string]string{} // by receiver and group
 	var bytes int
@@ -180,7 +180,7 @@ func seconds(apps []*process) (sum float64) {
 		pids = append(pids, p.Process.Pid)
 	}
 	for _, pid := range pids {
-		used, _ := report.UsedBy(pid) // one that has ended is reported elsewhere
+		used, _ := report.UsedBy(pid) // one that has ended reports its time itself
 		sum += used.Seconds()
 	}
 	return sum
@@ -212,7 +212,7 @@ func lateness(stop <-chan struct{}) <-chan []time.Duration {
 	return out
 }
 
-// news counts what agents and daemons log.
+// news counts log messages of agents and daemons.
 type news struct {
 	slog.Handler
 	mu    sync.Mutex

@@ -1,5 +1,5 @@
-// Package child has benchmarks start themselves as further processes, whose standard input and output are theirs, and
-// has named network namespaces for them.
+// Package child starts benchmarks' own programs as child processes with pipes for standard input
+// and output, in named network namespaces.
 package child
 
 import (
@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// A Process is a child seen from its parent.
+// A Process is a child as its parent sees it.
 type Process struct {
 	cmd *exec.Cmd
 	In  io.WriteCloser
 	Out *bufio.Reader
 }
 
-// Start starts this program with other arguments in a named network namespace; in the present one if the name is empty.
-// The child does not outlive ctx.
+// Start starts this program with other arguments in a named network namespace, or in the current
+// one if the name is empty. The child ends with ctx.
 func Start(ctx context.Context, ns string, args ...string) (*Process, error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	cmd.Stderr = os.Stderr
@@ -40,7 +40,7 @@ func Start(ctx context.Context, ns string, args ...string) (*Process, error) {
 	return &Process{cmd, in, bufio.NewReader(out)}, nil
 }
 
-// CPU is the processor time that a child has used which does Answer.
+// CPU is the processor time of a child that calls Answer.
 func (p *Process) CPU() (time.Duration, error) {
 	if _, err := io.WriteString(p.In, "cpu\n"); err != nil {
 		return 0, err
@@ -52,7 +52,8 @@ func (p *Process) CPU() (time.Duration, error) {
 	return time.ParseDuration(strings.TrimSpace(line))
 }
 
-// Answer tells the processor time whenever the parent asks, until it closes the standard input.
+// Answer reports the processor time whenever the parent asks, until the parent closes standard
+// input.
 func Answer(cpu func() (time.Duration, error)) error {
 	for asked := bufio.NewScanner(os.Stdin); asked.Scan(); {
 		d, err := cpu()
@@ -64,7 +65,7 @@ func Answer(cpu func() (time.Duration, error)) error {
 	return nil
 }
 
-// Stop ends the child and returns what it says at last.
+// Stop ends the child and returns its last output.
 func (p *Process) Stop() (string, error) {
 	p.In.Close()
 	said, err := io.ReadAll(p.Out)

@@ -11,7 +11,7 @@ import (
 // NewNamespace makes a named network namespace and leaves this process in its own.
 func NewNamespace(name string) error {
 	done := make(chan error)
-	go func() { // on a thread that is thrown away
+	go func() { // on a thread that ends afterward
 		runtime.LockOSThread()
 		h, err := netns.NewNamed(name)
 		if err != nil {
@@ -23,7 +23,7 @@ func NewNamespace(name string) error {
 	return <-done
 }
 
-// InNamespace runs f on a thread in the network namespace ns; in the present one if that is empty.
+// InNamespace runs f on a thread in the network namespace ns, or in the current one if ns is empty.
 func InNamespace(ns string, f func() error) error {
 	if ns == "" {
 		return f()

@@ -1,14 +1,15 @@
-// Command collective measures collective operations in a lab of real programs: hosts in network namespaces, whose links have a
-// limited rate each way, behind an embedded switch, and "mcbench coll" at each. OpenMPI and MPICH take turns with it on the same hosts
-// and links, by TCP alone, if they are installed. Medians are shown.
+// Command collective measures collective operations in a lab of real programs: hosts in network
+// namespaces, with links of limited rate in each direction, behind an embedded switch, and "mcbench
+// coll" on each. OpenMPI and MPICH, if installed, take turns with it on the same hosts and links,
+// by TCP alone. The output has medians.
 //
 //   - rates: all operations, with links as fast both ways, and with uplinks half as fast;
 //   - small: small operations on links without a limit;
 //   - degrees: allreduce of small messages with each degree of the tree, beside the one that is chosen;
 //   - server: a step of a parameter server with six workers, by multicast and by fan-out.
 //
-// It takes root and iproute2's kernel part (tbf), makes everything itself, and leaves nothing. Run it on a machine that does
-// nothing else:
+// It needs root and the kernel's tbf, makes everything itself, and leaves nothing behind. Run it on
+// an idle machine:
 //
 //	go run ./tests/bench/collective [-only rates|small|degrees|server] [-ranks 8] [-rates 50/50,25/50] [-sizes 1M,4M] [-rounds 3] [-n 3]
 package main
@@ -111,7 +112,7 @@ func (r *rack) rates(ctx context.Context) error {
 	return nil
 }
 
-// small: what takes a few messages.
+// small: operations of a few messages.
 func (r *rack) small(ctx context.Context) error {
 	if err := r.limit(0, 0); err != nil {
 		return err
@@ -130,7 +131,7 @@ func (r *rack) small(ctx context.Context) error {
 	return nil
 }
 
-// degrees: the degree that is chosen, beside all.
+// degrees: the chosen degree, and all others.
 func (r *rack) degrees(ctx context.Context) error {
 	if err := r.limit(0, 0); err != nil {
 		return err

@@ -23,7 +23,7 @@ const (
 	unlimited = 10e9
 )
 
-// A rack is a switch with hosts, of which each runs mcbench.
+// A rack is a switch with hosts that each run mcbench.
 type rack struct {
 	o              *options
 	mcbench, agent string // programs
@@ -49,17 +49,18 @@ func newRack(ctx context.Context, dir string, o *options) (*rack, error) {
 	return r, nil
 }
 
-// writeAgent writes what MPI calls in place of ssh: it runs a command where the host's daemon is. MPI takes hosts of the same name for one.
+// writeAgent writes the program that MPI calls instead of ssh: it runs a command in the namespace
+// of the host's daemon. MPI would treat hosts of the same name as one.
 func (r *rack) writeAgent() error {
 	text := "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nhost=$1; shift\ncase $host in\n"
 	for _, h := range r.lab.Hosts {
 		text += fmt.Sprintf("%v) name=%s pid=%d;;\n", h.Addr, h.Name, h.Daemon.PID())
 	}
 	text += "*) echo \"no host $host\" >&2; exit 1;;\nesac\nexec nsenter -t $pid -n unshare --uts sh -c \"hostname $name; $*\"\n"
-	return os.WriteFile(r.agent, []byte(text), 0o700) //nolint:gosec // it is a program
+	return os.WriteFile(r.agent, []byte(text), 0o700) //nolint:gosec // a program
 }
 
-// limit sets the rate of all hosts' links, in bits a second; 0: none that matters.
+// limit sets the rate of all hosts' links, in bits per second; 0: practically unlimited.
 func (r *rack) limit(up, down uint64) error {
 	if up == 0 {
 		up, down = unlimited, unlimited
@@ -72,7 +73,7 @@ func (r *rack) limit(up, down uint64) error {
 	return nil
 }
 
-// A result is of those of mcbench.
+// A result is one of mcbench's results.
 type result struct {
 	Operation string  `json:"operation"`
 	By        string  `json:"by"`
@@ -84,7 +85,7 @@ type result struct {
 
 type results []result
 
-// coll runs "mcbench coll" at so many hosts, and returns what the first prints.
+// coll runs "mcbench coll" on that many hosts, and returns the output of the first.
 func (r *rack) coll(ctx context.Context, service string, ranks int, show bool, args ...string) (list results, err error) {
 	var addresses []string
 	for _, h := range r.lab.Hosts[:ranks] {

@@ -18,12 +18,14 @@ import (
 	"github.com/mcrdma/mcrdma/tests/dataplane"
 )
 
-// bmv2Window is how many frames are under way to bmv2, whose ports hold 64. So few are made at a time that making them
-// takes longer than bmv2 does: only its own processor time counts, which favors it.
+// bmv2Window is the number of frames in flight to bmv2, whose ports hold 64. Making so few at a
+// time takes longer than bmv2 takes to process them, so only its own processor time counts, which
+// favors it.
 const bmv2Window = 48
 
-// startBMv2 starts bmv2 between the veths, with the same routes and the first group, and returns what tells its
-// processor time. It ends with this process, which has a network namespace of its own to share.
+// startBMv2 starts bmv2 between the veths, with the same routes and the first group, and returns a
+// function that reads its processor time. bmv2 ends with this process, which shares its own network
+// namespace with it.
 func startBMv2(launcher string) (cpu func() (time.Duration, error), err error) {
 	args := []string{"--mount", "sh", "-c", `mount -t sysfs sysfs /sys && ip link set lo up && exec "$@" 2>&1`, "sh", launcher}
 	for n := 1; n <= hosts; n++ {
@@ -53,7 +55,7 @@ func startBMv2(launcher string) (cpu func() (time.Duration, error), err error) {
 	}
 }
 
-// program gives a switch what the embedded one has.
+// program gives a switch the same entries as the embedded one.
 func program(target string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -81,7 +83,7 @@ func program(target string) error {
 	return s.Apply(ctx, switchspec.Diff(have, want))
 }
 
-// rackEntities are those of a dataplane.Rack with the first group, without its merging.
+// rackEntities are the entries of a dataplane.Rack with the first group, without merging.
 func rackEntities() []switchspec.Entity {
 	addr := func(h int) netip.Addr { return netip.AddrFrom4(dataplane.HostIP(h)) }
 	list := []switchspec.Entity{switchspec.Settings{ICRC: switchspec.ICRCNeutral}, switchspec.RouterMAC{MAC: dataplane.RouterMAC}}

@@ -21,14 +21,14 @@ import (
 	"github.com/mcrdma/mcrdma/tests/dataplane"
 )
 
-// By what packets are processed: the switch itself, the kernel, or bmv2, whose launcher's path it is.
+// What processes the packets: the switch itself, the kernel, or bmv2, given by its launcher's path.
 const (
 	bySwitch = "switch"
 	byKernel = "kernel"
 )
 
-// A process is a switch between the veths. A line on its stdin asks for the processor time that it has used; the end
-// of stdin ends it.
+// A process is a switch between the veths. A line on its standard input asks for its processor
+// time; the end of standard input ends it.
 type process struct {
 	*child.Process
 	programs map[string]*ebpf.Program // in the kernel
@@ -68,13 +68,13 @@ func start(by string, groups int) (_ *process, err error) {
 	return s, nil
 }
 
-// ran is what a program of the switch has done.
+// ran is the run time of a program of the switch.
 type ran struct {
 	runs uint64
 	time time.Duration
 }
 
-// ran is what a program of it has done since its start.
+// ran returns the run time of one of its programs since the start.
 func (s *process) ran(name string) (r ran) {
 	if p := s.programs[name]; p != nil {
 		if st, err := p.Stats(); err == nil {
@@ -84,7 +84,7 @@ func (s *process) ran(name string) (r ran) {
 	return r
 }
 
-// kill ends it; the kernel takes its programs off the ports.
+// kill ends the process; the kernel detaches its programs from the ports.
 func (s *process) kill() {
 	for _, p := range s.programs {
 		p.Close()
@@ -92,7 +92,7 @@ func (s *process) kill() {
 	s.End()
 }
 
-// serve is the switch's process.
+// serve is the main function of the switch's process.
 func serve(args []string) error {
 	if len(args) != 2 {
 		return errors.New("by what, and how many groups, are its arguments")

@@ -22,18 +22,18 @@ type options struct {
 	span                          time.Duration
 }
 
-// A result is one run.
+// A result is the result of one run.
 type result struct {
-	rate, cpu float64 // packets a second, ns a packet
-	lost      float64 // share of those that were sent
-	in, out   float64 // ns in the programs, for a packet that comes in and for a copy
+	rate, cpu float64 // packets per second, ns per packet
+	lost      float64 // share of the sent packets
+	in, out   float64 // ns in the programs, per arriving packet and per copy
 }
 
-// A field is where they are measured.
+// A field is the setup for measurements.
 type field struct {
 	o     options
 	wires *dataplane.Wires
-	seen  *ebpf.Map // what came out at the far ends, on each processor
+	seen  *ebpf.Map // packets that arrived at the far ends, by processor
 	pass  *ebpf.Program
 }
 
@@ -67,15 +67,16 @@ func (f *field) close() {
 	f.seen.Close()
 }
 
-// What programs say.
+// The return values of programs.
 const (
 	xdpDrop = 1
 	xdpPass = 2
 	xdpTX   = 3
 )
 
-// source is a program that sends a frame: of live frames, only the headers change on their way, and it writes them
-// anew. With many groups, each is of any of them.
+// source is a program that sends a frame. The kernel reuses live frames, whose headers change on
+// the way, so the program writes the headers again. With many groups, each packet belongs to a
+// random one.
 func source(frame []byte, groups int) (*ebpf.Program, error) {
 	head := frame[:min(len(frame), 72)]
 	ins := asm.Instructions{
@@ -100,7 +101,7 @@ func source(frame []byte, groups int) (*ebpf.Program, error) {
 	return dataplane.XDP(append(ins, asm.Mov.Imm(asm.R0, xdpTX), asm.Return().WithSymbol("end")))
 }
 
-// make has a program make n frames as host h, on their way to the switch.
+// make makes the program send n frames as host h to the switch.
 func (f *field) make(p *ebpf.Program, h int, frame []byte, n, batch uint32) error {
 	const liveFrames = 1 << 1                                                                                                                  // BPF_F_TEST_XDP_LIVE_FRAMES
 	in := struct{ Data, DataEnd, DataMeta, Interface, Queue, Egress uint32 }{DataEnd: uint32(len(frame)), Interface: uint32(f.wires.Peers[h])} //nolint:gosec // small
@@ -110,7 +111,7 @@ func (f *field) make(p *ebpf.Program, h int, frame []byte, n, batch uint32) erro
 	return nil
 }
 
-// out is how many frames have come out.
+// out returns the number of frames that have arrived.
 func (f *field) out() (sum uint64, err error) {
 	var all []uint64
 	err = f.seen.Lookup(uint32(0), &all)
@@ -120,11 +121,12 @@ func (f *field) out() (sum uint64, err error) {
 	return sum, err
 }
 
-// measure has a switch with so many groups process packets of a kind for a while; inside is for the time in programs.
+// measure measures packets of a kind on a switch with that many groups for a while; inside measures
+// the time in programs.
 func (f *field) measure(k kind, by string, groups int, inside bool) (r result, err error) {
 	for i := range sourceHosts {
 		if by == byKernel {
-			break // the switch puts its own there
+			break // the switch adds its own
 		}
 		detach, err := f.wires.Attach(int(f.wires.Ports[sourceHosts[i]]), f.pass)
 		if err != nil {
@@ -201,10 +203,10 @@ func (f *field) measure(k kind, by string, groups int, inside bool) (r result, e
 	return r, nil
 }
 
-// kernelRun has all sources make frames for a while. They come out before it returns, since the kernel gets them
-// there in the threads that make them, or soon after.
+// kernelRun makes frames at all sources for a while. The frames arrive before it returns or soon
+// after, because the kernel delivers them in the threads that make them.
 func (f *field) kernelRun(p *ebpf.Program, frame []byte, span time.Duration) (sent uint64, err error) {
-	const burst = 1 << 17 // a call takes some 20 ms besides
+	const burst = 1 << 17 // each call takes about 20 ms more
 	errs, counts := make([]error, f.o.sources), make([]uint64, f.o.sources)
 	var all sync.WaitGroup
 	for i := range f.o.sources {
@@ -222,10 +224,10 @@ func (f *field) kernelRun(p *ebpf.Program, frame []byte, span time.Duration) (se
 	return sent, errors.Join(errs...)
 }
 
-// stalled is how long nothing comes before frames count as lost.
+// stalled is the time without arrivals after which frames count as lost.
 const stalled = 200 * time.Millisecond
 
-// windowed makes frames as long as fewer than the window are under way.
+// windowed makes frames as long as fewer than the window are in flight.
 func (f *field) windowed(p *ebpf.Program, frame []byte, each, window uint64, span time.Duration) (sent uint64, err error) {
 	burst := uint32(window / 2) //nolint:gosec // small
 	base, err := f.out()
@@ -260,7 +262,7 @@ func (f *field) windowed(p *ebpf.Program, frame []byte, each, window uint64, spa
 	}
 }
 
-// A look is what has been until now.
+// A look is a snapshot of the counters.
 type look struct {
 	cpu        time.Duration
 	out        uint64

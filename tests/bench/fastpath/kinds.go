@@ -5,15 +5,16 @@ import (
 	"github.com/mcrdma/mcrdma/tests/dataplane"
 )
 
-// What is to be reached: how many times as many packets in the kernel, and packets for the same processor time.
+// The goals: the ratio of packets in the kernel, and of packets for the same processor time.
 const (
 	unicastGoal = 10
 	copiesGoal  = 6
 	bmv2Goal    = 30
-	groupsGoal  = 1.5 // at most, of processor time with all groups to that with one
+	groupsGoal  = 1.5 // at most, the ratio of processor time with all groups to one group
 )
 
-// Hosts 1 to 4 are a group's, of which 1 sends. Sources are at 1 and at hosts of no group.
+// Hosts 1 to 4 form a group, and host 1 is its sender. Sources are at host 1 and at hosts without a
+// group.
 const (
 	hosts      = 6
 	maxSources = 3
@@ -37,8 +38,8 @@ type kind struct {
 	name  string
 	goal  float64
 	frame func(size int) []byte
-	first []func() []byte // frames that come before, once
-	out   int             // how many leave for each that comes
+	first []func() []byte // frames to send once before
+	out   int             // how many packets leave for each that arrives
 }
 
 var (
@@ -59,7 +60,7 @@ var (
 		{name: "an ACK, passed on", out: 1, first: []func() []byte{func() []byte { return ack(1) }, func() []byte { return ack(2) }}, frame: func(int) []byte { return ack(0) }},
 		{name: "climbs, and is dropped", frame: func(size int) []byte {
 			p := dataplane.Between(1, 2, rocev2.Headers{BTH: rocev2.BTH{Opcode: rocev2.SendOnly, DestQP: 0x77}}, make([]byte, size-58))
-			p.IP.Dst = [4]byte{192, 0, 2, 1} // there is no route
+			p.IP.Dst = [4]byte{192, 0, 2, 1} // without a route
 			return p.Frame()
 		}},
 	}

@@ -1,18 +1,20 @@
-// Command fastpath measures what the switch's packets take in the kernel (switchctl softswitch --fastpath) and
-// in the switch itself. Frames are made in the kernel (BPF_F_TEST_XDP_LIVE_FRAMES) by a program that writes each
-// anew, go over a veth to the switch, which is a process of its own with the whole program of p4src, and
-// are counted and dropped by XDP programs at the far ends of other veths.
+// Command fastpath measures the cost of the switch's packets in the kernel (switchctl softswitch
+// --fastpath) and in the switch itself. A program makes frames in the kernel
+// (BPF_F_TEST_XDP_LIVE_FRAMES), and writes each again. They pass a veth to the switch, which runs
+// in its own process with the whole program of p4src; XDP programs at the far ends of other veths
+// count and drop them.
 //
 //	go run ./tests/bench/fastpath [-rounds 5] [-time 500ms] [-size 1100] [-sources 2] [-only versus|kinds|groups]
 //
-// Both take turns; medians are shown. The switch itself gets no more frames than its ports hold: as many as the window
-// are under way. It is not busy so, since each call that makes frames takes the kernel some 20 ms: what is compared with the
-// kernel's rate is the most that its processor time would allow on all processors. Processor time is that of all who have part in a
-// packet: who makes it, the kernel on its way, the switch, and who drops it.
+// Both take turns; the output has medians. The switch itself gets no more frames than its ports
+// hold, because only a window of frames is in flight. That does not keep it busy, because each call
+// that makes frames takes the kernel about 20 ms. So the kernel's rate is compared with the highest
+// rate that the switch's processor time would allow on all processors. Processor time is that of
+// every part of a packet's way: the source, the kernel, the switch, and the sink.
 //
-// bmv2 is measured beside them if its simple_switch_grpc is installed: its own processor time alone.
+// bmv2 is also measured if its simple_switch_grpc is installed: only its own processor time.
 //
-// It makes a network namespace of its own, which takes root, and which is gone when it ends.
+// It makes its own network namespace, which needs root and ends with it.
 package main
 
 import (
@@ -77,7 +79,7 @@ func run() error {
 	return errors.Join(errs...)
 }
 
-// versus is the kernel against the switch itself, and against bmv2 if it is installed.
+// versus compares the kernel with the switch itself, and with bmv2 if it is installed.
 func (f *field) versus() error {
 	fmt.Printf("\nmedians of %d rounds\n", f.o.rounds)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -121,7 +123,7 @@ func (f *field) versus() error {
 	return err
 }
 
-// kinds is what each kind of packet takes in the kernel.
+// kinds measures the cost of each kind of packet in the kernel.
 func (f *field) kinds() error {
 	fmt.Printf("\nin the kernel, by kind; ns in the programs include the clock that they are measured by, and those of copies are of each copy\n")
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -141,13 +143,13 @@ func (f *field) kinds() error {
 	return w.Flush()
 }
 
-// scale is what a copied packet takes with how many groups, each packet being of any. The time in programs is of runs of its
-// own, since measuring it takes time, too.
+// scale measures the cost of a copied packet by number of groups, with each packet of a random
+// group. The time in programs is measured in separate runs, because measuring it takes time too.
 func (f *field) scale() error {
 	fmt.Printf("\n%s, by how many groups there are, each packet of any\n", copies.name)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "groups\tCPU ns/packet\tratio\tin the program\tfor each copy\t")
-	counts := []int{1, 16, 256, 4096, 16383} // 16,384 slots to merge in, and none is group 0's
+	counts := []int{1, 16, 256, 4096, 16383} // 16,384 slots for merging, and group 0 is not used
 	rounds := make([][2][]result, len(counts))
 	for range f.o.rounds {
 		for i, n := range counts {

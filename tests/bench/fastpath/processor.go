@@ -28,7 +28,7 @@ func threads(pid string) (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// softirqd is the processor time of the threads that have the kernel's network part do what is left over.
+// softirqd is the processor time of the kernel threads for the remaining network work.
 func softirqd() (sum time.Duration, err error) {
 	names, err := filepath.Glob("/proc/[0-9]*/comm")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
-// percentile is the least value that p of a hundred do not exceed.
+// percentile returns the smallest value that is not exceeded by p percent of the values.
 func percentile(d []time.Duration, p int) time.Duration {
 	if len(d) == 0 {
 		return 0
@@ -18,7 +18,7 @@ func percentile(d []time.Duration, p int) time.Duration {
 
 const service = "bench"
 
-// receivers are those of h1's groups: one in its rack, two in the other.
+// receivers are the receivers of h1's groups: one in its rack, two in the other.
 func receivers(l *lab.Lab) (list []string) {
 	for _, h := range l.Hosts[1:] {
 		list = append(list, h.Addr.String())

@@ -19,10 +19,10 @@ const (
 	createGoal = 10 * time.Millisecond // p99
 )
 
-// create makes groups, one after the other, and prints what each phase took.
+// create creates groups, one after another, and prints the time of each phase.
 func create(ctx context.Context, l *lab.Lab, o options) error {
 	h1 := l.Host("h1")
-	var names []string // phases, in their order
+	var names []string // phases, in order
 	took := map[string][]time.Duration{}
 	var all []time.Duration
 	for i := range warmUp + o.groups {

@@ -16,29 +16,29 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
-// inKernel is a lab whose switches have the kernel process what is hot.
+// inKernel is a lab whose switches forward most packets in the kernel.
 func inKernel() lab.Spec { return lab.Spec{FastPath: true, MTU: 2200, Switches: neutral} }
 
-// onBMv2 is a lab whose switches are bmv2.
+// onBMv2 is a lab with bmv2 switches.
 func onBMv2() lab.Spec { return lab.Spec{BMv2: true, FullRate: true, Switches: neutral} }
 
 var neutral = map[string]lab.Switch{"torA": {Agent: agent}, "spine": {Agent: agent}, "torB": {Agent: agent}}
 
 const agent = "icrc: neutral\n"
 
-// Who takes processor time.
+// The consumers of processor time.
 const (
 	theSender = iota
 	theReceivers
 	theSwitches
-	others // daemons and agents, and what the machine does beside
+	others // daemons and agents, and other processes on the machine
 	parts
 )
 
 // cost is processor time, of the whole machine and of each part.
 type cost [parts]time.Duration
 
-// used is what has been used until now.
+// used returns the processor time used so far.
 func used(l *lab.Lab) (c cost, err error) {
 	if c[others], err = busyTime(); err != nil {
 		return c, err
@@ -56,7 +56,7 @@ func used(l *lab.Lab) (c cost, err error) {
 	return c, err
 }
 
-// busyTime is what all processors did until now, but for idling.
+// busyTime is the time of all processors so far, except idle time.
 func busyTime() (sum time.Duration, err error) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -67,13 +67,13 @@ func busyTime() (sum time.Duration, err error) {
 	return (user + nice + system + hard + soft) * report.Tick, err
 }
 
-// A turn is one of a contestant.
+// A turn is one turn of a contestant.
 type turn struct {
-	bits, busy float64 // a second of payload, and processors that were busy
-	takes      cost    // for each GiB that a receiver got
+	bits, busy float64 // bits of payload per second, and number of busy processors
+	takes      cost    // per GiB at a receiver
 }
 
-// ends has a group and an ordinary connection take turns, without a limit.
+// ends measures a group and an ordinary connection in turns, without a limit.
 func ends(ctx context.Context, l *lab.Lab, o options) error {
 	where := "in programs"
 	switch {
@@ -110,7 +110,7 @@ func ends(ctx context.Context, l *lab.Lab, o options) error {
 			if err != nil {
 				return err
 			}
-			if i == 0 { // it warms up
+			if i == 0 { // a warm-up
 				continue
 			}
 			r := turn{bits: bits}

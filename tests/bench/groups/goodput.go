@@ -15,7 +15,7 @@ import (
 
 const (
 	writeSize = 1 << 20
-	depth     = 4 // WRITEs under way
+	depth     = 4 // WRITEs in flight
 
 	multicast, fanOut, fanOutTCP, unicast = "multicast to 3", "fan-out to 3", "fan-out to 3, TCP", "unicast to 1"
 
@@ -26,12 +26,12 @@ const (
 type contestant struct {
 	name  string
 	begin func(ctx context.Context) error
-	run   func(ctx context.Context) (bits float64, err error) // bits a second of payload
+	run   func(ctx context.Context) (bits float64, err error) // payload in bits per second
 	end   func(ctx context.Context) error
 	got   []float64
 }
 
-// goodput has contestants take turns at a limited uplink.
+// goodput measures contestants in turns at a limited uplink.
 func goodput(ctx context.Context, l *lab.Lab, o options) error {
 	h1 := l.Host("h1")
 	if err := h1.Space.Limit("eth0", o.rate*1e6); err != nil {
@@ -77,7 +77,7 @@ func (c *contestant) round(ctx context.Context) error {
 	return c.end(ctx)
 }
 
-// group is one of h1's with all other hosts.
+// group is a group of h1 with all other hosts.
 func group(l *lab.Lab, name, mode, transport string, o options) *contestant {
 	h1 := l.Host("h1")
 	return &contestant{name: name, begin: func(ctx context.Context) error {

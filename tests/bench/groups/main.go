@@ -1,6 +1,6 @@
 // Command groups measures groups in a lab of real programs: seven network namespaces, three
-// switches, four hosts, mutual TLS (package tests/e2e/lab). It takes root, makes
-// everything itself, and leaves nothing.
+// switches, four hosts, mutual TLS (package tests/e2e/lab). It needs root, makes everything itself,
+// and leaves nothing behind.
 //
 //   - how long it takes to make a group of three receivers across racks, from the
 //     application's call to its being ready, by phase;
@@ -10,7 +10,7 @@
 //   - what the whole lab does without a limit, with its switches in the kernel, out of it, and bmv2 if that is installed (ends): a group, and one
 //     ordinary connection, how busy the processors are, and who takes how much of them for each GiB that a receiver gets.
 //
-// Run it on a machine that does nothing else:
+// Run it on an idle machine:
 //
 //	go run ./tests/bench/groups [-groups 300] [-rounds 5] [-time 2s] [-rate 200] [-only create|goodput|ends]
 package main
@@ -100,7 +100,7 @@ func run(ctx context.Context, dir string, o options) (err error) {
 	return nil
 }
 
-// dial has all applications connect to their daemons, and receive.
+// dial connects all applications to their daemons, and makes them receive.
 func dial(ctx context.Context, l *lab.Lab, device string) error {
 	for _, h := range l.Hosts {
 		if err := h.Member.Do(ctx, orders.OpenDevice, orders.DeviceArgs{Device: strings.TrimSuffix("softroce:"+h.Addr.String()+"?"+device, "?")}, nil); err != nil {

@@ -18,8 +18,8 @@ import (
 
 const patience = 30 * time.Second
 
-// serve does the job that comes on stdin. At the root, a line for each message
-// follows; the end of stdin is the end.
+// serve does the job from standard input. At the root, each further line starts a message; the end
+// of standard input ends the process.
 func serve() error {
 	in := json.NewDecoder(bufio.NewReader(os.Stdin))
 	var j job
@@ -54,7 +54,7 @@ func serve() error {
 	return c.plain()
 }
 
-// group is a member of a group.
+// group is the member of a group.
 func (m *member) group() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -104,8 +104,8 @@ func (m *member) group() error {
 	}
 }
 
-// plain sends messages over one connection, as simply as one can. A byte comes
-// back for each, so that the time is that of the receiver.
+// plain sends messages over one connection in the simplest way. The receiver returns a byte for
+// each, so that the time includes the receiver.
 func (m *member) plain() error {
 	if m.Self == 0 {
 		l, err := net.Listen("tcp", m.Members[0])

@@ -15,7 +15,7 @@ import (
 	"github.com/mcrdma/mcrdma/tests/bench/child"
 )
 
-// A path is what hosts are joined by. Without hosts, it is loopback.
+// A path is the network between hosts. Without hosts, it is loopback.
 type path struct {
 	name   string
 	prefix string // of the namespaces' names
@@ -43,8 +43,8 @@ const (
 	ccFile      = "/proc/sys/net/ipv4/tcp_congestion_control"
 )
 
-// limited makes hosts: network namespaces on one bridge, whose links pass rate
-// Mb/s each way, and whose TCP has the congestion control cc.
+// limited makes hosts: network namespaces on one bridge, with links of rate Mb/s in each direction
+// and the TCP congestion control cc.
 func limited(n int, rate uint64, cc string) (p *path, remove func(), err error) {
 	if os.Geteuid() != 0 {
 		return nil, nil, errors.New("network namespaces take root")
@@ -93,10 +93,10 @@ func limited(n int, rate uint64, cc string) (p *path, remove func(), err error) 
 	return p, clean, nil
 }
 
-// removeStale removes namespaces that a process which was killed has left.
+// removeStale removes namespaces of a process that was killed.
 func removeStale() {
 	const dir = "/run/netns"
-	entries, _ := os.ReadDir(dir) // none if it isn't there
+	entries, _ := os.ReadDir(dir) // none if it does not exist
 	for _, e := range entries {
 		var pid int
 		var host string
@@ -115,7 +115,7 @@ func handle(ns string) (*netlink.Handle, netns.NsHandle, error) {
 	return h, fd, err
 }
 
-// attach joins a host to the bridge and limits both ends of its link.
+// attach connects a host to the bridge and limits both ends of its link.
 func attach(hub *netlink.Handle, hubFD netns.NsHandle, bridge netlink.Link, i int, x host, rate uint64, cc string) error {
 	h, fd, err := handle(x.ns)
 	if err != nil {
@@ -144,9 +144,8 @@ func attach(hub *netlink.Handle, hubFD netns.NsHandle, bridge netlink.Link, i in
 	if err != nil {
 		return err
 	}
-	// The congestion control comes with the route, because a namespace may not
-	// choose for itself. This one is more specific than the one that comes with the
-	// address.
+	// The route sets the congestion control, because a namespace cannot set it. This route is more
+	// specific than the one that comes with the address.
 	_, half, err := net.ParseCIDR(halfNetwork)
 	if err != nil {
 		return err

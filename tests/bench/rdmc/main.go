@@ -50,11 +50,11 @@ func main() {
 	}
 }
 
-// A contestant spreads a message from the first host of a path to the others, a
-// number of times, and returns how long each took.
+// A contestant sends a message from the first host of a path to the others, a number of times, and
+// returns the times.
 type contestant struct {
 	name  string
-	plain string // the contestant that sends to one receiver only by the same means
+	plain string // the contestant that sends to one receiver by the same means
 	run   contest
 }
 
@@ -93,8 +93,8 @@ func run() error {
 		return err
 	}
 
-	// Nothing may end this process before the namespaces are removed, not even a closed
-	// stdout.
+	// No signal and no closed standard output may end this process before the namespaces are
+	// removed.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	defer stop()
 	removeStale()
@@ -133,7 +133,7 @@ func run() error {
 	return nil
 }
 
-// compare lets the contestants run in turns, and prints medians.
+// compare runs the contestants in turns, and prints medians.
 func compare(ctx context.Context, p *path, cs []contestant, counts []int, size, rounds, each int) error {
 	for _, n := range counts {
 		took := map[string][]float64{}

@@ -14,7 +14,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
 
-// A job is what a child process does.
+// A job is the task of a child process.
 type job struct {
 	Role      string // "group", "plain" or "write"
 	Members   []string
@@ -25,15 +25,14 @@ type job struct {
 	BlockSize int
 }
 
-// A said is what a child says when it is ready, and for each message that is
-// complete: when it began to send it, when it had it, and for the first one, its
-// SHA-256.
+// A said is a child's report when it is ready, and for each complete message: when it began to send
+// the message, when it had it, and the SHA-256 of the first.
 type said struct {
 	Begin, End int64
 	Sum        string
 }
 
-// now reads the clock that all processes of the machine share, in nanoseconds.
+// now reads a clock that all processes of the machine share, in nanoseconds.
 func now() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
@@ -47,7 +46,7 @@ type member struct {
 	in    *json.Decoder
 	out   *json.Encoder
 	msg   []byte
-	count int // of complete messages
+	count int // number of complete messages
 }
 
 func (m *member) report(begin, end int64) error {

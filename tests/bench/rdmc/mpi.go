@@ -27,7 +27,7 @@ func buildMPI(ctx context.Context) (run contest, remove func(), err error) {
 	}, remove, nil
 }
 
-// bcast runs MPI_Bcast with TCP as the only way between processes.
+// bcast runs MPI_Bcast with TCP as the only transport.
 func bcast(ctx context.Context, p *path, i *mpi.Implementation, hosts, size, times int) ([]time.Duration, error) {
 	job := mpi.Job{Operation: "broadcast", Algorithm: mpi.Default, Bytes: size, Count: 1, Repeat: times, Ranks: hosts}
 	if p.hosts != nil {
@@ -38,7 +38,7 @@ func bcast(ctx context.Context, p *path, i *mpi.Implementation, hosts, size, tim
 		for _, h := range p.hosts[:hosts] {
 			job.Hosts = append(job.Hosts, h.addr)
 		}
-		job.Interface, job.Agent = network, exe+" agent "+p.prefix // its daemons are started on the other hosts by this program
+		job.Interface, job.Agent = network, exe+" agent "+p.prefix // this program starts MPI's daemons on the other hosts
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 	"github.com/mcrdma/mcrdma/tests/bench/child"
 )
 
-// A process is a child seen from its parent.
+// A process is a child as its parent sees it.
 type process struct {
 	*child.Process
 	out *json.Decoder
@@ -31,7 +31,7 @@ func start(ctx context.Context, p *path, host int, j job) (*process, error) {
 // A crew is the processes of one run, the root first.
 type crew []*process
 
-// muster starts children with the same job, but for their numbers.
+// muster starts children with the same job, except for their numbers.
 func muster(ctx context.Context, p *path, hosts int, j job) (crew, error) {
 	var c crew
 	for i := range hosts {
@@ -44,7 +44,7 @@ func muster(ctx context.Context, p *path, hosts int, j job) (crew, error) {
 		c = append(c, one)
 	}
 	for i := range c {
-		if _, err := c.report(i); err != nil { // it is ready
+		if _, err := c.report(i); err != nil { // ready
 			c.dismiss()
 			return nil, err
 		}
@@ -59,8 +59,8 @@ func (c crew) report(i int) (r said, err error) {
 	return r, err
 }
 
-// spread lets the root send, and returns how long it takes until all have said
-// that they are done. The first message warms the connections, and is checked.
+// spread makes the root send, and returns the time until all have reported completion. The first
+// message warms up the connections, and is checked.
 func (c crew) spread(times int) (ds []time.Duration, err error) {
 	for round := range times + 1 {
 		if err := json.NewEncoder(c[0].In).Encode(round); err != nil {
@@ -115,8 +115,8 @@ func perform(ctx context.Context, p *path, hosts, times int, j job) ([]time.Dura
 	return c.spread(times)
 }
 
-// group returns a contestant's run: a group with an algorithm, over TCP or devices. With blocks of 0 bytes and the first
-// algorithm, a Config says nothing but who the members are.
+// group returns a contestant's run: a group with an algorithm, over TCP or devices. With blocks of
+// 0 bytes and the first algorithm, the Config names only the members.
 func group(devices []string, a schedule.Algorithm, blockSize int) contest {
 	return func(ctx context.Context, p *path, hosts, size, times int) ([]time.Duration, error) {
 		return perform(ctx, p, hosts, times, job{Role: "group", Devices: devices, Size: size, Algorithm: a, BlockSize: blockSize})
@@ -131,8 +131,8 @@ func write(ctx context.Context, p *path, _, size, times int) ([]time.Duration, e
 	return perform(ctx, p, 2, times, job{Role: "write", Devices: softroce, Size: size})
 }
 
-// addresses returns addresses for members on the first hosts. On loopback, their
-// ports have just been free.
+// addresses returns addresses for members on the first hosts. On loopback, their ports were free
+// just before.
 func (p *path) addresses(hosts int) (a []string, err error) {
 	for i := range hosts {
 		if p.hosts != nil {

@@ -18,15 +18,14 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// deviceOptions are those of all softroce devices. The window keeps the packets that
-// wait in front of a slow link few; see package rdma.
+// deviceOptions are the options of all softroce devices. The window keeps the queue before a slow
+// link short; see package rdma.
 const deviceOptions = "?window=48"
 
-// softroce stands for devices in a job that perform fills in.
+// softroce is a placeholder for devices in a job, which perform fills in.
 var softroce = []string{}
 
-// device names the softroce device of a host. On loopback, each has an address of
-// its own.
+// device returns the name of a host's softroce device. On loopback, each has its own address.
 func (p *path) device(host int) string {
 	if p.hosts != nil {
 		return "softroce:" + p.hosts[host].addr + deviceOptions
@@ -34,7 +33,7 @@ func (p *path) device(host int) string {
 	return fmt.Sprintf("softroce:127.77.%d.%d%s", os.Getpid()%250+1, host+1, deviceOptions)
 }
 
-// connect makes the transport of a member: over its device, if it has one, or TCP.
+// connect makes the transport of a member: over its device if it has one, or over TCP.
 func (m *member) connect(ctx context.Context) (t rdmcfallback.Transport, done func(), err error) {
 	o := tcp.Options{Members: m.Members, Self: m.Self}
 	if len(m.Devices) == 0 {
@@ -53,7 +52,7 @@ func (m *member) connect(ctx context.Context) (t rdmcfallback.Transport, done fu
 	return t, done, nil
 }
 
-// An end is what the ends of a queue pair must know of each other.
+// An end is the data that the two ends of a queue pair exchange.
 type end struct {
 	Addr netip.Addr
 	QPN  rocev2.QPN
@@ -63,11 +62,11 @@ type end struct {
 
 const (
 	chunk  = 1 << 20 // bytes of a WRITE
-	writes = 256     // at a time
+	writes = 256     // in flight
 )
 
-// write sends messages by RDMA WRITEs from one device to another, the last of each
-// with an immediate value, so that the receiver knows.
+// write sends messages by RDMA WRITEs from one device to another. The last WRITE of each message
+// has an immediate value, to notify the receiver.
 func (m *member) write() error {
 	dev, err := qp.Open(m.Devices[m.Self])
 	if err != nil {
@@ -99,7 +98,7 @@ func (m *member) write() error {
 		return err
 	}
 	defer bye.Close()
-	// Each end sends from the PSN 1 on.
+	// Each end sends from PSN 1 on.
 	err = q.Modify(&qp.Attr{State: qp.StateRTR, DestAddr: there.Addr, DestQPN: there.QPN, PathMTU: attr.ActiveMTU, RQPSN: 1, MinRNRTimer: 20}, qp.MaskRTR)
 	if err == nil {
 		err = q.Modify(&qp.Attr{State: qp.StateRTS, SQPSN: 1, Timeout: 15, RetryCnt: 7, RNRRetry: 6}, qp.MaskRTS)
@@ -113,7 +112,7 @@ func (m *member) write() error {
 		}
 		return m.each(func() error { return m.writeAll(q, cq, mr, &there) })
 	}
-	for range writes { // one for each message; there are fewer
+	for range writes { // one per message; there are fewer
 		if err := q.PostRecv(&qp.RecvWR{}); err != nil {
 			return err
 		}
@@ -162,7 +161,7 @@ func (m *member) writeAll(q qp.QP, cq qp.CQ, mr qp.MR, there *end) error {
 	return m.report(begin, now())
 }
 
-// await waits for so many requests.
+// await waits for that many requests.
 func await(cq qp.CQ, n int) error {
 	var wcs [1]qp.WC
 	for n > 0 {
@@ -183,8 +182,7 @@ func await(cq qp.CQ, n int) error {
 	return nil
 }
 
-// introduce tells each end of the other, and returns a connection that ends with the
-// other's process.
+// introduce exchanges the ends' data, and returns a connection that ends with the other process.
 func (m *member) introduce(mine end) (there end, c net.Conn, err error) {
 	if m.Self == 0 {
 		l, err := net.Listen("tcp", m.Members[0])

@@ -1,10 +1,12 @@
-// Command receivers measures the processor time that a packet takes at a host that receives copies, in each
-// mode of the ICRC: one sender and three receivers at an embedded switch, programs in network namespaces. Each mode
-// has a lab of its own. The labs take turns, and the ratio is the median of those of the turns, so that other load matters less.
+// Command receivers measures the processor time per packet at a host that receives copies, in each
+// mode of the ICRC: one sender and three receivers at an embedded switch, programs in network
+// namespaces. Each mode has its own lab. The labs take turns, and the ratio is the median of the
+// turns' ratios, so that other load matters less.
 //
 //	go run ./tests/bench/receivers [-rounds 9] [-time 2s] [-size 65536] [-mtu 4096] [-options rx=raw] [-most 1.05]
 //
-// It takes root, makes everything itself, and leaves nothing. With -most it fails if the ratio is above that.
+// It needs root, makes everything itself, and leaves nothing behind. With -most it fails if the
+// ratio is higher.
 package main
 
 import (
@@ -48,7 +50,7 @@ func main() {
 type contestant struct {
 	mode    string
 	lab     *lab.Lab
-	takes   []float64 // µs for each packet, by turn
+	takes   []float64 // µs per packet, by turn
 	packets uint64
 }
 
@@ -75,7 +77,7 @@ func run(ctx context.Context, dir string, o options) (err error) {
 			if err != nil {
 				return fmt.Errorf("icrc: %s: %w", c.mode, err)
 			}
-			if i > 0 { // the first warms up
+			if i > 0 { // the first is a warm-up
 				c.takes = append(c.takes, took)
 			}
 		}
@@ -119,7 +121,7 @@ func (c *contestant) start(ctx context.Context, programs lab.Programs, dir strin
 	if err != nil {
 		return err
 	}
-	// The mode is the only one: a group that needs another is refused.
+	// No other mode is allowed: a group that needs another is refused.
 	spec := lab.Spec{Racks: []int{4}, Switches: map[string]lab.Switch{"torA": {Agent: "icrc: " + c.mode + "\n"}}}
 	if c.lab, err = lab.Start(ctx, programs, dir, spec); err != nil {
 		return err
@@ -147,7 +149,7 @@ func (c *contestant) start(ctx context.Context, programs lab.Programs, dir strin
 	return nil
 }
 
-// turn returns what a packet takes at the receivers, in µs.
+// turn returns the cost of a packet at the receivers, in µs.
 func (c *contestant) turn(ctx context.Context, o options) (float64, error) {
 	packets, used, err := c.counts(ctx)
 	if err != nil {
@@ -169,7 +171,8 @@ func (c *contestant) turn(ctx context.Context, o options) (float64, error) {
 	return (usedAfter - used).Seconds() * 1e6 / float64(packets), nil
 }
 
-// counts are the packets that the receivers' devices have taken, and the processor time of their processes.
+// counts are the packets received by the receivers' devices, and the processor time of their
+// processes.
 func (c *contestant) counts(ctx context.Context) (packets uint64, used time.Duration, err error) {
 	for _, h := range c.lab.Hosts[1:] {
 		n, err := lab.Ask[map[string]uint64](ctx, h.Member, orders.Counters, nil)

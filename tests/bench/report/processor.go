@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Used is the processor time that this process has used, in the kernel too.
+// Used is the processor time of this process so far, including the kernel's.
 func Used() (time.Duration, error) { return used(unix.RUSAGE_SELF) }
 
 // UsedByThread is that of the calling thread.
@@ -22,10 +22,11 @@ func used(who int) (time.Duration, error) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), os.NewSyscallError("getrusage", err)
 }
 
-// Tick is the unit of processor time in /proc: USER_HZ is 100 on all architectures that Go knows.
+// Tick is the unit of processor time in /proc: USER_HZ is 100 on all architectures that Go
+// supports.
 const Tick = time.Second / 100
 
-// UsedBy is the processor time that a process has used, in ticks.
+// UsedBy is the processor time of a process so far, in ticks.
 func UsedBy(pid int) (sum time.Duration, err error) {
 	name := fmt.Sprintf("/proc/%d/stat", pid)
 	b, err := os.ReadFile(name)

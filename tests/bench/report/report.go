@@ -1,5 +1,5 @@
-// Package report has what benchmarks measure and print in the same way: the machine and its load, processor time, medians,
-// and whether a goal is reached.
+// Package report has what benchmarks measure and print in the same way: the machine and its load,
+// processor time, medians, and whether a goal is reached.
 package report
 
 import (
@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// Load is the machine's load of the last minute, as text.
+// Load is the machine's load average of the last minute, as text.
 func Load() string { return FirstWord("/proc/loadavg") }
 
 // Kernel is the version of Linux, as text.
 func Kernel() string { return FirstWord("/proc/sys/kernel/osrelease") }
 
-// FirstWord is that of a file; if there is none, it is "unknown".
+// FirstWord returns the first word of a file; "unknown" if there is no file.
 func FirstWord(name string) string {
 	b, _ := os.ReadFile(name)
 	return strings.Fields(string(b) + " unknown")[0]
 }
 
-// Median is that of some numbers; 0 of none.
+// Median returns the median of some numbers; 0 if there are none.
 func Median(v []float64) float64 {
 	if len(v) == 0 {
 		return 0
@@ -30,7 +30,7 @@ func Median(v []float64) float64 {
 	return (v[len(v)/2] + v[(len(v)-1)/2]) / 2
 }
 
-// MedianOf is that of what f says of each.
+// MedianOf returns the median of f of each element.
 func MedianOf[T any](list []T, f func(T) float64) float64 {
 	var v []float64
 	for _, x := range list {
@@ -39,7 +39,8 @@ func MedianOf[T any](list []T, f func(T) float64) float64 {
 	return Median(v)
 }
 
-// Verdict says whether a figure is where it should be: at least the goal if more is true, else at most.
+// Verdict says whether a figure reaches its goal: at least the goal if more is true, otherwise at
+// most.
 func Verdict(what string, got, goal float64, unit string, more bool) string {
 	word, sign := "reached", "at most"
 	if more {

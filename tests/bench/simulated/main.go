@@ -4,7 +4,8 @@
 //
 //	go run ./tests/bench/simulated [-size 512K] [-writes 12] [-depth 4] [-rounds 2] [-most 0.1]
 //
-// It takes a quiet machine, some minutes, and no privileges. It fails if a ratio is farther from the lab's than -most.
+// It needs an idle machine, some minutes, and no privileges. It fails if a ratio differs from the
+// lab's by more than -most.
 package main
 
 import (
@@ -42,7 +43,7 @@ var fabrics = []fabric{
 	{"fattree", []string{"--rate=40mbit", "--link-rate=tor1:spine1=20mbit,tor1:spine2=20mbit,tor2:spine1=30mbit,tor2:spine2=30mbit,tor3:spine1=25mbit,tor3:spine2=25mbit"}},
 }
 
-// ways are those of mcbench, and what the simulator calls what the library does then.
+// ways are the ways of mcbench, with the simulator's names for what the library does.
 var ways = [][2]string{{"multicast", "multicast"}, {"fan-out", "sequential"}, {"chain", "blocks"}, {"rdmc", "rdmc"}}
 
 type options struct {
@@ -108,7 +109,8 @@ func run(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// both are throughputs as multiples of multicast's, by way: the lab's, and the simulator's with five seeds.
+// both has throughputs as multiples of multicast's, by way: the lab's, and the simulator's with
+// five seeds.
 func (o *options) both(ctx context.Context, dir string, f fabric) (lab, sim map[string]float64, err error) {
 	var names, schemes []string
 	for _, way := range ways {
@@ -136,12 +138,13 @@ func (o *options) both(ctx context.Context, dir string, f fabric) (lab, sim map[
 	for _, r := range measured.Results {
 		lab[r.Way] = r.Ratio
 	}
-	const seeds = 5 // which choose among equal paths
+	const seeds = 5 // they choose among equal paths
 	var simulated []struct {
 		Scheme string
 		Ratio  float64 `json:"bandwidth_ratio"`
 	}
-	// In a lab, queue pairs have 16 packets under way, which wait where switches do not mark yet, and hosts relay blocks of 128 KiB.
+	// In a lab, queue pairs have 16 packets in flight, which wait where switches do not mark yet,
+	// and hosts relay blocks of 128 KiB.
 	if err := call("mcsim", &simulated, "--schemes", strings.Join(schemes, ","), "--writes", strconv.Itoa(o.writes), "--window", "16", "--no-ecn", "--block", "128K",
 		"--seeds", strconv.Itoa(seeds)); err != nil {
 		return nil, nil, fmt.Errorf("mcsim: %w", err)

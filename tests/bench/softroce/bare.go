@@ -12,9 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bare UDP as one would write it for speed: an unconnected socket, sendmmsg of
-// GSO messages, recvmmsg with GRO, the same segment size, buffers and batches
-// as softroce has, the Go runtime's poller for waiting.
+// Plain UDP written for speed: an unconnected socket, sendmmsg of GSO messages, recvmmsg with GRO,
+// the same segment size, buffers and batches as softroce, and the Go runtime's poller for waiting.
 const (
 	barePort    = 4791
 	segment     = 4096
@@ -56,7 +55,7 @@ func openBare(j job) (*bareSocket, error) {
 		{unix.SOL_SOCKET, unix.SO_SNDBUF, socketSpace}, {unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, socketSpace},
 		{unix.IPPROTO_UDP, unix.UDP_GRO, 1},
 	} {
-		_ = unix.SetsockoptInt(fd, o.level, o.name, o.v) // not forced without privilege
+		_ = unix.SetsockoptInt(fd, o.level, o.name, o.v) // cannot be forced without privilege
 	}
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: barePort, Addr: local.As4()}); err != nil {
 		return nil, fmt.Errorf("bind: %w", err)
@@ -67,7 +66,7 @@ func openBare(j job) (*bareSocket, error) {
 	return s, err
 }
 
-// move makes one system call on msgs, waiting until it can.
+// move makes one system call for msgs, and waits until the socket is ready.
 type mover struct {
 	s     *bareSocket
 	msgs  []mmsghdr
@@ -89,7 +88,7 @@ func (s *bareSocket) mover(trap uintptr, msgs []mmsghdr) *mover {
 	return m
 }
 
-// poll is how long a receiver polls before it blocks, like softroce does.
+// poll is how long a receiver polls before it blocks, as in softroce.
 const poll = 100 * time.Microsecond
 
 func (m *mover) do() (int, error) {
@@ -156,7 +155,7 @@ func udpSend(j job, exchange func(hello) (hello, error), _ <-chan struct{}) (r s
 	return r, nil
 }
 
-// udpRecv counts what arrives; the first message starts the meter.
+// udpRecv counts arriving bytes; the first message starts the meter.
 func udpRecv(j job, exchange func(hello) (hello, error), stop <-chan struct{}) (r sideResult, err error) {
 	s, err := openBare(j)
 	if err != nil {
@@ -227,7 +226,7 @@ func udpPing(j job, exchange func(hello) (hello, error), _ <-chan struct{}) (r s
 	return r, err
 }
 
-// pings returns how long each round trip takes, in order of length.
+// pings returns the round-trip times, sorted.
 func (j *job) pings(once func() error) (list []time.Duration, err error) {
 	for end := time.Now().Add(j.Span); ; {
 		begin := time.Now()

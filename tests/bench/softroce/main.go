@@ -1,10 +1,8 @@
-// Command softroce measures the softroce device against bare UDP that is moved with the
-// same batching and segmentation offloads: throughput of 1 MB RDMA WRITEs on
-// one queue pair, CPU time and allocations on each side, and latency of small
-// messages. Sender and receiver are processes of their own, over loopback and
-// over a veth pair between two network namespaces, which it makes itself (that
-// takes root) and removes. The two contestants run in turns, and both poll for
-// up to 100 µs before they sleep.
+// Command softroce measures the softroce device against plain UDP with the same batching and
+// segmentation offloads: throughput of 1 MB RDMA WRITEs on one queue pair, CPU time and allocations
+// on each side, and latency of small messages. Sender and receiver are separate processes, over
+// loopback and over a veth pair between two network namespaces, which it makes (with root) and
+// removes. The two contestants run in turns, and both poll for up to 100 µs before they sleep.
 //
 //	go run ./tests/bench/softroce [-rounds 7] [-time 1s] [-rx raw|udp] [-options "gso=off&…"]
 package main
@@ -33,11 +31,11 @@ func main() {
 	}
 }
 
-// A path is where packets go: addresses and network namespaces of both sides.
+// A path is the way of packets: addresses and network namespaces of both sides.
 type path struct {
 	name         string
 	from, to     string // IPv4 addresses
-	fromNS, toNS string // "" is the present one
+	fromNS, toNS string // "" is the current one
 }
 
 func run() error {
@@ -140,7 +138,7 @@ func (t trial) run() (bare, roce summary, err error) {
 // A flowResult is one throughput run.
 type flowResult struct {
 	send, recv sideResult
-	lost       float64 // share of what was sent
+	lost       float64 // share of the sent packets
 }
 
 // A latencyResult is one latency run.

@@ -7,7 +7,7 @@ import (
 	"github.com/mcrdma/mcrdma/tests/bench/report"
 )
 
-// A meter measures what the process uses from its making to its reading.
+// A meter measures the resource usage of the process from its creation to its reading.
 type meter struct {
 	start   time.Time
 	cpu     float64

@@ -12,7 +12,7 @@ import (
 	"github.com/mcrdma/mcrdma/tests/bench/child"
 )
 
-// A job is what a child process does.
+// A job is the task of a child process.
 type job struct {
 	Role    string // "udp-send", "udp-recv", "udp-ping", "udp-pong", and the same of "roce"
 	Local   string
@@ -22,15 +22,14 @@ type job struct {
 	CPUProf string
 }
 
-// A hello is what queue pairs tell each other before they start; bare UDP has
-// no need of it.
+// A hello is the data that queue pairs exchange before they start; plain UDP does not need it.
 type hello struct {
 	QPN  uint32
 	VA   uint64
 	RKey uint32
 }
 
-// A sideResult is what a child reports.
+// A sideResult is the report of a child.
 type sideResult struct {
 	Bytes   uint64 // of payload
 	Packets uint64
@@ -41,8 +40,8 @@ type sideResult struct {
 	Note    string
 }
 
-// serve is a child process: job, and then the peer's hello, come in on stdin;
-// its own hello and the result go out on stdout.
+// serve is a child process: it reads the job and then the peer's hello from standard input, and
+// writes its own hello and the result to standard output.
 func serve() {
 	in := json.NewDecoder(os.Stdin)
 	out := json.NewEncoder(os.Stdout)
@@ -71,7 +70,7 @@ func serve() {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	stop := make(chan struct{}) // the parent closes stdin when the time is up
+	stop := make(chan struct{}) // the parent closes standard input when the time has passed
 	role, ok := roles[j.Role]
 	if !ok {
 		fatal(fmt.Errorf("no role %q", j.Role))
@@ -92,8 +91,8 @@ func serve() {
 	}
 }
 
-// A roleFunc tells the peer's hello from exchange when both are ready, and runs
-// until stop is closed.
+// A roleFunc gets the peer's hello from exchange when both are ready, and runs until stop is
+// closed.
 type roleFunc func(j job, exchange func(hello) (hello, error), stop <-chan struct{}) (sideResult, error)
 
 var roles = map[string]roleFunc{
@@ -101,7 +100,7 @@ var roles = map[string]roleFunc{
 	"roce-send": roceSend, "roce-recv": roceRecv, "roce-ping": rocePing, "roce-pong": rocePong,
 }
 
-// A process is a child seen from its parent.
+// A process is a child as its parent sees it.
 type process struct {
 	*child.Process
 	out *json.Decoder
@@ -116,8 +115,8 @@ func start(ns string, j job) (*process, error) {
 	return &process{c, json.NewDecoder(c.Out)}, json.NewEncoder(c.In).Encode(j)
 }
 
-// duel runs two children against each other: receiver first, both introduced
-// to each other, the sender stopped when the time is up.
+// duel runs two children against each other: the receiver first; both get the other's hello; the
+// sender is stopped when the time has passed.
 func (t trial) duel(kind, active, passive string) (a, b sideResult, err error) {
 	profile := func(role string) string {
 		if t.profile == "" || kind != "roce" {
@@ -151,7 +150,7 @@ func (t trial) duel(kind, active, passive string) (a, b sideResult, err error) {
 	if err := json.NewEncoder(pa.In).Encode(hb); err != nil {
 		return a, b, err
 	}
-	// The active side stops by itself; the passive one when told.
+	// The active side stops by itself, the passive one on request.
 	if err := pa.out.Decode(&a); err != nil {
 		return a, b, err
 	}
@@ -173,7 +172,7 @@ func (t trial) flow(kind string) (flowResult, error) {
 		}
 	}
 	f := flowResult{send: s, recv: r}
-	if kind == "udp" { // the other contestant sends again what is lost
+	if kind == "udp" { // the other contestant retransmits lost packets
 		f.lost = max(0, 1-float64(r.Bytes)/float64(s.Bytes))
 	}
 	return f, err

@@ -15,8 +15,8 @@ import (
 
 const (
 	writeBytes = 1 << 20
-	inFlight   = 16 // WRITEs posted at a time
-	signalEach = 4  // every so many of them complete visibly, as in perftest
+	inFlight   = 16 // WRITEs in flight
+	signalEach = 4  // one in this many has a completion, as in perftest
 	pathMTU    = 4096
 )
 
@@ -138,8 +138,8 @@ func nonZero(c map[string]uint64) map[string]uint64 {
 	return c
 }
 
-// roceRecv has nothing to do while the device places what arrives. It measures
-// from the first packet that it notices until the sender has stopped.
+// roceRecv has nothing to do while the device places arriving data. It measures from the first
+// packet that it notices until the sender has stopped.
 func roceRecv(j job, exchange func(hello) (hello, error), stop <-chan struct{}) (r sideResult, err error) {
 	s, err := openSide(j, exchange)
 	if err != nil {
@@ -217,8 +217,7 @@ func rocePong(j job, exchange func(hello) (hello, error), stop <-chan struct{}) 
 	}
 }
 
-// A thrower WRITEs 64 bytes with immediate data, whose completion tells the
-// other side that they are there.
+// A thrower WRITEs 64 bytes with immediate data, whose completion notifies the other side.
 type thrower struct {
 	s    *side
 	wr   qp.SendWR

@@ -19,8 +19,8 @@ import (
 	"github.com/mcrdma/mcrdma/tests/sample"
 )
 
-// start starts a contestant: a child process between the veths that tells the processor time that it has used, and at
-// its end what it dropped.
+// start starts a contestant: a child process between the veths that reports its processor time, and
+// at its end its drops.
 func start(role, profile string) (*child.Process, error) {
 	c, err := child.Start(context.Background(), "", "child", role, profile)
 	if err != nil {
@@ -33,7 +33,7 @@ func start(role, profile string) (*child.Process, error) {
 	return c, nil
 }
 
-// serve is a contestant's process.
+// serve is the main function of a contestant's process.
 func serve(role, profile string) {
 	if err := compete(role, profile); err != nil {
 		fmt.Fprintf(os.Stderr, "bench child %s: %v\n", role, err)
@@ -124,7 +124,7 @@ func prepare(s *softswitch.Switch, in [2]ports.Port) error {
 	return err
 }
 
-// drops is what the switch dropped, by port or counter and reason.
+// drops is the number of packets that the switch dropped, by port or counter and reason.
 func drops(st softswitch.Stats) map[string]uint64 {
 	m := map[string]uint64{}
 	for _, p := range st.Ports {

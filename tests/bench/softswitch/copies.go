@@ -13,10 +13,10 @@ import (
 	"github.com/mcrdma/mcrdma/tests/dataplane"
 )
 
-// copies measures what copying takes in each mode of the ICRC: a WRITE of that many bytes to
-// three receivers, in this process, without ports. The modes run in turns. Times are those of the
-// processor, so that other load matters less; medians are shown. It returns how many times as many packets mode
-// neutral makes.
+// copies measures the cost of copying in each mode of the ICRC: a WRITE of that many bytes to three
+// receivers, in this process, without ports. The modes run in turns. Times are processor times, so
+// that other load matters less; the output has medians. It returns the ratio of packets per second
+// of mode neutral.
 func copies(w io.Writer, rounds int, span time.Duration, payload int) (float64, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -27,7 +27,7 @@ func copies(w io.Writer, rounds int, span time.Duration, payload int) (float64, 
 	modes := []struct {
 		name   string
 		number uint64
-		times  []float64 // µs of a packet
+		times  []float64 // µs per packet
 	}{{"recompute", dataplane.Recompute, nil}, {"neutral", dataplane.Neutral, nil}, {"nic-check-off", dataplane.CheckOff, nil}}
 	s, err := dataplane.NewRack()
 	if err != nil {

@@ -1,21 +1,19 @@
-// Command softswitch measures the embedded switch end to end: IPv4 unicast frames from
-// one veth pair to another, through a switch in a process of its own that routes
-// them (a longest-prefix match, new MAC addresses, TTL and checksum), against a
-// plain packet-socket forwarder in its place. The two contestants run in turns.
+// Command softswitch measures the embedded switch end to end: IPv4 unicast frames from one veth
+// pair to another, through a switch in its own process that routes them (a longest-prefix match,
+// new MAC addresses, TTL and checksum), against a plain packet-socket forwarder in its place. The
+// two contestants run in turns.
 //
-// Throughput is without loss: the sender goes on as long as fewer frames than
-// the window are under way, so that only a contestant that loses frames stalls
-// it, which is counted. Latency is with one frame under way at a time. At last
-// the switch gets frames at a fixed rate, whatever comes out of it.
+// Throughput is without loss: the sender sends as long as fewer frames than the window are in
+// flight, so that only a contestant that loses frames stalls it, which is counted. Latency is with
+// one frame in flight. At the end the switch gets frames at a fixed rate, whatever its output.
 //
-// Before that it measures what copying takes in each mode of the ICRC, in its own process: with -copies
-// nothing else.
+// Before that it measures the cost of copying in each mode of the ICRC, in its own process; with
+// -copies only that.
 //
 //	go run ./tests/bench/softswitch [-rounds 9] [-time 1s] [-size 1100] [-rate 150000] [-min 150000] [-copies] [-ratio 1.5]
 //
-// It makes a network namespace of its own, which takes root, and which is gone
-// when it ends. With -min it fails if the switch's median is below that or if
-// frames were lost.
+// It makes its own network namespace, which needs root and ends with it. With -min it fails if the
+// switch's median is lower, or if frames were lost.
 package main
 
 import (
@@ -32,8 +30,7 @@ import (
 	"github.com/mcrdma/mcrdma/tests/bench/report"
 )
 
-// Namespaces belong to threads: the main thread gets one, and children inherit
-// it.
+// Namespaces belong to threads: the main thread gets one, and children inherit it.
 func init() { runtime.LockOSThread() }
 
 func main() {
@@ -138,11 +135,11 @@ func measureCopies(o options) error {
 
 // A result is one run of a contestant.
 type result struct {
-	pps, cpu, latency float64 // frames a second, µs per frame, µs
+	pps, cpu, latency float64 // frames per second, µs per frame, µs
 	lost              int
 }
 
-// A summary holds medians, except for what is lost, which is a sum.
+// A summary holds medians, and the sum of losses.
 type summary struct {
 	pps, lo, hi, cpu, latency float64
 	lost                      int

@@ -15,8 +15,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 )
 
-// makeVeths puts this thread into a network namespace of its own and makes two
-// veth pairs there: h0–s0 and h1–s1.
+// makeVeths puts this thread into its own network namespace and makes two veth pairs there: h0–s0
+// and h1–s1.
 func makeVeths() error {
 	if os.Geteuid() != 0 {
 		return errors.New("network namespaces take root: run this as root")
@@ -31,7 +31,7 @@ func makeVeths() error {
 			return fmt.Errorf("veth: %w", err)
 		}
 		for _, name := range []string{"h" + i, "s" + i} {
-			// No router solicitations and the like among the frames.
+			// Without router solicitations and the like among the frames.
 			if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0); err != nil && !os.IsNotExist(err) {
 				return err
 			}
@@ -107,11 +107,11 @@ func (t *traffic) close() {
 	<-t.done
 }
 
-// stalled is how long nothing comes before frames count as lost.
+// stalled is the time without arrivals after which frames count as lost.
 const stalled = 200 * time.Millisecond
 
-// closed sends, n frames at a time, as long as fewer than window are under way,
-// for a while, and returns how many came and how many did not.
+// closed sends n frames at a time, as long as fewer than window are in flight, for a while, and
+// returns how many arrived and how many did not.
 func (t *traffic) closed(window, n int, span time.Duration) (came, lost int, took time.Duration) {
 	base := t.got.Load()
 	var sent int64
@@ -142,7 +142,7 @@ func (t *traffic) closed(window, n int, span time.Duration) (came, lost int, too
 	return came, int(sent - (t.got.Load() - base)), took
 }
 
-// settle waits until so many frames came in all, or no more come.
+// settle waits until that many frames have arrived in all, or no more arrive.
 func (t *traffic) settle(want int64) {
 	last, moved := t.got.Load(), time.Now()
 	for last < want && time.Since(moved) < stalled {
@@ -179,8 +179,8 @@ func (t *traffic) measure(role string, o options, profile string) (r result, err
 		latency: pingTime.Seconds() * 1e6 / float64(pings), lost: lost + lostPings}, err
 }
 
-// offer sends at a fixed rate through the switch, and returns how many frames it
-// sent, how many did not come, and what the switch says of that.
+// offer sends at a fixed rate through the switch, and returns how many frames it sent, how many did
+// not arrive, and what the switch reports about them.
 func (t *traffic) offer(o options) (sent, lost int, drops string, err error) {
 	c, err := start("switch", "")
 	if err != nil {

@@ -13,20 +13,21 @@ import (
 // kept is how many entries the log of such a volume keeps.
 const kept = 1024
 
-// Metrics of mcblock that say how a host catches up.
+// Metrics of mcblock about a host that catches up.
 const (
 	backfilling = `mcrdma_block_volume_backfilling{volume="` + name + `"}`
 	sentOfLog   = `mcrdma_block_replica_recovery_bytes_total{of="log"}`
 	sentOfStore = `mcrdma_block_replica_recovery_bytes_total{of="store"}`
 )
 
-// catchup: what clients have while a host gets a copy, and what a host is sent of the log that comes back.
+// catchup: what clients achieve while a host gets a copy, and what a returning host is sent of the
+// log.
 func catchup(ctx context.Context, r *rack, o *options) error {
 	v := r.volumes[0]
 	write := v.fio(o, "--rw=write", "--bs=1M", "--iodepth=8")
 	back := (v.primary + 1) % len(v.hosts)
 	fill := v.fio(o, "--rw=write", "--bs=64k", "--iodepth=16")
-	for bytes := 0.0; bytes < 2*kept*64<<10; { // so the log does not go back to the begin
+	for bytes := 0.0; bytes < 2*kept*64<<10; { // so that the log does not reach back to the beginning
 		f, err := fill(ctx)
 		if err != nil {
 			return err
@@ -57,7 +58,8 @@ func catchup(ctx context.Context, r *rack, o *options) error {
 	return nil
 }
 
-// backfill has a host lose its copy, and clients write while it gets one. It returns how, and how many bytes it got meanwhile.
+// backfill removes a host's copy, while clients write until it has a new one. It returns their
+// figures, and how many bytes the host got meanwhile.
 func (v *volume) backfill(ctx context.Context, host int, write func(context.Context) (figure, error)) (f figure, copied float64, err error) {
 	v.blocks[host].Kill()
 	if err := os.RemoveAll(filepath.Join(v.data(host), "volumes")); err != nil {
@@ -97,7 +99,8 @@ func (v *volume) backfill(ctx context.Context, host int, write func(context.Cont
 	return f, after - before, v.whole(ctx)
 }
 
-// behind has a host be away while clients write, and returns what it is sent then to what it has missed.
+// behind stops a host while clients write, and returns the ratio of what it is sent then to what it
+// has missed.
 func (v *volume) behind(ctx context.Context, host int, write func(context.Context) (figure, error)) (float64, error) {
 	before, err := v.metric(v.primary, sentOfLog)
 	if err != nil {

@@ -22,7 +22,7 @@ type cluster struct {
 	processes []*lab.Process
 }
 
-// missing are the programs that Ceph takes, and are not here.
+// missing returns the programs that Ceph needs and that are not installed.
 func missing(o *options) (list []string) {
 	for _, p := range [][2]string{{"ceph-mon", "ceph-mon"}, {"ceph-osd", "ceph-osd"}, {"ceph", "ceph-common"}, {"rbd", "ceph-common"}, {"monmaptool", "ceph-common"}} {
 		if _, err := exec.LookPath(p[0]); err != nil {
@@ -92,7 +92,7 @@ bluestore block size = 4G
 	})
 }
 
-// steps runs programs, one after the other. A busy monitor may not answer the first time.
+// steps runs programs, one after another. A busy monitor may not answer the first time.
 func (c *cluster) steps(list [][]string) error {
 	for _, s := range list {
 		var out string
@@ -118,8 +118,8 @@ func (c *cluster) start(ctx context.Context, host int, name string, args ...stri
 
 func (c *cluster) close() error { return lab.Each(c.processes, (*lab.Process).Stop) }
 
-// write has fio write with the primaries of all placement groups on the first host's OSD, or on all by turns. What it writes in
-// the first second does not count: the OSDs agree on their primaries meanwhile.
+// write makes fio write with the primaries of all placement groups on the first host's OSD, or on
+// all by turns. The first second does not count, because the OSDs agree on their primaries then.
 func (c *cluster) write(o *options, together bool, args ...string) func(context.Context) (figure, error) {
 	others := "1"
 	if together {

@@ -1,8 +1,9 @@
-// Command volumes measures replicated volumes in a lab of real programs: racks in
-// network namespaces, hosts whose links have a limited rate, two volumes with copies on three hosts each, fio as the
-// client beside the primary. Contestants take turns; medians are shown. Beside the volume whose writes the switch copies
-// are the same with copies that the primary sends (mode off, algorithm sequential), and what mcbench
-// measures on the same links: groups of the library alone, and one copy.
+// Command volumes measures replicated volumes in a lab of real programs: racks in network
+// namespaces, hosts with links of limited rate, two volumes with copies on three hosts each, and
+// fio as the client on the primary's host. Contestants take turns; the output has medians. The
+// volume whose writes the switch copies is compared with the same volume with copies that the
+// primary sends (mode off, algorithm sequential), and with mcbench on the same links: groups of the
+// library alone, and one copy.
 //
 //   - 1 MiB writes, 8 at a time: rate, bytes on the primary's link for each of payload, and
 //     the processor time of the primary's process;
@@ -10,8 +11,8 @@
 //   - what a host takes that comes back: a copy of the volume from the writes' rate, and the log of its bytes;
 //   - with -ceph: 1 MiB writes, 8 at a time, to Ceph on three of the hosts, with size 3.
 //
-// It takes root, fio with its nbd engine and iproute2's kernel part (tbf), makes everything itself, and leaves nothing.
-// Run it on a machine that does nothing else:
+// It needs root, fio with its nbd engine and the kernel's tbf, makes everything itself, and leaves
+// nothing behind. Run it on an idle machine:
 //
 //	go run ./tests/bench/volumes [-rates 100,200] [-rounds 5] [-time 5s] [-only large|small|catchup|ceph] [-ceph]
 package main
@@ -100,13 +101,13 @@ func run(ctx context.Context, dir string, o *options) (err error) {
 	return nil
 }
 
-// A figure is what one contestant did in one round, or medians of it.
+// A figure is the result of one contestant in one round, or the medians.
 type figure struct {
-	rate      float64 // bits of payload a second
+	rate      float64 // bits of payload per second
 	bytes     float64 // of payload
-	uplink    float64 // bytes on the sender's link for each of payload
-	links     float64 // bytes on all hosts' links, both ways, for each of payload
-	processor float64 // seconds of the sender's process for each GiB of payload
+	uplink    float64 // bytes on the sender's link per byte of payload
+	links     float64 // bytes on all hosts' links, in both directions, per byte of payload
+	processor float64 // seconds of the sender's process per GiB of payload
 	typical   float64 // latency, µs
 	p99       float64
 }
@@ -137,7 +138,7 @@ func large(ctx context.Context, r *rack, o *options) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "contestant\tMb/s of payload\tof one copy\tlink x payload\tprocessor s/GiB\t")
 	for i, c := range all {
-		link := "" // mcbench knows that of a lab of its own only
+		link := "" // mcbench knows that only of its own lab
 		if m[i].uplink > 0 {
 			link = fmt.Sprintf("%.3f", m[i].uplink)
 		}
@@ -153,7 +154,7 @@ func large(ctx context.Context, r *rack, o *options) error {
 	return nil
 }
 
-// small: 4 KiB writes, one after the other.
+// small: 4 KiB writes, one after another.
 func small(ctx context.Context, r *rack, o *options) error {
 	fio := []string{"--rw=randwrite", "--bs=4k", "--iodepth=1"}
 	all := []*contestant{

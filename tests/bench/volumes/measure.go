@@ -22,7 +22,7 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
-// mcbench measures groups of the library alone, with so many receivers.
+// mcbench measures groups of the library alone, with that many receivers.
 func (r *rack) mcbench(o *options, kind, way string, receivers, size, depth int) func(context.Context) (figure, error) {
 	return func(context.Context) (f figure, err error) {
 		h := r.lab.Hosts[6]
@@ -48,7 +48,7 @@ func (r *rack) mcbench(o *options, kind, way string, receivers, size, depth int)
 	}
 }
 
-// fio has fio write to the volume at its primary.
+// fio runs fio as a writer to the volume at its primary.
 func (v *volume) fio(o *options, args ...string) func(context.Context) (figure, error) {
 	args = append([]string{"--ioengine=nbd", "--uri=nbd://" + nbdAt + "/" + name}, args...)
 	return func(context.Context) (figure, error) {
@@ -56,7 +56,7 @@ func (v *volume) fio(o *options, args ...string) func(context.Context) (figure, 
 	}
 }
 
-// fio has fio write on a host for a while.
+// fio runs fio as a writer on a host for a while.
 func fio(o *options, h *lab.HostNode, span time.Duration, args ...string) (f figure, err error) {
 	args = append([]string{"--name=x", fmt.Sprintf("--size=%d", size), "--time_based", "--runtime=" + fmt.Sprint(span.Milliseconds()) + "ms", "--output-format=json"}, args...)
 	out, err := h.Space.Run(o.fio, args...)
@@ -78,7 +78,7 @@ func fio(o *options, h *lab.HostNode, span time.Duration, args ...string) (f fig
 			} `json:"sync"`
 		} `json:"jobs"`
 	}
-	printed := out[max(0, strings.Index(out, "{")):] // it says before that it is connected
+	printed := out[max(0, strings.Index(out, "{")):] // before that it prints that it is connected
 	if err := json.Unmarshal([]byte(printed), &j); err != nil || len(j.Jobs) != 1 {
 		return f, fmt.Errorf("fio has printed %q: %w", out, err)
 	}
@@ -89,7 +89,8 @@ func fio(o *options, h *lab.HostNode, span time.Duration, args ...string) (f fig
 	return figure{rate: x.Write.Rate * 8, bytes: x.Write.Bytes, typical: took("50.000000"), p99: took("99.000000")}, nil
 }
 
-// onLinks has one of the hosts write, and adds to the figure what that cost: the hosts' links, and the process.
+// onLinks lets one of the hosts write, and adds the costs to the figure: bytes on the hosts' links,
+// and processor time of the process.
 func onLinks(hosts []*lab.HostNode, writer int, p *lab.Process, write func(*lab.HostNode) (figure, error)) (f figure, err error) {
 	before, err := counts(hosts, writer, p)
 	if err != nil {
@@ -103,7 +104,7 @@ func onLinks(hosts []*lab.HostNode, writer int, p *lab.Process, write func(*lab.
 	return f, err
 }
 
-// A count is what has been sent and used.
+// A count is what has been sent and used so far.
 type count struct {
 	sent float64 // bytes by the writer
 	all  float64 // bytes by all hosts, and to them
@@ -138,7 +139,7 @@ func counts(hosts []*lab.HostNode, writer int, p *lab.Process) (c count, err err
 	return c, err
 }
 
-// fdatasync measures 4 KiB written to each of so many files at once, and made durable.
+// fdatasync measures 4 KiB written to each of so many files in parallel, and made durable.
 func fdatasync(dir string, files int, span time.Duration) (f figure, err error) {
 	var wg sync.WaitGroup
 	took, errs := make([][]time.Duration, files), make([]error, files)
@@ -162,7 +163,7 @@ func fdatasyncs(file string, span time.Duration) (took []time.Duration, err erro
 	}
 	defer x.Close()
 	const length = 32 << 20
-	if _, err := x.WriteAt(make([]byte, length), 0); err != nil { // else the file system's journal is measured too
+	if _, err := x.WriteAt(make([]byte, length), 0); err != nil { // otherwise the file system's journal is measured too
 		return nil, err
 	}
 	if err := x.Sync(); err != nil {
@@ -182,7 +183,7 @@ func fdatasyncs(file string, span time.Duration) (took []time.Duration, err erro
 	return took, nil
 }
 
-// metric asks a host's mcblock for a metric. One that is not there is an error.
+// metric reads a metric from a host's mcblock. A missing metric is an error.
 func (v *volume) metric(host int, what string) (float64, error) {
 	dial := func(ctx context.Context, network, address string) (c net.Conn, err error) {
 		err = v.hosts[host].Space.Do(func() (err error) {
@@ -205,7 +206,7 @@ func (v *volume) metric(host int, what string) (float64, error) {
 	return 0, fmt.Errorf("%s has no metric %s", v.hosts[host].Name, what)
 }
 
-// contest has contestants take turns, and returns their medians.
+// contest runs contestants in turns, and returns their medians.
 func contest(ctx context.Context, rounds int, all []*contestant) ([]figure, error) {
 	for range rounds {
 		for _, c := range all {

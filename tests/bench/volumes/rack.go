@@ -23,7 +23,8 @@ const (
 	metricsAt = "127.0.0.1:9809"
 )
 
-// A rack is a lab of two volumes. The hosts of its second rack are mcbench's, as a device is one program's.
+// A rack is a lab with two volumes. mcbench has the hosts of the second rack, because a device
+// belongs to one program.
 type rack struct {
 	dir      string
 	programs lab.Programs
@@ -37,7 +38,7 @@ type volume struct {
 	rack    *rack
 	hosts   []*lab.HostNode
 	blocks  []*lab.Process // mcblock, by host
-	primary int            // of hosts
+	primary int            // index of the host
 }
 
 func newRack(ctx context.Context, dir string) (*rack, error) {
@@ -116,7 +117,7 @@ func (v *volume) start(ctx context.Context, args []string) error {
 	}
 }
 
-// whole waits until all copies are in the acting set, and learns which host is the primary.
+// whole waits until all copies are in the acting set, and finds the primary's host.
 func (v *volume) whole(ctx context.Context) error {
 	const most = 2 * time.Minute // the copy of a volume
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("not all copies are in the acting set within %v", most))
@@ -140,7 +141,7 @@ func (v *volume) whole(ctx context.Context) error {
 	}
 }
 
-// pause waits a moment for what is other processes' to become so.
+// pause waits a moment for other processes.
 func pause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
