@@ -26,8 +26,7 @@ var (
 	runs = flag.Int("chaos.runs", 0, "how many; 0: 10, 200 with MCRDMA_LONG=1")
 )
 
-// base is where files of labs are. It goes with the tests, also when they are
-// interrupted.
+// base is the directory of the labs. It is removed with the tests, also when they are interrupted.
 var base string
 
 func TestMain(m *testing.M) {
@@ -49,7 +48,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// programs compiles them, once a test needs them.
+// programs compiles them when a test first needs them.
 func programs(t *testing.T) lab.Programs {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -77,7 +76,7 @@ func carry(t *testing.T, p lab.Programs, what *plan.Plan, how manner) *result {
 	return res
 }
 
-// noRace is why tests run without the race detector only.
+// noRace is why tests only run without the race detector.
 const noRace = "the processes of a lab are not built with the race detector"
 
 // The fault matrix: 10 runs, and 200 of the long mode.
@@ -96,7 +95,7 @@ func TestMatrixWithoutRace(t *testing.T) {
 	}
 }
 
-// Cases that random plans seldom produce.
+// Cases that random plans seldom contain.
 func TestRowsWithoutRace(t *testing.T) {
 	testenv.WithoutRace(t, noRace)
 	p := programs(t)
@@ -105,8 +104,8 @@ func TestRowsWithoutRace(t *testing.T) {
 	}
 }
 
-// The same with switches that have the kernel copy and merge: a switch is killed, hosts are, an agent is, and an agent clears its
-// switch, which floods then.
+// The same with switches that copy and merge in the kernel: a switch and hosts are killed; an agent
+// is killed; an agent clears its switch, which then floods.
 func TestFastPathWithoutRace(t *testing.T) {
 	testenv.WithoutRace(t, noRace)
 	p := programs(t)
@@ -115,16 +114,16 @@ func TestFastPathWithoutRace(t *testing.T) {
 	}
 }
 
-// judge carries a plan out; a promise that was not kept fails the test.
+// judge carries out a plan; a broken promise fails the test.
 func judge(t *testing.T, p lab.Programs, what *plan.Plan, how manner) {
 	t.Run(strings.ReplaceAll(what.Name(), " ", "="), func(t *testing.T) {
-		t.Parallel() // labs share nothing, and wait most of the time
+		t.Parallel() // labs share nothing, and mostly wait
 		res := carry(t, p, what, how)
 		t.Log(report(what, res))
 		if len(res.Violations) > 0 {
 			t.Errorf("replay: go run ./tests/chaos -fastpath=%v -%s", how.fastPath, what.Name())
 		}
-		if how.fastPath && res.InKernel == 0 && !what.Restarts() { // a switch that has just started has perhaps copied nothing yet
+		if how.fastPath && res.InKernel == 0 && !what.Restarts() { // a switch that has just started may have copied nothing yet
 			t.Error("nothing was copied in the kernel")
 		}
 		if what.Seed >= plan.FirstRow && res.Struck < what.Kills() {
@@ -133,7 +132,7 @@ func judge(t *testing.T, p lab.Programs, what *plan.Plan, how manner) {
 	})
 }
 
-// A switch that acknowledges before the minimum is there is found within 20 runs.
+// The checker finds a switch that acknowledges before the minimum within 20 runs.
 func TestLiarIsFoundWithoutRace(t *testing.T) {
 	testenv.WithoutRace(t, noRace)
 	p := programs(t)
@@ -151,7 +150,7 @@ func TestLiarIsFoundWithoutRace(t *testing.T) {
 	t.Error("not found in 20 runs")
 }
 
-// A plan that cannot be carried out is an error, and leaves nothing.
+// A plan that cannot be carried out is an error, and leaves nothing behind.
 func TestCancelledWithoutRace(t *testing.T) {
 	testenv.WithoutRace(t, noRace)
 	p := programs(t)
@@ -163,12 +162,12 @@ func TestCancelledWithoutRace(t *testing.T) {
 	}
 }
 
-// A liar's answers look like a switch's: the sender has to accept them.
+// A liar's answers look like a switch's: the sender must accept them.
 func TestLiar(t *testing.T) {
 	eth := rocev2.Ethernet{Dst: [6]byte{2, 0, 0, 0, 0, 1}, Src: [6]byte{2, 0, 0, 0, 0, 2}, EtherType: rocev2.EtherTypeIPv4}
 	host, rep := [4]byte{10, 1, 0, 11}, [4]byte{10, 1, 0, 12}
 	frame := func(src, dst [4]byte, h rocev2.Headers) []byte {
-		return answer(eth, rocev2.IPv4{TTL: 64, Protocol: rocev2.ProtocolUDP, Src: dst, Dst: src}, h) // it swaps them
+		return answer(eth, rocev2.IPv4{TTL: 64, Protocol: rocev2.ProtocolUDP, Src: dst, Dst: src}, h) // they are swapped
 	}
 	l := &liar{known: map[[4]byte]map[rocev2.QPN]rocev2.Headers{}}
 	ask := func(psn rocev2.PSN, qpn rocev2.QPN) [][]byte {
@@ -197,7 +196,7 @@ func TestLiar(t *testing.T) {
 	}
 }
 
-// What is measured ends the pause that the death has made, and no other.
+// The measured pause is the one that the death has caused, and no other.
 func TestWaited(t *testing.T) {
 	at := func(what string, ms int64) history.Entry {
 		return history.Entry{What: what, At: ms * 1000, Member: "h2"}

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A disk is a small file system that this process alone has: it is mounted nowhere, and
-// is gone when no process has it open.
+// A disk is a small file system of this process alone: it is not mounted, and disappears when no
+// process has it open.
 type disk struct {
 	fd  int
-	dir string // a way to it, for other processes too
+	dir string // a path to it, for other processes too
 }
 
-// diskSize is room for what a daemon or an agent keeps in a run.
+// diskSize is enough for the state of a daemon or an agent in a run.
 const diskSize = "4m"
 
 func newDisk() (*disk, error) {
@@ -38,7 +38,7 @@ func newDisk() (*disk, error) {
 
 func (d *disk) ballast() string { return filepath.Join(d.dir, "ballast") }
 
-// fill leaves no room.
+// fill fills the disk.
 func (d *disk) fill() error {
 	f, err := os.OpenFile(d.ballast(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -54,13 +54,13 @@ func (d *disk) fill() error {
 	}
 }
 
-// full says whether it is filled.
+// full reports whether it is filled.
 func (d *disk) full() bool {
 	_, err := os.Stat(d.ballast())
 	return err == nil
 }
 
-// free makes room again.
+// free frees the space again.
 func (d *disk) free() error { return os.Remove(d.ballast()) }
 
 func (d *disk) close() error { return unix.Close(d.fd) }

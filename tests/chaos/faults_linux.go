@@ -13,8 +13,8 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
-// wreck injects the faults, each at its time, and returns when the time for work has
-// passed and all temporary faults have ended.
+// wreck injects the faults, each at its time, and returns when the time for work has passed and all
+// temporary faults have ended.
 func (r *run) wreck(ctx context.Context) {
 	start := time.Now()
 	r.quiet = start
@@ -48,7 +48,7 @@ func (r *run) wreck(ctx context.Context) {
 	wg.Wait()
 }
 
-// do has a fault begin.
+// do begins a fault.
 func (r *run) do(f plan.Fault) {
 	switch f.What {
 	case plan.KillApp:
@@ -95,7 +95,7 @@ func (r *run) do(f plan.Fault) {
 	}
 }
 
-// undo has a fault end.
+// undo ends a fault.
 func (r *run) undo(ctx context.Context, f plan.Fault) error {
 	switch f.What {
 	case plan.KillApp:
@@ -112,7 +112,7 @@ func (r *run) undo(ctx context.Context, f plan.Fault) error {
 	case plan.FullDisk:
 		d := r.nodes[f.Node].disk
 		if !d.full() {
-			return nil // it was freed before
+			return nil // it was freed already
 		}
 		if err := d.free(); err != nil {
 			return err
@@ -129,8 +129,7 @@ func (r *run) undo(ctx context.Context, f plan.Fault) error {
 	return nil
 }
 
-// another starts an application in place of one that was killed. It listens as that
-// one did.
+// another starts an application in place of one that was killed. It listens for the same service.
 func (r *run) another(ctx context.Context, name string) error {
 	r.mu.Lock()
 	h := r.hosts[name]
@@ -143,7 +142,7 @@ func (r *run) another(ctx context.Context, name string) error {
 		return err
 	}
 	m, life := h.Member, h.life
-	// It may be killed meanwhile, and its daemon may not be there.
+	// It may be killed meanwhile, and its daemon may be down.
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, bound)
 		defer cancel()
@@ -152,11 +151,11 @@ func (r *run) another(ctx context.Context, name string) error {
 	return nil
 }
 
-// jump is by how much clocks jump, in seconds.
+// jump is the jump of clocks, in seconds.
 const jump = "864000"
 
-// restart starts a process that was killed; if it is to be warped, in a time namespace
-// of its own, in which it is ten days later.
+// restart starts a process that was killed; if it is to be warped, in its own time namespace, in
+// which it is ten days later.
 func (r *run) restart(ctx context.Context, p *lab.Process, warp bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,12 +167,12 @@ func (r *run) restart(ctx context.Context, p *lab.Process, warp bool) error {
 	}
 	err := p.Start(ctx)
 	if n := r.nodes[p.Space.Name]; err != nil && n != nil && n.disk != nil && n.disk.full() {
-		return nil // it is started again when there is room
+		return nil // it is started again when there is space
 	}
 	return err
 }
 
-// heal undoes all faults, permanent ones too, except that applications stay killed.
+// heal undoes all faults, permanent ones too, except that killed applications stay dead.
 func (r *run) heal(ctx context.Context) (bad []string) {
 	for _, f := range r.plan.Faults {
 		if f.What != plan.KillApp && f.What != plan.SetClock {
@@ -187,8 +186,8 @@ func (r *run) heal(ctx context.Context) (bad []string) {
 	return append(bad, r.events...)
 }
 
-// killAtWrite has a process be killed before a durable write, if it comes to that before
-// the groups are closed.
+// killAtWrite kills a process before a durable write, if such a write happens before the groups are
+// closed.
 func (r *run) killAtWrite(ctx context.Context, f plan.Fault, start time.Time) {
 	sleep(ctx, time.Until(start.Add(f.At)))
 	w := r.nodes[f.Node].watcher

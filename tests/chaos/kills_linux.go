@@ -10,7 +10,8 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
-// kills are processes that faults kill. Each stays down until all faults that killed it have ended.
+// kills are the processes that faults kill. Each stays down until all faults that killed it have
+// ended.
 type kills struct {
 	mu sync.Mutex
 	of map[*lab.Process]*victim
@@ -35,7 +36,7 @@ func (k *kills) victim(p *lab.Process) *victim {
 	return v
 }
 
-// down kills processes at the same time. None of them runs when it returns.
+// down kills processes at the same time. When it returns, none of them runs.
 func (k *kills) down(list ...*lab.Process) {
 	for _, p := range list {
 		k.victim(p).faults.Add(1)
@@ -43,7 +44,7 @@ func (k *kills) down(list ...*lab.Process) {
 	}
 	for _, p := range list {
 		v := k.victim(p)
-		for p.Kill(); !v.starting.TryLock(); p.Kill() { // a start for which the signal came too early
+		for p.Kill(); !v.starting.TryLock(); p.Kill() { // the signal may have come too early for a start
 			time.Sleep(10 * time.Millisecond)
 		}
 		p.Kill()
@@ -51,8 +52,8 @@ func (k *kills) down(list ...*lab.Process) {
 	}
 }
 
-// up ends a fault for a process, and starts it if that was the last one. If another fault kills it before it is ready, that
-// one's end starts it.
+// up ends a fault for a process, and starts the process if that was the last fault. If another
+// fault kills it before it is ready, the end of that fault starts it.
 func (k *kills) up(p *lab.Process, start func() error) error {
 	v := k.victim(p)
 	v.faults.Add(-1)

@@ -7,17 +7,16 @@ import (
 	"github.com/mcrdma/mcrdma/tests/chaos/plan"
 )
 
-// A liar sits at a sender's cable and does what a switch must never do: it passes an
-// acknowledgement on before the minimum of the members' is there. It acknowledges each
-// packet that asks for it, at once. This is the fault that the checker has to find.
+// A liar is on the sender's cable and does what a switch must never do: it forwards an
+// acknowledgment before the minimum of the members. It acknowledges each packet that requests an
+// acknowledgment, at once. The checker must find this fault.
 type liar struct {
 	mu sync.Mutex
-	// known are the queue pairs that answers went to, by the address that they came
-	// from: what a liar has to know of them to be believed.
+	// known are the queue pairs of answers, by source address: a liar needs them to be believed.
 	known map[[4]byte]map[rocev2.QPN]rocev2.Headers
 }
 
-// lie puts liars at the cables of all senders.
+// lie puts liars on the cables of all senders.
 func (r *run) lie() error {
 	seen := map[string]bool{}
 	for _, g := range r.plan.Groups {
@@ -50,7 +49,7 @@ func parsed(frame []byte) (eth rocev2.Ethernet, ip rocev2.IPv4, h rocev2.Headers
 	return eth, ip, h, err == nil
 }
 
-// answered sees what comes to the sender.
+// answered handles packets to the sender.
 func (l *liar) answered(frame []byte) [][]byte {
 	if _, ip, h, ok := parsed(frame); ok && h.Opcode == rocev2.Acknowledge && h.AETH.Syndrome.IsAck() {
 		l.mu.Lock()
@@ -63,10 +62,10 @@ func (l *liar) answered(frame []byte) [][]byte {
 	return nil
 }
 
-// near is how far a queue pair's packets are from its last answer, at most.
+// near is the maximum distance of a queue pair's packets from its last answer.
 const near = 1 << 16
 
-// asked sees what the sender sends, and answers for the receivers of a group.
+// asked handles packets from the sender, and answers for the receivers of a group.
 func (l *liar) asked(frame []byte) [][]byte {
 	eth, ip, h, ok := parsed(frame)
 	if !ok || h.DestQP < plan.FirstMCID || !h.AckReq {
@@ -84,7 +83,7 @@ func (l *liar) asked(frame []byte) [][]byte {
 	return nil
 }
 
-// answer makes an acknowledgement to a packet's sender.
+// answer makes an acknowledgment to a packet's sender.
 func answer(eth rocev2.Ethernet, ip rocev2.IPv4, h rocev2.Headers) []byte {
 	eth.Dst, eth.Src = eth.Src, eth.Dst
 	ip.Src, ip.Dst = ip.Dst, ip.Src

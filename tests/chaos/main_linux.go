@@ -15,8 +15,8 @@
 //	go run ./tests/chaos -volumes -rows -runs 200
 //	                                   the same for replicated volumes; so -volumes -seed, -row, -liar, -measure
 //
-// Package plan makes up what happens, package history judges what came of it, and
-// command app is the application. It takes root, and Linux.
+// Package plan generates what happens, package history checks the result, and command app is the
+// application. It needs root and Linux.
 package main
 
 import (
@@ -82,14 +82,14 @@ func main() {
 
 var keepAll bool
 
-// measurements are done instead of runs.
+// measurements are run instead of plans.
 type measurements struct {
 	kills int
 	soak  time.Duration
 	cpus  int
 }
 
-// numbers are those of the runs, as plan.Of takes them: with the first so many rows.
+// numbers are the numbers of the runs for plan.Of; so many rows come first.
 func numbers(seed uint64, runs, row, rows int) (list []uint64) {
 	if row > 0 {
 		return []uint64{plan.FirstRow + uint64(row) - 1} //nolint:gosec // positive
@@ -142,7 +142,7 @@ func do(ctx context.Context, numbers []uint64, how manner, m measurements, keep 
 	})
 }
 
-// one carries out the run of a plan. What its processes left goes to keep if it fails.
+// one carries out the plan of a run. If it fails, it keeps the files of its processes.
 func one(ctx context.Context, programs lab.Programs, base string, p *plan.Plan, how manner, keep string) (*result, error) {
 	dir, err := os.MkdirTemp(base, "run-")
 	if err != nil {
@@ -172,7 +172,7 @@ func one(ctx context.Context, programs lab.Programs, base string, p *plan.Plan, 
 	return res, nil
 }
 
-// report is what people read of a run.
+// report is the text about a run.
 func report(p *plan.Plan, res *result) string {
 	var b strings.Builder
 	b.WriteString(p.String())

@@ -37,7 +37,7 @@ var deaths = []death{
 	{"its process is killed, hosts relay", "off", false},
 }
 
-// A bench is a lab in which receivers die, one after the other.
+// A bench is a lab in which receivers die, one after another.
 type bench struct {
 	*run
 	last int // number of the last group
@@ -62,7 +62,7 @@ func newBench(ctx context.Context, programs lab.Programs, base, beat string) (*b
 	return b, nil
 }
 
-// group makes a group of h1 with all others, and has it work.
+// group creates a group of h1 with all others, and starts its work.
 func (b *bench) group(ctx context.Context, mode string) (*plan.Group, error) {
 	b.last++
 	g := &plan.Group{Name: fmt.Sprint("g", b.last), Key: uint64(b.last), Sender: "h1", Receivers: []string{"h2", "h3", "h4"}, Mode: mode, MinSize: 1, //nolint:gosec // counts
@@ -85,11 +85,11 @@ const (
 	vanished = 2500 * time.Millisecond // of work, when a host was cut off
 )
 
-// errSpoilt: the measurement is invalid because of another fault, such as another
-// receiver that did not answer in time on a busy machine.
+// errSpoilt: the measurement is invalid because of another fault, such as another receiver that did
+// not answer in time on a busy machine.
 var errSpoilt = errors.New("spoilt")
 
-// kill has a receiver die, and returns how long the sender waited for it.
+// kill kills a receiver, and returns how long the sender waited for it.
 func (b *bench) kill(ctx context.Context, d death, victim string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -143,9 +143,8 @@ func (b *bench) kill(ctx context.Context, d death, victim string) (time.Duration
 	return waited(log, died.UnixMicro(), victim)
 }
 
-// waited is how long after a receiver's death the sender's next completion came that
-// the dead had no part in: that which ends the longest pause that began between the
-// death and the removal.
+// waited returns the time from a receiver's death to the sender's next completion without the dead
+// receiver: the one that ends the longest pause that began between the death and the removal.
 func waited(log []history.Entry, died int64, victim string) (time.Duration, error) {
 	last, longest, end := died, int64(0), int64(0)
 	removed, over := false, false
@@ -212,15 +211,15 @@ func distribution(list []time.Duration) string {
 	return fmt.Sprintf("%d times: p50 %v, p99 %v, longest %v", n, list[n/2], list[min(n-1, n*99/100)], list[n-1])
 }
 
-// soak has groups work for some time on some processors, with the fast profile, and
-// reports the members that were suspected or removed, which none should be.
+// soak runs groups for some time on some processors, with the fast profile, and reports members
+// that were suspected or removed; none should be.
 func soak(ctx context.Context, programs lab.Programs, base string, d time.Duration, cpus int) error {
 	if cpus > 0 {
 		var set unix.CPUSet
 		for i := range cpus {
 			set.Set(i)
 		}
-		// For all threads: children begin on any of them.
+		// For all threads: children start on any of them.
 		tasks, err := filepath.Glob("/proc/self/task/*")
 		if err != nil {
 			return err

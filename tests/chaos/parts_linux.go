@@ -18,7 +18,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// open has a host's application dial and listen.
+// open makes a host's application dial and listen.
 func (r *run) open(ctx context.Context, h *host, m *lab.Member, life int) error {
 	err := m.Do(ctx, orders.Open, orders.OpenArgs{Device: "softroce:" + h.Addr.String(), Socket: h.Socket, Dir: r.dir, Host: h.Name, Life: life}, nil)
 	for _, g := range r.plan.Groups {
@@ -29,7 +29,7 @@ func (r *run) open(ctx context.Context, h *host, m *lab.Member, life int) error 
 	return err
 }
 
-// app is the application of a host at present, and its life; nil: none runs.
+// app returns the current application of a host, and its life; nil: none runs.
 func (r *run) app(name string) (*lab.Member, int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,7 +46,7 @@ func (r *run) note(format string, args ...any) {
 	r.events = append(r.events, fmt.Sprintf(format, args...))
 }
 
-// process is what a fault is about, other than an application.
+// process returns the process that a fault affects, other than an application.
 func (r *run) process(f plan.Fault) *lab.Process {
 	switch f.What {
 	case plan.KillDaemon, plan.StopDaemon, plan.WarpDaemon:

@@ -27,13 +27,13 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
-// volumePrograms are those of a rack, beside a lab's.
+// volumePrograms are the programs of a rack, in addition to a lab's.
 type volumePrograms struct {
 	lab.Programs
 	mcblock, etcd string
 }
 
-// buildVolumes compiles them: such that live by clocks that can be set, if a plan sets them.
+// buildVolumes compiles them, with a clock that can be set if a plan sets clocks.
 func buildVolumes(dir string, plans ...*volume.Plan) (volumePrograms, error) {
 	p := volumePrograms{lab.Programs{Switchctl: filepath.Join(dir, "switchctl"), Daemon: filepath.Join(dir, "cmd-daemon"), Member: "cat"},
 		filepath.Join(dir, "mcblock"), filepath.Join(dir, "etcd")}
@@ -60,19 +60,19 @@ type rack struct {
 	etcdAt   []string
 	etcdIDs  identity.Files
 	follower *lab.Process
-	clocks   map[string]*skew.Clock // by host, if the plan sets them
-	begun    uint64                 // the epoch with which all were there
+	clocks   map[string]*skew.Clock // by host, if the plan sets clocks
+	begun    uint64                 // the epoch in which all had joined
 	kills    kills
-	copies   int   // that the switch makes for receivers, with the ICRC that comes
-	icrc     error // that it does not
+	copies   int   // copies for receivers that the switch makes with the original ICRC
+	icrc     error // why it does not
 
 	mu    sync.Mutex
-	maps  []core.Map    // all that there were
-	told  chan struct{} // replaced with each
+	maps  []core.Map    // all maps so far
+	told  chan struct{} // replaced with each map
 	lives []volume.Life
 }
 
-// newRack starts it, and waits until all copies are in the acting set.
+// newRack starts a rack, and waits until all copies are in the acting set.
 func newRack(ctx context.Context, programs volumePrograms, dir string, p *volume.Plan, how manner) (*rack, error) {
 	r := &rack{plan: p, programs: programs, blocks: map[string]*lab.Process{}, disks: map[string]*powerloss.Disk{}, told: make(chan struct{})}
 	spec := how.spec(lab.Spec{Racks: []int{3}, Wired: true, Daemon: daemons, Switches: map[string]lab.Switch{"torA": {NotProgrammable: p.HostsRelay}}})
@@ -164,14 +164,15 @@ func (r *rack) makeClocks(dir string) error {
 	return nil
 }
 
-// byClock has a process live by the clock of its host.
+// byClock makes a process use the clock of its host.
 func (r *rack) byClock(p *lab.Process) {
 	if c := r.clocks[p.Space.Name]; c != nil {
 		p.Env = append(p.Env, skew.Variable+"="+c.Name())
 	}
 }
 
-// watch keeps what is on disk of a host's volumes. etcd's files keep all that was written to them.
+// watch records the durable data of a host's volumes. etcd's files keep everything that was written
+// to them.
 func (r *rack) watch(host string) error {
 	root, p := filepath.Join(r.data(host), "volumes"), r.blocks[host]
 	if err := os.MkdirAll(root, 0o700); err != nil {
@@ -214,14 +215,14 @@ func (r *rack) all(ctx context.Context) error {
 	}
 }
 
-// gone says whether a member is of a life that has ended.
+// gone reports whether a member's life has ended.
 func (r *rack) gone(m core.Member) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return volume.Ended(r.lives, m) != 0
 }
 
-// latest is the newest map that is known, and when there is another one.
+// latest returns the newest known map, and a channel for the next.
 func (r *rack) latest() (core.Map, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -239,13 +240,13 @@ func (r *rack) startBlock(ctx context.Context, host string) error {
 	return r.blocks[host].Start(ctx)
 }
 
-// killBlock kills it, if it runs.
+// killBlock kills a host's mcblock, if it runs.
 func (r *rack) killBlock(host string) {
 	r.blocks[host].Kill()
 	r.ended(host)
 }
 
-// ended marks the end of its mcblock.
+// ended records the end of a host's mcblock.
 func (r *rack) ended(host string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -279,7 +280,7 @@ func (r *rack) configText(i int) []byte {
 	return text
 }
 
-// startEtcd starts members in processes of their own, on the management network.
+// startEtcd starts members in their own processes, on the management network.
 func (r *rack) startEtcd(ctx context.Context) (err error) {
 	if !r.plan.OwnEtcd {
 		for _, h := range r.lab.Hosts {
@@ -307,7 +308,7 @@ func (r *rack) startEtcd(ctx context.Context) (err error) {
 	return lab.Each(r.etcds, func(p *lab.Process) error { return p.Start(ctx) })
 }
 
-// follow keeps all maps of the volume.
+// follow records all maps of the volume.
 func (r *rack) follow(ctx context.Context) error {
 	space := r.lab.Hosts[len(r.lab.Hosts)-1].Space
 	if r.plan.OwnEtcd {
@@ -334,13 +335,13 @@ func (r *rack) follow(ctx context.Context) error {
 	return nil
 }
 
-// mcblock runs a command of it that ends by itself, on a host.
+// mcblock runs a command of mcblock that ends by itself, on a host.
 func (r *rack) mcblock(host string, args ...string) (string, error) {
 	h := r.lab.Host(host)
 	return h.Space.Run(r.programs.mcblock, append(args, "--config", r.config(h))...)
 }
 
-// dial connects to a host's NBD server, as a client there.
+// dial connects to a host's NBD server, like a client on that host.
 func (r *rack) dial(host string) (c net.Conn, err error) {
 	err = r.lab.Host(host).Space.Do(func() (err error) {
 		c, err = net.Dial("tcp", nbdAt)
@@ -382,7 +383,7 @@ func (r *rack) logs() string {
 	return r.lab.Logs() + lab.Logs(slices.DeleteFunc(more, func(p *lab.Process) bool { return p == nil })...)
 }
 
-// keepsICRC notes whether switches keep the ICRC of copies, once they make some, if they are to.
+// keepsICRC records whether switches keep the ICRC of copies, once they make some, if they should.
 func (r *rack) keepsICRC(ctx context.Context) error {
 	for {
 		if r.copies, r.icrc = r.lab.CopiesKeepICRC(ctx); r.copies > 0 || r.icrc != nil || r.plan.HostsRelay {

@@ -16,8 +16,8 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
-// spaces are network namespaces by their names, "net:[inode]". Each is kept open, as
-// the kernel reuses the inode of one that has ended for the next, of any process.
+// spaces are network namespaces by name, "net:[inode]". Each is kept open, because the kernel
+// reuses the inode of one that has ended for another namespace.
 type spaces map[string]*os.File
 
 // belongings are the network namespaces of a lab's processes.
@@ -44,7 +44,7 @@ func (s spaces) close() {
 	}
 }
 
-// remains looks, when the lab is closed, for processes in its namespaces.
+// remains finds processes in the lab's namespaces when the lab is closed.
 func (r *run) remains(mine spaces) (bad []string) {
 	for _, pid := range r.lab.PIDs() {
 		bad = append(bad, fmt.Sprintf("left: process %d runs", pid))
@@ -62,8 +62,8 @@ func (r *run) remains(mine spaces) (bad []string) {
 	return bad
 }
 
-// states looks into the daemons' states, which takes their end, one after the other.
-// Cleanup that a daemon has not done by then, it has to do when it is back.
+// states reads the daemons' states, which ends the daemons, one after another. Cleanup that a
+// daemon has not done by then, it has to do after a restart.
 func (r *run) states(ctx context.Context) error {
 	for _, h := range r.lab.Hosts {
 		for deadline := time.Now().Add(settling); ; sleep(ctx, settling/3) { // longer than the grace, in which groups wait for applications
@@ -85,7 +85,7 @@ func (r *run) states(ctx context.Context) error {
 	return nil
 }
 
-// inhabited says which process is in one of the namespaces; "": none.
+// inhabited returns a process in one of the namespaces; "": none.
 func (s spaces) inhabited() string {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -104,7 +104,7 @@ func (s spaces) inhabited() string {
 	return ""
 }
 
-// stateOf says what a daemon's state still holds.
+// stateOf returns what remains in a daemon's state.
 func stateOf(ctx context.Context, file string) error {
 	s, err := store.Open(ctx, file, store.Options{NoSync: true})
 	if err != nil {

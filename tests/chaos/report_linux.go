@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// each carries out the runs of plans, and says what came of each, and of all if there are several.
+// each carries out plans, and reports the result of each, and of all if there are several.
 func each[P interface{ Name() string }](plans []P, run func(P) (text string, kept bool, err error), sum func() string) error {
 	begun, failed := time.Now(), []string{}
 	for _, p := range plans {
@@ -28,7 +28,7 @@ func each[P interface{ Name() string }](plans []P, run func(P) (text string, kep
 	return nil
 }
 
-// verdict is what a report ends with.
+// verdict is the last line of a report.
 func verdict(violations []string, took time.Duration) string {
 	if len(violations) == 0 {
 		return fmt.Sprintf("  all promises were kept (%.1f s)", took.Seconds())
@@ -36,7 +36,8 @@ func verdict(violations []string, took time.Duration) string {
 	return "  VIOLATION " + strings.Join(violations, "\n  VIOLATION ")
 }
 
-// copiesText says what the mode of the ICRC was before the first fault, and how much was copied in the kernel; "": no switch made copies.
+// copiesText describes the mode of the ICRC before the first fault, and the number of copies in the
+// kernel; "": no switch made copies.
 func copiesText(copies int, inKernel uint64) (text string) {
 	if copies > 0 {
 		text = fmt.Sprintf("  switches keep the ICRC of their copies, for %d receivers\n", copies)

@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	// bound is how long an operation may be under way after the last fault has ended,
-	// or after its submission; docs/failures.md says what it is made of.
+	// bound is how long an operation may be in flight after the last fault has ended, or after its
+	// submission; docs/failures.md explains it.
 	bound = 20 * time.Second
-	// settling is how long members may take to learn of the end, and what is left of
-	// groups to vanish: the longest of leases and grace, and the time to act on it.
+	// settling is how long members may take to get the end of a group, and the remains of groups to
+	// disappear: the longest of leases and grace, and the time to act on it.
 	settling = 15 * time.Second
 )
 
 // daemons shortens the labs' leases. A host counts as dead after the default time.
 const daemons = "leases: {member: 4s, group: 4s}\nbeat: {dead_after: 2s, grace: 4s}\n"
 
-// build compiles the programs of labs, and others of the repository, into dir: such that live by clocks that can be
-// set, if they shall.
+// build compiles the programs of labs, and others of the repository, into dir, with a clock that
+// can be set if required.
 func build(dir string, clocks bool, others ...string) error {
 	const module = "github.com/mcrdma/mcrdma/"
 	args := []string{"build", "-o", dir + "/"}
@@ -51,13 +51,13 @@ func build(dir string, clocks bool, others ...string) error {
 	return nil
 }
 
-// buildGroups compiles what labs for groups consist of.
+// buildGroups compiles the programs of labs for groups.
 func buildGroups(dir string, clocks bool) (lab.Programs, error) {
 	return lab.Programs{Switchctl: filepath.Join(dir, "switchctl"), Daemon: filepath.Join(dir, "cmd-daemon"), Member: filepath.Join(dir, "app")},
 		build(dir, clocks, "tests/chaos/app")
 }
 
-// overlay makes what has programs live by clocks that can be set.
+// overlay makes programs use clocks that can be set.
 func overlay(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", err
@@ -78,32 +78,33 @@ type run struct {
 
 	mu     sync.Mutex
 	hosts  map[string]*host
-	quiet  time.Time // the last fault had ended
-	events []string  // what went wrong with faults
-	struck int       // faults of KillAtWrite that came to be
+	quiet  time.Time // when the last fault had ended
+	events []string  // problems with faults
+	struck int       // faults of KillAtWrite that happened
 	copies int       // see result
-	icrc   error     // that switches do not keep the ICRC of copies
+	icrc   error     // why switches do not keep the ICRC of copies
 }
 
 // A host of a run.
 type host struct {
 	*lab.HostNode
-	life   int          // of its application: how many there were before
-	killed map[int]bool // lives that were
+	life   int          // of its application: the number of earlier ones
+	killed map[int]bool // lives that were killed
 }
 
-// A result is what came of a run.
+// A result is the result of a run.
 type result struct {
 	Groups     []*history.Group
 	Violations []string
 	Struck     int    // processes that were killed at a write
-	Copies     int    // that switches were to make for receivers before the first fault, with the ICRC that comes
-	InKernel   uint64 // packets to groups that the switches' kernels have copied since they were started last
+	Copies     int    // copies for receivers, before the first fault, with the original ICRC
+	InKernel   uint64 // packets to groups that the switches' kernels have copied since the last start of the switches
 	Took       time.Duration
 	Logs       string // of all processes
 }
 
-// carryOut carries a plan out and judges it. The error says that it could not be.
+// carryOut carries out a plan and judges the result. An error means that it could not be carried
+// out.
 func carryOut(ctx context.Context, programs lab.Programs, dir string, p *plan.Plan, how manner) (res *result, err error) {
 	start := time.Now()
 	r := &run{plan: p, dir: dir, how: how, hosts: map[string]*host{}, closed: make(chan struct{})}
@@ -160,7 +161,7 @@ func carryOut(ctx context.Context, programs lab.Programs, dir string, p *plan.Pl
 	return res, nil
 }
 
-// begin starts the applications, makes the groups and begins their work.
+// begin starts the applications, creates the groups and starts their work.
 func (r *run) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -184,7 +185,7 @@ func (r *run) begin(ctx context.Context) error {
 			return fmt.Errorf("group %s: %w", g.Name, err)
 		}
 	}
-	// Agents choose the mode of the ICRC here, and all devices can do with the one that they prefer.
+	// Here agents choose the mode of the ICRC, and all devices support the preferred one.
 	r.copies, r.icrc = r.lab.CopiesKeepICRC(ctx)
 	if r.how.liar {
 		if err := r.lie(); err != nil {
@@ -199,7 +200,7 @@ func (r *run) begin(ctx context.Context) error {
 	return nil
 }
 
-// end ends the groups, undoes all faults, and looks for what is left.
+// end ends the groups, undoes all faults, and looks for remains.
 func (r *run) end(ctx context.Context) (bad []string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*bound+4*settling)
 	defer cancel()
@@ -246,7 +247,7 @@ func (r *run) end(ctx context.Context) (bad []string) {
 	return bad
 }
 
-// queuePairs says what a host's application has too many of.
+// queuePairs reports queue pairs of a host's application that should not exist.
 func (r *run) queuePairs(ctx context.Context, name string) string {
 	m, _ := r.app(name)
 	if m == nil {
@@ -263,7 +264,7 @@ func (r *run) queuePairs(ctx context.Context, name string) string {
 	}
 }
 
-// history collects what is known of a group.
+// history collects the record of a group.
 func (r *run) history(g *plan.Group) (*history.Group, error) {
 	h := &history.Group{Name: g.Name, Key: g.Key, Quiet: r.quiet.UnixMicro(), Bound: bound.Microseconds(), SenderLived: !r.hosts[g.Sender].killed[0]}
 	h.Blamable, h.Doomed = r.plan.Blame(g)
@@ -294,7 +295,7 @@ func (r *run) history(g *plan.Group) (*history.Group, error) {
 	return h, nil
 }
 
-// journal reads a file; nothing if there is none.
+// journal reads a file; nothing if it does not exist.
 func journal(name string) ([]history.Entry, error) {
 	b, err := os.ReadFile(name)
 	if errors.Is(err, os.ErrNotExist) {

@@ -19,17 +19,17 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
-// A node is what a run has of a host or a switch besides its processes.
+// A node is the data of a run about a host or a switch, except its processes.
 type node struct {
 	clock   *skew.Clock
 	ahead   time.Duration         // of the clock; run.mu guards it
-	disk    *disk                 // of the state; nil: it is where the run's other files are
+	disk    *disk                 // of the state; nil: the state is with the run's other files
 	watcher *watch.Watcher        // of the daemon or the agent; nil: none
 	copies  map[plan.Fault][]byte // of the state
 }
 
-// start is where clocks begin: certificates are valid from then on, and clocks are set
-// back.
+// start is the time at which clocks begin: certificates are valid from then on, and clocks are set
+// back to it.
 const start = 100 * 24 * time.Hour
 
 func (r *run) makeNodes() error {
@@ -73,7 +73,7 @@ func (r *run) closeNodes() {
 	}
 }
 
-// prepare returns what has processes live by the clocks of their nodes, and be watched if
+// prepare returns a function that makes processes use the clocks of their nodes, and be watched if
 // the plan kills them at a write.
 func (r *run) prepare(programs lab.Programs) func(*lab.Process) {
 	return func(p *lab.Process) {
@@ -94,7 +94,7 @@ func (r *run) prepare(programs lab.Programs) func(*lab.Process) {
 	}
 }
 
-// setClock has a node's clock jump.
+// setClock makes a node's clock jump.
 func (r *run) setClock(f plan.Fault) {
 	n := r.nodes[f.Node]
 	for i := range f.N {
@@ -111,7 +111,7 @@ func (r *run) setClock(f plan.Fault) {
 	}
 }
 
-// keepCopies makes the copies of states that are to be from some time.
+// keepCopies makes the copies of states at their times.
 func (r *run) keepCopies(at time.Duration) error {
 	for _, f := range r.plan.Faults {
 		if f.What == plan.OldState && f.Copied == at {
@@ -123,8 +123,8 @@ func (r *run) keepCopies(at time.Duration) error {
 	return nil
 }
 
-// keepCopy copies a state as it is at one time, as a snapshot of its disk would. A process
-// that has it stands still meanwhile.
+// keepCopy copies a state at one moment, like a snapshot of its disk. A process that uses it is
+// stopped meanwhile.
 func (r *run) keepCopy(f plan.Fault) error {
 	p := r.process(f)
 	if p.Running() {
@@ -143,7 +143,7 @@ func (r *run) keepCopy(f plan.Fault) error {
 	return err
 }
 
-// stopped says whether all threads of a process stand still, or it has ended.
+// stopped reports whether all threads of a process are stopped, or it has ended.
 func stopped(pid int) bool {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, file := range files {
@@ -158,7 +158,7 @@ func stopped(pid int) bool {
 	return true
 }
 
-// putBack puts a copy in a state's place.
+// putBack replaces a state with a copy.
 func (r *run) putBack(f plan.Fault) error {
 	r.mu.Lock()
 	b := r.nodes[f.Node].copies[f]

@@ -19,28 +19,30 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
-// whole is how long a volume may take, when the last fault has ended, until it serves and all hosts are in its acting
-// set: leases and graces, detection, and the copy of a store.
+// whole is how long a volume may take after the last fault has ended until it serves and all hosts
+// are in its acting set: leases and graces, detection, and the copy of a store.
 const whole = 30 * time.Second
 
-// effect is what an operation takes at most while nothing fails that clients need, on a busy machine.
+// effect is the maximum time of an operation while nothing fails that clients need, on a busy
+// machine.
 const effect = time.Second
 
-// A volumeResult is what came of a run.
+// A volumeResult is the result of a run.
 type volumeResult struct {
 	Violations []string
 	Ops        int
-	Losses     int           // of all memory
+	Losses     int           // losses of all memory
 	Epochs     uint64        // of the map
-	Longest    time.Duration // that an operation took
+	Longest    time.Duration // of an operation
 	Took       time.Duration
 	Logs       string
-	Kept       string // what there is to judge
+	Kept       string // the files to judge
 	Copies     int    // as in result
 	InKernel   uint64 // as in result
 }
 
-// carryOutVolume carries a plan out and judges it. The error says that it could not be.
+// carryOutVolume carries out a plan and judges the result. An error means that it could not be
+// carried out.
 func carryOutVolume(ctx context.Context, programs volumePrograms, dir string, p *volume.Plan, how manner) (*volumeResult, error) {
 	begun := time.Now()
 	r, err := newRack(ctx, programs, dir, p, how)
@@ -87,7 +89,7 @@ func carryOutVolume(ctx context.Context, programs volumePrograms, dir string, p 
 			bad("end: %s has ended by itself", r.blocks[l.Name].Name)
 		}
 	}
-	m, _ := r.latest() // hosts that end one after the other change it
+	m, _ := r.latest() // hosts that end one after another change it
 	res.Epochs = m.Epoch
 	if how.fastPath {
 		if res.InKernel, err = inKernel(ctx, r.lab); err != nil {
@@ -105,7 +107,7 @@ func carryOutVolume(ctx context.Context, programs volumePrograms, dir string, p 
 	return res, nil
 }
 
-// last waits for what is under way, and has each block be read at each host.
+// last waits for operations in flight, and reads each block at each host.
 func (r *rack) last(clients []*volume.Client, h *volume.History) error {
 	if err := lab.Each(clients, func(c *volume.Client) error {
 		if !c.Done(whole) {
@@ -124,7 +126,7 @@ func (r *rack) last(clients []*volume.Client, h *volume.History) error {
 	})
 }
 
-// judge looks for what was promised and is not so.
+// judge finds broken promises.
 func (res *volumeResult) judge(r *rack, h *volume.History) {
 	ops, torn := h.Ops()
 	for _, o := range torn {
@@ -150,7 +152,8 @@ func (res *volumeResult) judge(r *rack, h *volume.History) {
 	}
 }
 
-// wreck injects the faults, each at its time, and returns when the time for work has passed and all have ended.
+// wreck injects the faults, each at its time, and returns when the time for work has passed and all
+// have ended.
 func (r *rack) wreck(ctx context.Context) (bad []string) {
 	start := time.Now()
 	var wg sync.WaitGroup
@@ -175,7 +178,7 @@ func (r *rack) wreck(ctx context.Context) (bad []string) {
 	return bad
 }
 
-// do has a fault begin, and returns what ends it.
+// do begins a fault, and returns a function that ends it.
 func (r *rack) do(f volume.Fault) (undo func(context.Context) error, err error) {
 	node := r.node(f.Node)
 	one := []string{node}
@@ -223,7 +226,7 @@ func (r *rack) do(f volume.Fault) (undo func(context.Context) error, err error) 
 	return nil, errors.New("no such fault")
 }
 
-// node is the node that is meant, now.
+// node returns the node of a fault, at this moment.
 func (r *rack) node(name string) string {
 	m, _ := r.latest()
 	switch name {
@@ -251,15 +254,16 @@ func freeze(list ...*lab.Process) func(context.Context) error {
 	}
 }
 
-// killed kills a process that keeps nothing of a volume.
+// killed kills a process that keeps no data of a volume.
 func (r *rack) killed(p *lab.Process) func(context.Context) error {
 	r.kills.down(p)
 	return func(ctx context.Context) error { return r.kills.up(p, func() error { return p.Start(ctx) }) }
 }
 
-// kill kills mcblock on hosts at the same time; with power, what they and their daemons had not synced is gone.
+// kill kills mcblock on hosts at the same time; with power, their unsynced data, and that of their
+// daemons, is lost.
 func (r *rack) kill(hosts []string, power bool) (func(context.Context) error, error) {
-	var list, without []*lab.Process // power
+	var list, without []*lab.Process // without power
 	for _, h := range hosts {
 		list = append(list, r.blocks[h])
 		if power {
@@ -283,7 +287,7 @@ func (r *rack) kill(hosts []string, power bool) (func(context.Context) error, er
 	}, errors.Join(errs...)
 }
 
-// oneVolume carries out the run of a plan. What its processes said goes to keep if it fails.
+// oneVolume carries out the plan of a run. If it fails, it keeps the output of the processes.
 func oneVolume(ctx context.Context, programs volumePrograms, base string, p *volume.Plan, how manner, keep string) (*volumeResult, error) {
 	dir, err := os.MkdirTemp(base, "run-")
 	if err != nil {
@@ -304,7 +308,7 @@ func reportVolume(p *volume.Plan, res *volumeResult) string {
 		copiesText(res.Copies, res.InKernel) + verdict(res.Violations, res.Took)
 }
 
-// doVolumes carries out the runs of some numbers.
+// doVolumes carries out the runs with some numbers.
 func doVolumes(ctx context.Context, numbers []uint64, how manner, times int, keep string) error {
 	base, err := os.MkdirTemp("", "mcrdma-chaos-")
 	if err != nil {

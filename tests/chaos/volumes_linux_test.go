@@ -13,7 +13,7 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
-// volumeRuns carries plans out.
+// volumeRuns carries out plans.
 func volumeRuns(t *testing.T, plans ...*volume.Plan) (results []*volumeResult) {
 	testenv.WithoutRace(t, noRace)
 	if os.Getenv("MCRDMA_E2E") == "" {
@@ -39,7 +39,7 @@ func volumeRuns(t *testing.T, plans ...*volume.Plan) (results []*volumeResult) {
 	return results
 }
 
-// TestVolumesWithoutRace: a row in which all lose power, and one that is drawn, keep what is promised.
+// TestVolumesWithoutRace: a row in which all lose power, and a random plan, keep the promises.
 func TestVolumesWithoutRace(t *testing.T) {
 	const power = 6 // of Rows
 	plans := []*volume.Plan{volume.Rows()[power], volume.Make(*seed)}
@@ -53,8 +53,8 @@ func TestVolumesWithoutRace(t *testing.T) {
 	}
 }
 
-// TestVolumeClocksWithoutRace: clocks of all hosts that jump an hour back and ahead change nothing, not even the map; and
-// a host that starts with a wrong one comes back.
+// TestVolumeClocksWithoutRace: jumps of all hosts' clocks by an hour, back and ahead, change
+// nothing, not even the map; and a host that starts with a wrong clock comes back.
 func TestVolumeClocksWithoutRace(t *testing.T) {
 	rows := slices.DeleteFunc(volume.Rows(), func(p *volume.Plan) bool { return !p.SetsClocks() })
 	for i, res := range volumeRuns(t, rows...) {
@@ -64,7 +64,7 @@ func TestVolumeClocksWithoutRace(t *testing.T) {
 	}
 }
 
-// TestVolumeLiarWithoutRace: disks that say too early that they have synced are found.
+// TestVolumeLiarWithoutRace: disks that report syncs too early are found.
 func TestVolumeLiarWithoutRace(t *testing.T) {
 	bad := volumeRuns(t, volume.Liar(1))[0].Violations
 	for _, v := range bad {

@@ -16,7 +16,8 @@ import (
 	"github.com/mcrdma/mcrdma/tests/chaos/volume"
 )
 
-// measureVolumes measures how long a client waits at most that writes 4 KiB after 4 KiB, when hosts of its volume fail.
+// measureVolumes measures how long a client that writes 4 KiB at a time waits at most when hosts of
+// its volume fail.
 func measureVolumes(ctx context.Context, programs volumePrograms, base string, times int) error {
 	for _, fast := range []bool{false, true} {
 		for _, own := range []bool{false, true} {
@@ -40,7 +41,8 @@ func measureVolumes(ctx context.Context, programs volumePrograms, base string, t
 	return nil
 }
 
-// roles are those of hosts, now: the client is at the one that is not the victim, nor the primary if it can be helped.
+// roles returns the current hosts by role: the client is at a host that is not the victim, and, if
+// possible, not the primary.
 func (r *rack) roles() (primary string, replicas []string) {
 	m, _ := r.latest()
 	for _, h := range r.lab.Hosts {
@@ -125,7 +127,7 @@ func (r *rack) measure(ctx context.Context, times int) error {
 	return nil
 }
 
-// leader is a replica that leads etcd, which may take the kill of a primary that does.
+// leader returns a replica that leads etcd; that may take the kill of a primary that leads.
 func (r *rack) leader(ctx context.Context) (string, error) {
 	for {
 		out, err := r.mcblock("h1", "status", "-o", "json")

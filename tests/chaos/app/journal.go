@@ -30,11 +30,11 @@ func (a *app) journal(name string) (*journal, error) {
 	return &journal{log: a.log, f: f}, err
 }
 
-// put writes an entry; it is there when put returns, whatever becomes of the process.
+// put writes an entry. When put returns, the entry survives the process.
 func (j *journal) put(e history.Entry) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var now unix.Timespec // time.Now is what the fault matrix sets
+	var now unix.Timespec // the fault matrix changes time.Now
 	_ = unix.ClockGettime(unix.CLOCK_REALTIME, &now)
 	e.At = now.Nano() / 1000
 	line, err := e.Line()

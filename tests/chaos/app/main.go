@@ -1,7 +1,6 @@
-// Command app is the application of the fault matrix: it sends in groups and receives
-// in groups, and all that it does and sees goes into journals, which outlive it, as
-// does the memory that its groups write to. Orders come as lines of JSON on its
-// standard input; see package tests/chaos/orders. It ends with its input.
+// Command app is the application of the fault matrix: it sends and receives in groups, and records
+// everything in journals, which survive it, as does the memory that its groups write to. Orders are
+// lines of JSON on its standard input; see package tests/chaos/orders. It ends with its input.
 package main
 
 import (

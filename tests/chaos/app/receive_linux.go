@@ -15,10 +15,10 @@ import (
 	"github.com/mcrdma/mcrdma/tests/chaos/orders"
 )
 
-// receives is how many places for messages a member has posted.
+// receives is the number of messages for which a member has posted receives.
 const receives = 16
 
-// A member is this application's part in a group that it receives in.
+// A member is this application's part in a group in which it receives.
 type member struct {
 	a       *app
 	journal *journal
@@ -55,7 +55,7 @@ func (a *app) listen(args orders.ListenArgs) (any, error) {
 	return nil, nil
 }
 
-// grant gives memory in files: what is in it outlives the process.
+// grant gives memory in files, whose content survives the process.
 func (a *app) grant(args *orders.ListenArgs, r *mcrdma.Request) (*mcrdma.Grant, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -91,7 +91,7 @@ func (a *app) grant(args *orders.ListenArgs, r *mcrdma.Request) (*mcrdma.Grant, 
 	return g, nil
 }
 
-// mapped is a file's memory. It stays mapped: the process is short-lived.
+// mapped maps a file's memory. It stays mapped: the process is short-lived.
 func mapped(name string, n int) ([]byte, error) {
 	f, err := os.Create(name)
 	if err != nil {
@@ -127,7 +127,7 @@ func (x *member) receive(m *mcrdma.Member) {
 			e.Sum = history.Sum(r.Bytes())
 		}
 		x.journal.put(e)
-		_ = m.PostRecv(r.Piece) // Recv reports what fails here
+		_ = m.PostRecv(r.Piece) // Recv reports errors of this
 	}
 	_ = m.Close()
 	for _, mem := range append(x.regions, x.places) {

@@ -15,7 +15,7 @@ import (
 	"github.com/mcrdma/mcrdma/tests/chaos/plan"
 )
 
-// A sender is this application's part in a group that it sends in.
+// A sender is this application's part in a group to which it sends.
 type sender struct {
 	plan    plan.Group
 	names   map[string]string // of hosts, by address
@@ -25,12 +25,12 @@ type sender struct {
 	slots   chan *slot
 	ctx     context.Context // of the work
 	stop    context.CancelFunc
-	done    chan struct{}  // closed when nothing is submitted any more
+	done    chan struct{}  // closed when no more is submitted
 	refused *history.Entry // the operation that could not be submitted; known when done
 	events  sync.WaitGroup
 }
 
-// A slot is an operation under way, with its bytes.
+// A slot is an operation in flight, with its bytes.
 type slot struct {
 	op  mcrdma.Op
 	n   uint64
@@ -83,7 +83,7 @@ func (a *app) create(args orders.CreateArgs) (res orders.CreateResult, err error
 	return orders.CreateResult{Path: info.Path.String(), Why: info.Why}, nil
 }
 
-// watch writes events down.
+// watch records events.
 func (s *sender) watch() {
 	for e := range s.g.Events() {
 		entry := history.Entry{What: history.Note, Text: e.String()}
@@ -105,7 +105,7 @@ func (s *sender) watch() {
 	}
 }
 
-// viewed writes a view down before operations complete in it.
+// viewed records a view before operations complete in it.
 func (s *sender) viewed(_ context.Context, v mcrdma.View) error {
 	e := history.Entry{What: history.View, View: v.Number, Text: fmt.Sprintf("formation %d", v.Formation)}
 	for _, m := range v.Members {
@@ -142,10 +142,10 @@ func (a *app) work(args orders.Name) (any, error) {
 	return nil, nil
 }
 
-// submitAll submits until it is told to stop, or the group fails.
+// submitAll submits until it is stopped, or the group fails.
 func (s *sender) submitAll() {
 	defer close(s.done)
-	rng := rand.New(rand.NewPCG(s.plan.Key, 1)) //nolint:gosec // to be the same for a seed
+	rng := rand.New(rand.NewPCG(s.plan.Key, 1)) //nolint:gosec // the same for a seed
 	for n := uint64(0); ; n++ {
 		select {
 		case <-s.ctx.Done():
@@ -167,10 +167,10 @@ func (s *sender) submitAll() {
 
 var kinds = []string{history.Write, history.WriteImm, history.Send, history.SendImm} // as mcrdma counts them
 
-// submit makes up an operation and submits it.
+// submit draws an operation and submits it.
 func (s *sender) submit(rng *rand.Rand, x *slot, n uint64) bool {
 	e := history.Entry{What: history.Submit, N: n, Kind: s.plan.Kinds[rng.IntN(len(s.plan.Kinds))]}
-	// As many small ones as large ones, for any size.
+	// Small operations as often as large ones, for any size.
 	e.Size = min(s.plan.Largest, 1+rng.IntN(1<<rng.IntN(21)))
 	if rng.IntN(50) == 0 {
 		e.Size = s.plan.Largest
@@ -190,7 +190,7 @@ func (s *sender) submit(rng *rand.Rand, x *slot, n uint64) bool {
 	history.Fill(x.mem.Bytes()[:e.Size], s.plan.Key, n)
 	x.op.Pieces = append(x.op.Pieces[:0], x.mem.Slice(0, e.Size))
 	s.journal.put(e)
-	// The submission is not given up with the work: it has an end of its own.
+	// The submission does not end with the work: it has its own timeout.
 	if err := s.g.Submit(context.Background(), &x.op); err != nil {
 		s.refused = &history.Entry{What: history.Done, N: n, Text: "not submitted: " + err.Error()}
 		return false
@@ -198,7 +198,7 @@ func (s *sender) submit(rng *rand.Rand, x *slot, n uint64) bool {
 	return true
 }
 
-// finish submits nothing more, waits for all, and closes the group.
+// finish stops submitting, waits for all operations, and closes the group.
 func (a *app) finish(args orders.FinishArgs) (any, error) {
 	s, err := a.sender(args.Name)
 	if err != nil {
@@ -219,7 +219,7 @@ func (a *app) finish(args orders.FinishArgs) (any, error) {
 			return nil, fmt.Errorf("operations do not end; group: %w", s.g.Err())
 		}
 	}
-	if s.refused != nil { // after the ends of those before it
+	if s.refused != nil { // after the ends of the operations before it
 		s.journal.put(*s.refused)
 	}
 	err = s.g.Close(ctx)

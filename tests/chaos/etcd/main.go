@@ -1,5 +1,5 @@
-// Command etcd is a member of etcd, as mcblock has in itself, in a process of its own; and prints all maps of volumes
-// that etcd has had, each in a line of JSON, and those that come.
+// Command etcd is a member of etcd, like the one in mcblock, in its own process. It prints all maps
+// of volumes that etcd has had, and new ones, each as a line of JSON.
 //
 //	etcd member NAME DIR CLIENT CERT KEY CA NAME=PEER…
 //	etcd maps CERT KEY CA CLIENT…
@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// election is that of mcblock.
+// election is the election timeout of mcblock.
 const election = 120 * time.Millisecond
 
 func member(ctx context.Context, args []string) error {

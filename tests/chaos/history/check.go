@@ -7,39 +7,39 @@ import (
 	"slices"
 )
 
-// A Group is all that is known of one.
+// A Group is the record of one group.
 type Group struct {
 	Name string
 	Key  uint64 // of Fill
-	// Sender is the journal of the sender, and SenderLived whether its process did, to
-	// the end.
+	// Sender is the journal of the sender. SenderLived reports whether its process lived to the
+	// end.
 	Sender      []Entry
 	SenderLived bool
 	Members     []Member
-	// Blamable are the members that something was done to: these may be removed, and
-	// no others. Doomed: the group may fail even if enough are left, since something was
-	// done to its sender, or to what it cannot do without.
+	// Blamable are the members affected by a fault: these may be removed, and no others. Doomed:
+	// the group may fail even if enough members are left, because a fault has affected its sender,
+	// or something that it needs.
 	Blamable []string
 	Doomed   bool
-	// Quiet is when the last fault had ended, and Bound how long after that, or
-	// after its submission, an operation may be under way, in µs. 0: any time.
+	// Quiet is when the last fault had ended. Bound is how long after that, or after its
+	// submission, an operation may be in flight, in µs. 0: no limit.
 	Quiet, Bound int64
 }
 
-// A Member is a receiver; it has a Life for each process that was it.
+// A Member is a receiver, with a Life for each of its processes.
 type Member struct {
 	Name  string
 	Lives []Life
 }
 
-// A Life is what one process of a member has left.
+// A Life is the record of one process of a member.
 type Life struct {
 	Log     []Entry
 	Regions [][]byte
 	Lived   bool // to the end
 }
 
-// A Violation is a promise that was not kept.
+// A Violation is a broken promise.
 type Violation struct {
 	Rule, Group, Member string
 	Op                  uint64
@@ -54,22 +54,22 @@ func (v Violation) String() string {
 	return s + ": " + v.Text
 }
 
-// Rules that may be violated.
+// Rules that a violation breaks.
 const (
 	RuleJournal = "journal" // a journal makes no sense
-	RuleOrder   = "order"   // completions are in order, each once, none after a failure
-	RuleMinSize = "minsize" // nothing is promised with too few members
+	RuleOrder   = "order"   // completions are in order, each once, and none follows a failure
+	RuleMinSize = "minsize" // no operation completes with too few members
 	RuleBlame   = "blame"   // only a member affected by a fault is removed
-	RuleFailure = "failure" // the group did not have to fail
+	RuleFailure = "failure" // the group did not need to fail
 	RuleHang    = "hang"    // nothing takes longer than the bound
-	RuleTold    = "told"    // all learn of the end
+	RuleTold    = "told"    // all members get the end of the group
 	RuleMemory  = "memory"  // a member's memory is as promised
 	RuleMessage = "message" // a member's messages are as promised
 	RuleReturn  = "return"  // a member that has gone does not come back
-	RuleView    = "view"    // an operation is completed in a view that the application was told before
+	RuleView    = "view"    // an operation completes in a view that the application received before
 )
 
-// Check returns all promises that were not kept; none if all is well.
+// Check returns all broken promises.
 func Check(g *Group) []Violation {
 	c := &checker{g: g, removed: map[string]uint64{}, added: map[string]uint64{}, views: map[uint32][]string{}}
 	if !c.read() {
@@ -127,7 +127,7 @@ type checker struct {
 	over    *Entry
 	ops     []Entry           // submissions, by number
 	done    []Entry           // completions, in the journal's order
-	good    int               // promised operations: the first ones
+	good    int               // promised operations are the first ones
 	removed map[string]uint64 // by name, from which operation on
 	added   map[string]uint64
 	views   map[uint32][]string // members, by view
@@ -137,10 +137,10 @@ func (c *checker) fail(rule, member string, op uint64, format string, args ...an
 	c.found = append(c.found, Violation{rule, c.g.Name, member, op, fmt.Sprintf(format, args...)})
 }
 
-// maxRegion bounds what a journal may claim.
+// maxRegion bounds a region's size in a journal.
 const maxRegion = 1 << 30
 
-// read takes the sender's journal apart.
+// read parses the sender's journal.
 func (c *checker) read() bool {
 	if len(c.g.Sender) == 0 {
 		return true // it was killed before there was a group
@@ -199,7 +199,7 @@ func (c *checker) read() bool {
 	return true
 }
 
-// proper says whether an operation lies in its region.
+// proper reports whether an operation is within its region.
 func (c *checker) proper(e *Entry) bool {
 	switch e.Kind {
 	case Send, SendImm:
@@ -214,7 +214,7 @@ func (c *checker) proper(e *Entry) bool {
 	return false
 }
 
-// completions checks order, and that nothing hangs.
+// completions checks the order, and the time that operations took.
 func (c *checker) completions() {
 	failed := false
 	for i, d := range c.done {
@@ -250,7 +250,7 @@ func (c *checker) membership() {
 	if len(c.g.Sender) == 0 {
 		return
 	}
-	changes := slices.Collect(maps.Values(c.added)) // where the members change
+	changes := slices.Collect(maps.Values(c.added)) // where members change
 	for name, n := range c.removed {
 		if _, ok := c.first(name); !ok {
 			c.fail(RuleJournal, name, n, "it is removed, and never was a member")
@@ -285,8 +285,8 @@ func (c *checker) membership() {
 	}
 }
 
-// inViews checks that views only rise, and that the members of an operation's view are those
-// that have it by the events.
+// inViews checks that views only rise, and that the members of an operation's view are those that
+// have it according to the events.
 func (c *checker) inViews() {
 	last := uint32(0)
 	for _, d := range c.done[:c.good] {
@@ -304,7 +304,7 @@ func (c *checker) inViews() {
 	}
 }
 
-// first is the first operation that a member has; false if it never was one.
+// first returns the first operation that a member has; false if it never was a member.
 func (c *checker) first(name string) (n uint64, ok bool) {
 	if slices.Contains(c.created.Members, name) {
 		return 0, true
@@ -313,7 +313,7 @@ func (c *checker) first(name string) (n uint64, ok bool) {
 	return n, ok
 }
 
-// copies is how many there are of an operation, the sender's own included.
+// copies returns the number of copies of an operation, the sender's included.
 func (c *checker) copies(op uint64) (n int) {
 	n = 1
 	for _, name := range slices.AppendSeq(slices.Clone(c.created.Members), maps.Keys(c.added)) {
@@ -326,7 +326,7 @@ func (c *checker) copies(op uint64) (n int) {
 	return n
 }
 
-// member checks what one member has.
+// member checks one member.
 func (c *checker) member(m *Member) {
 	joined := -1
 	for i := range m.Lives {
@@ -344,7 +344,7 @@ func (c *checker) member(m *Member) {
 		promised = int(min(uint64(promised), n))
 	}
 	from, member := c.first(m.Name)
-	first := int(min(from, uint64(len(c.ops)))) //nolint:gosec // no more than there are
+	first := int(min(from, uint64(len(c.ops)))) //nolint:gosec // no more than exist
 	if joined < 0 {
 		if promised > first && member {
 			c.fail(RuleMemory, m.Name, 0, "%d operations are promised, and it never was in the group", promised)
@@ -369,7 +369,7 @@ func (c *checker) member(m *Member) {
 	}
 }
 
-// messages checks what a member has taken.
+// messages checks the messages that a member has received.
 func (c *checker) messages(name string, l *Life, first, promised int) {
 	var sent []Entry // submissions of messages
 	due := 0         // of them promised
@@ -410,7 +410,7 @@ func (c *checker) messages(name string, l *Life, first, promised int) {
 	}
 }
 
-// message is what a submission is like where it is received.
+// message returns a submission as an entry of its receiver.
 func (c *checker) message(o *Entry) Entry {
 	e := Entry{Kind: o.Kind, Size: o.Size, Imm: o.Imm}
 	if o.Kind != WriteImm {
@@ -435,7 +435,7 @@ func (c *checker) instead(e *Entry, sent []Entry) string {
 	return "; it is none that was sent"
 }
 
-// memory compares a region with what the promised operations make of it.
+// memory compares a region with the result of the promised operations.
 func (c *checker) memory(name string, region int, has []byte, first, promised int) {
 	want := make([]byte, len(has))
 	for i := first; i < promised; i++ {
@@ -453,7 +453,7 @@ func (c *checker) memory(name string, region int, has []byte, first, promised in
 			n++
 		}
 	}
-	// What is not promised may have come, in part too.
+	// Operations that are not promised may have arrived, also in part.
 	for i := max(first, promised); i < len(c.ops) && n > 0; i++ {
 		o := &c.ops[i]
 		if !o.in(region) || !slices.Contains(wrong[o.Offset:o.Offset+o.Size], true) {

@@ -10,9 +10,9 @@ import (
 
 const key = 77
 
-// sample is a group whose promises are all kept, by members "a", "b" and "c", of which
-// c is removed from operation 40 on, when its process is killed, and by "d", which is
-// added and has all from operation 47 on.
+// sample is a group that keeps all promises, with members "a", "b" and "c", of which c is removed
+// from operation 40 on, when its process is killed, and "d", which is added and has all operations
+// from 47 on.
 func sample(seed uint64) *Group {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	kinds := []string{Write, WriteImm, Send, SendImm}
@@ -80,7 +80,7 @@ func (g *Group) find(what string, n uint64) int {
 	return slices.IndexFunc(g.Sender, func(e Entry) bool { return e.What == what && e.N == n })
 }
 
-// drop takes the completions from n on back.
+// drop removes the completions from n on.
 func (g *Group) drop(n uint64, text string) {
 	for i := range g.Sender {
 		if e := &g.Sender[i]; e.What == Done && e.N >= n {
@@ -201,14 +201,14 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// Every promised operation that is missing at one member is found, whichever it is.
+// Every promised operation that one member lacks is found.
 func TestEachMissing(t *testing.T) {
 	for n := range uint64(60) {
 		g := sample(9)
 		o := g.Sender[g.find(Submit, n)]
 		l := g.life(0)
 		hidden := false
-		if o.in(o.Region) { // as if its bytes had never come
+		if o.in(o.Region) { // as if its bytes had not arrived
 			l.Regions[o.Region] = rebuild(g, o.Region, n)
 			hidden = string(l.Regions[o.Region]) == string(g.life(1).Regions[o.Region]) // others cover it
 		}
@@ -283,7 +283,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Journals may be anything.
+// Journals may have any content.
 func FuzzCheck(f *testing.F) {
 	g := sample(1)
 	journal := func(list []Entry) (b []byte) {

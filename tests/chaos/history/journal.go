@@ -16,22 +16,22 @@ const (
 	SendImm  = "sendimm"
 )
 
-// What an Entry says.
+// The events of an Entry.
 const (
-	Created = "created" // sender: Members, MinSize, Regions, Text how it is carried
+	Created = "created" // sender: Members, MinSize, Regions, Text: the path
 	Submit  = "submit"  // sender: N, Kind, Region, Offset, Size, Imm
 	View    = "view"    // sender: View and its Members
 	Done    = "done"    // sender: N, the View in which it was completed, and Text if it failed
 	Removed = "removed" // sender: Member, and N, the first operation that it may lack
 	Added   = "added"   // sender: Member, and N, the first operation that it has
-	Note    = "note"    // any process: Text for people
+	Note    = "note"    // any process: Text to be shown
 	Over    = "over"    // sender: the group has ended, by Text
 	Joined  = "joined"  // member
 	Receive = "receive" // member: Kind, Size, Imm, Sum
 	Ended   = "ended"   // member: its membership has ended, by Text
 )
 
-// An Entry is one thing that happened. Operations are counted from 0.
+// An Entry is one event. Operations are counted from 0.
 type Entry struct {
 	At      int64    `json:"at"` // µs since 1970
 	What    string   `json:"what"`
@@ -53,14 +53,14 @@ type Entry struct {
 // MaxLine bounds an entry's line.
 const MaxLine = 64 << 10
 
-// Line is the entry as a line of a journal.
+// Line returns the entry as a line of a journal.
 func (e *Entry) Line() ([]byte, error) {
 	b, err := json.Marshal(e)
 	return append(b, '\n'), err
 }
 
-// Parse reads a journal. A last line without end, which a killed process may leave, is
-// left out; anything else that is not an entry is an error.
+// Parse reads a journal. It ignores an incomplete last line, which a killed process may leave;
+// anything else that is not an entry is an error.
 func Parse(b []byte) ([]Entry, error) {
 	var list []Entry
 	for n := 1; ; n++ {
@@ -82,8 +82,8 @@ func Parse(b []byte) ([]Entry, error) {
 	}
 }
 
-// Fill makes the bytes of operation n of the group with that key: no two operations'
-// are alike.
+// Fill returns the bytes of operation n of the group with that key; no two operations have the
+// same.
 func Fill(b []byte, key, n uint64) {
 	x := mix(key) ^ mix(n+0x9e3779b97f4a7c15)
 	for len(b) >= 8 {

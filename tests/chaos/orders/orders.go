@@ -4,7 +4,7 @@ package orders
 
 import "github.com/mcrdma/mcrdma/tests/chaos/plan"
 
-// What there is to do; behind it the types of its arguments and its result.
+// The orders; the comments have the types of their arguments and results.
 const (
 	Open   = "open"   // OpenArgs: opens the device and dials the daemon
 	Listen = "listen" // ListenArgs: offers a group's service
@@ -12,14 +12,14 @@ const (
 	Work   = "work"   // Name: begins to submit operations
 	Finish = "finish" // FinishArgs: submits no more, waits for all, and closes the group
 	Settle = "settle" // FinishArgs: waits until the membership has ended, if there was one
-	Left   = "left"   // LeftResult: what there still is
+	Left   = "left"   // LeftResult: the resources that remain
 )
 
-// Watched is the first argument of an application that is none: the others are a socket of
-// package watch, and the command that it has watched.
+// Watched is the first argument of a process that is no application: the others are a socket of
+// package watch, and the command to watch.
 const Watched = "watched"
 
-// OpenArgs say who the application is.
+// OpenArgs identify the application.
 type OpenArgs struct {
 	Device string `json:"device"`
 	Socket string `json:"socket"`
@@ -28,18 +28,18 @@ type OpenArgs struct {
 	Life   int    `json:"life"` // counts the applications of the host from 0
 }
 
-// ListenArgs name the group.
+// ListenArgs identify the group.
 type ListenArgs struct {
 	Group plan.Group `json:"group"`
 }
 
-// CreateArgs say who the receivers are.
+// CreateArgs have the receivers.
 type CreateArgs struct {
 	Group     plan.Group        `json:"group"`
 	Addresses map[string]string `json:"addresses"` // of the hosts
 }
 
-// A CreateResult says how it is carried.
+// A CreateResult has the path of the group.
 type CreateResult struct {
 	Path string   `json:"path"`
 	Why  []string `json:"why"`
@@ -50,18 +50,18 @@ type Name struct {
 	Name string `json:"name"`
 }
 
-// FinishArgs say how long to wait.
+// FinishArgs have the time to wait.
 type FinishArgs struct {
 	Name   string `json:"name"`
 	Millis int    `json:"millis"`
 }
 
-// A LeftResult is what the device still has.
+// A LeftResult has the remaining resources of the device.
 type LeftResult struct {
 	QPs uint64 `json:"qps"`
 }
 
-// Files that an application leaves in Dir.
+// Files in Dir, by an application.
 
 // SenderFile is the journal of a group's sender.
 func SenderFile(group string) string { return group + ".sender" }

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// racks that there are to choose from.
+// racks are the possible racks.
 var racks = [][]int{{2}, {3}, {4}, {5}, {2, 2}, {3, 2}, {2, 3}, {1, 3}, {1, 4}}
 
-// Make makes a plan.
+// Make generates a plan.
 func Make(seed uint64) *Plan {
 	rng := rand.New(rand.NewPCG(seed, 0x6d6372646d61))
 	p := &Plan{Seed: seed, Racks: racks[rng.IntN(len(racks))], Work: between(rng, 2000*ms, 4000*ms)}
@@ -93,7 +93,7 @@ func (p *Plan) makeFault(rng *rand.Rand) Fault {
 	return f
 }
 
-// host is one of a group.
+// host returns a host of a group.
 func (p *Plan) host(rng *rand.Rand) string {
 	g := p.Groups[rng.IntN(len(p.Groups))]
 	if rng.IntN(4) == 0 {
@@ -106,8 +106,8 @@ func between(rng *rand.Rand, a, b time.Duration) time.Duration {
 	return (a + time.Duration(rng.Int64N(int64(b-a+1)))).Truncate(ms)
 }
 
-// further has the plan have faults of clocks and of states as well, with numbers of
-// their own: the others are the same without them.
+// further adds faults of clocks and of states to the plan, from a random source of their own: the
+// other faults are the same with and without.
 func (p *Plan) further(rng *rand.Rand) {
 	if rng.IntN(4) == 0 {
 		return
@@ -117,8 +117,8 @@ func (p *Plan) further(rng *rand.Rand) {
 	}
 	for range 1 + rng.IntN(2) {
 		for _, f := range p.makeFurther(rng) {
-			// A process that one fault starts again must not be ended by another meanwhile:
-			// it would not become ready, and no promise says that it does.
+			// A fault must not end a process that another one has just restarted: it would not
+			// become ready, and no promise says that it does.
 			if !f.restarts() || !slices.ContainsFunc(p.Faults, func(o Fault) bool { return o.Node == f.Node && o.restarts() }) {
 				p.Faults = append(p.Faults, f)
 			}
@@ -126,7 +126,7 @@ func (p *Plan) further(rng *rand.Rand) {
 	}
 }
 
-// restarts says whether a daemon, an agent or its switch is ended, and started again.
+// restarts reports whether a fault ends and restarts a daemon, an agent or its switch.
 func (f Fault) restarts() bool {
 	return slices.Contains([]What{KillDaemon, WarpDaemon, KillAgent, WarpAgent, KillSwitch, StopSwitch, OldState, FullDisk, KillAtWrite}, f.What)
 }
@@ -134,7 +134,7 @@ func (f Fault) restarts() bool {
 // jumps of clocks, either way.
 var jumps = []time.Duration{100 * ms, time.Second, 10 * time.Second, time.Hour, 72 * time.Hour}
 
-// makeFurther makes a fault, and one more if it needs something to happen.
+// makeFurther makes a fault, and one more that it needs.
 func (p *Plan) makeFurther(rng *rand.Rand) []Fault {
 	f := Fault{What: []What{SetClock, OldState, FullDisk, KillAtWrite, KillAtWrite}[rng.IntN(5)], Node: p.host(rng),
 		At: between(rng, 200*ms, p.Work*3/4), For: between(rng, 50*ms, 2000*ms)}
@@ -171,7 +171,7 @@ func (p *Plan) makeFurther(rng *rand.Rand) []Fault {
 	return []Fault{f}
 }
 
-// groupOf is a group that a node has to do with; nil: none.
+// groupOf returns a group that a node takes part in; nil: none.
 func (p *Plan) groupOf(node string) *Group {
 	for i := range p.Groups {
 		g := &p.Groups[i]

@@ -1,5 +1,5 @@
-// Package plan makes up what happens in a run of the fault matrix: a lab, groups with
-// their work, and faults, all from a seed. It is pure.
+// Package plan generates the events of a run of the fault matrix: a lab, groups with their work,
+// and faults, all from a seed. It is pure.
 package plan
 
 import (
@@ -18,10 +18,10 @@ type Plan struct {
 	Faults []Fault
 }
 
-// A Group is one, with what its sender does.
+// A Group is a group, with the work of its sender.
 type Group struct {
 	Name      string   `json:"name"` // and that of the service
-	Key       uint64   `json:"key"`  // of what is written
+	Key       uint64   `json:"key"`  // of the written data
 	Sender    string   `json:"sender"`
 	Receivers []string `json:"receivers"`
 	Mode      string   `json:"mode"`
@@ -31,13 +31,13 @@ type Group struct {
 	Largest   int      `json:"largest"` // bytes of an operation
 	Depth     int      `json:"depth"`
 	Transport string   `json:"transport,omitempty"`
-	// Pause is the longest between two operations.
+	// Pause is the maximum time between two operations.
 	Pause time.Duration `json:"pause,omitempty"`
-	// Spare is added when a receiver was removed; empty: none.
+	// Spare is added when a receiver has been removed; empty: none.
 	Spare string `json:"spare,omitempty"`
 }
 
-// All are the receivers with the spare one.
+// All returns the receivers and the spare.
 func (g *Group) All() []string {
 	if g.Spare == "" {
 		return g.Receivers
@@ -48,14 +48,13 @@ func (g *Group) All() []string {
 // A What is a kind of fault.
 type What string
 
-// The faults. Those of processes are of a host or a switch, the others of the
-// link between two nodes.
+// The faults. Those of processes have a host or a switch, the others the link between two nodes.
 const (
-	KillApp    What = "kill app"    // SIGKILL; another comes after the time
+	KillApp    What = "kill app"    // SIGKILL; another starts after the time
 	StopApp    What = "stop app"    // SIGSTOP, and SIGCONT after the time
 	KillDaemon What = "kill daemon" // started again after the time
 	StopDaemon What = "stop daemon"
-	WarpDaemon What = "warp daemon" // as KillDaemon; its clocks have jumped
+	WarpDaemon What = "warp daemon" // like KillDaemon; its clocks have jumped
 	KillAgent  What = "kill agent"
 	StopAgent  What = "stop agent"
 	WarpAgent  What = "warp agent"
@@ -68,35 +67,34 @@ const (
 	Slow       What = "slow"
 
 	SetClock    What = "set clock"     // of a host or a switch: CLOCK_REALTIME jumps
-	OldState    What = "old state"     // a daemon or an agent is killed, and comes back with an older copy of its state
-	FullDisk    What = "full disk"     // that of a daemon's or an agent's state; started again when there is room
+	OldState    What = "old state"     // a daemon or an agent is killed, and restarted with an older copy of its state
+	FullDisk    What = "full disk"     // the disk with a daemon's or an agent's state; it is restarted when there is space
 	KillAtWrite What = "kill at write" // a daemon or an agent, before one of its durable writes
 )
 
-// OnLink says whether it is a link's.
+// OnLink reports whether the fault is on a link.
 func (w What) OnLink() bool { return slices.Contains([]What{Cut, Loss, Reorder, Corrupt, Slow}, w) }
 
 // A Fault is one.
 type Fault struct {
 	What What
-	At   time.Duration // since the work has begun
+	At   time.Duration // since the beginning of the work
 	For  time.Duration // until it is undone; 0: never
-	// Node is what it happens to: a host or a switch; and Other is what a link's other
-	// end is.
+	// Node is the host or switch of the fault. Other is the other end of a link.
 	Node, Other string
 	Share       float64 // of frames, for Loss, Reorder and Corrupt
 	Rate        uint64  // bits per second, for Slow
 
-	By     time.Duration // by how much the clock jumps, for SetClock
-	N      int           // for SetClock: so often; for KillAtWrite: before the N-th write
-	Hold   time.Duration // for KillAtWrite: that write has taken so long by then
-	Copied time.Duration // for OldState: when the copy was made; BeforeGroups: before there were any
+	By     time.Duration // how far the clock jumps, for SetClock
+	N      int           // for SetClock: the number of jumps; for KillAtWrite: before the N-th write
+	Hold   time.Duration // for KillAtWrite: how long that write has taken by then
+	Copied time.Duration // for OldState: when the copy was made; BeforeGroups: before any group
 }
 
-// BeforeGroups is when a copy is made that knows of no group.
+// BeforeGroups is the time of a copy without groups.
 const BeforeGroups = -time.Nanosecond
 
-// Between are pauses between the jumps of a clock.
+// Between are the pauses between jumps of a clock.
 const Between = 5 * ms
 
 func (f Fault) String() string {
@@ -137,13 +135,13 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
-// FirstMCID is the first of the virtual queue pairs that stand for groups.
+// FirstMCID is the first of the groups' MC_IDs.
 const FirstMCID = 0x80_0000
 
-// FirstRow is the number of the first of Rows; seeds are less.
+// FirstRow is the number of the first of Rows; seeds are smaller.
 const FirstRow = 1 << 32
 
-// Name is how people call it: "row 3", or "seed 17".
+// Name returns the name of a number: "row 3", or "seed 17".
 func (p *Plan) Name() string {
 	if p.Seed >= FirstRow {
 		return fmt.Sprint("row ", p.Seed-FirstRow+1)
@@ -153,7 +151,7 @@ func (p *Plan) Name() string {
 
 const ms = time.Millisecond
 
-// Hosts are the names of all.
+// Hosts returns the names of all hosts.
 func (p *Plan) Hosts() (list []string) {
 	for _, n := range p.Racks {
 		for range n {
@@ -163,7 +161,7 @@ func (p *Plan) Hosts() (list []string) {
 	return list
 }
 
-// Switches likewise.
+// Switches returns the names of all switches.
 func (p *Plan) Switches() []string {
 	if len(p.Racks) == 1 {
 		return []string{"torA"}
@@ -171,7 +169,7 @@ func (p *Plan) Switches() []string {
 	return []string{"torA", "spine", "torB"}
 }
 
-// ToR is the switch of a host's rack.
+// ToR returns the switch of a host's rack.
 func (p *Plan) ToR(host string) string {
 	i := slices.Index(p.Hosts(), host)
 	if i < p.Racks[0] {
@@ -184,9 +182,9 @@ func (p *Plan) ToR(host string) string {
 var kinds = []What{KillApp, KillApp, KillApp, StopApp, StopApp, KillDaemon, KillDaemon, StopDaemon, WarpDaemon, KillAgent, StopAgent,
 	WarpAgent, KillSwitch, StopSwitch, Cut, Cut, Cut, Loss, Loss, Reorder, Corrupt, Slow}
 
-// Blame says which receivers of a group may be removed for what is done: those to
-// which it is done, and those whose way to the sender it is done to. Doomed is a
-// group that may fail even so.
+// Blame returns the receivers of a group that may be removed because of the faults: those affected
+// by a fault, and those with a fault on the path from the sender. A doomed group may fail in spite
+// of that.
 func (p *Plan) Blame(g *Group) (blamable []string, doomed bool) {
 	agents := false
 	for _, f := range p.Faults {
@@ -199,12 +197,11 @@ func (p *Plan) Blame(g *Group) (blamable []string, doomed bool) {
 		doomed = doomed || p.dooms(f, g.Sender)
 	}
 	slices.Sort(blamable)
-	// Without their agents, the switches cannot continue a group that lacks a
-	// member.
+	// Without their agents, the switches cannot continue a group without a member.
 	return blamable, doomed || agents && len(p.Faults) > 1
 }
 
-// dooms says whether a group may fail for a fault of its sender's application, daemon,
+// dooms reports whether a group may fail because of a fault of its sender's application, daemon,
 // link or switch. A clock is none of them, and a daemon that dies at a write is soon back.
 func (p *Plan) dooms(f Fault, sender string) bool {
 	if f.What == SetClock || f.What == KillAtWrite {
@@ -213,7 +210,7 @@ func (p *Plan) dooms(f Fault, sender string) bool {
 	return f.Node == sender || f.Node == p.ToR(sender) && !f.What.OnLink() && !f.onAgent()
 }
 
-// hits says whether a fault is of a receiver, or of its way from the sender.
+// hits reports whether a fault affects a receiver, or the path from the sender.
 func (p *Plan) hits(f Fault, sender, receiver string) bool {
 	switch {
 	case f.What.OnLink():
@@ -222,7 +219,7 @@ func (p *Plan) hits(f Fault, sender, receiver string) bool {
 		return false
 	case f.What == KillSwitch || f.What == StopSwitch:
 		return slices.Contains(p.way(sender, receiver), f.Node)
-	case f.onAgent(): // its hellos cease, and neighbors take their links to it for dead
+	case f.onAgent(): // its hellos stop, and neighbors take their links to it for dead
 		return p.ToR(sender) != p.ToR(receiver)
 	}
 	return f.Node == receiver
@@ -233,7 +230,7 @@ func (f Fault) onAgent() bool {
 		(f.What == OldState || f.What == FullDisk || f.What == KillAtWrite) && isSwitch(f.Node)
 }
 
-// Kills counts the faults that are kills at a write. They come to be if there is that write.
+// Kills counts the faults that are kills at a write. Each happens only if that write happens.
 func (p *Plan) Kills() (n int) {
 	for _, f := range p.Faults {
 		if f.What == KillAtWrite {
@@ -243,14 +240,14 @@ func (p *Plan) Kills() (n int) {
 	return n
 }
 
-// Restarts says whether a switch is started anew.
+// Restarts reports whether a switch is restarted.
 func (p *Plan) Restarts() bool {
 	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.What == KillSwitch })
 }
 
 func isSwitch(node string) bool { return slices.Contains([]string{"torA", "spine", "torB"}, node) }
 
-// way are the nodes from one host to another, both included.
+// way returns the nodes on the path from one host to another, inclusive.
 func (p *Plan) way(a, b string) []string {
 	if p.ToR(a) == p.ToR(b) {
 		return []string{a, p.ToR(a), b}
@@ -258,7 +255,7 @@ func (p *Plan) way(a, b string) []string {
 	return []string{a, p.ToR(a), "spine", p.ToR(b), b}
 }
 
-// crosses says whether the way from one host to another uses a fault's link.
+// crosses reports whether the path from one host to another uses a fault's link.
 func (p *Plan) crosses(a, b string, f Fault) bool {
 	w := p.way(a, b)
 	return slices.Contains(w, f.Node) && slices.Contains(w, f.Other)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Plans make sense, and in many of them there is everything.
+// Plans are valid, and many of them have everything.
 func TestMake(t *testing.T) {
 	faults, racks, receivers, modes, kinds := map[What]int{}, map[int]int{}, map[int]int{}, map[string]int{}, map[string]int{}
 	for seed := range uint64(2000) {
@@ -55,7 +55,7 @@ func TestMake(t *testing.T) {
 	}
 }
 
-// Rows have numbers and names of their own, and what they need.
+// Rows have unique numbers and names, and what they need.
 func TestRows(t *testing.T) {
 	names := map[string]bool{}
 	for i, p := range Rows() {

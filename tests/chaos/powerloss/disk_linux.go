@@ -14,27 +14,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Disk is a directory of programs whose power can be lost.
+// A Disk is a directory of programs that can lose power.
 type Disk struct {
 	root  string
 	keeps string // directory of what is on disk
 
 	mu    sync.Mutex
-	files map[uint64]*os.File          // by inode: open, so that none is used for another file
+	files map[uint64]*os.File          // by inode: open, so that the inode is not reused
 	names map[string]map[string]uint64 // of directories that were synced, by path below root
 }
 
-// New makes a disk of a directory, which is there, and keeps what is durable in another one.
+// New makes a disk of an existing directory, and keeps the durable data in another one.
 func New(root, keeps string) (*Disk, error) {
 	return &Disk{root: root, keeps: keeps, files: map[uint64]*os.File{}, names: map[string]map[string]uint64{}}, os.MkdirAll(keeps, 0o700)
 }
 
-// Synced has what a process's descriptor refers to be on disk. It is called before the fsync returns.
+// Synced records the file or directory of a process's descriptor as durable. It is called before
+// the fsync returns.
 func (d *Disk) Synced(pid, fd int) error {
 	link := fmt.Sprintf("/proc/%d/fd/%d", pid, fd)
 	path, err := os.Readlink(link)
 	mine := path == d.root || strings.HasPrefix(path, d.root+"/")
-	if err != nil || !mine && filepath.Dir(path) != filepath.Clean(os.TempDir()) { // from there it may be moved here
+	if err != nil || !mine && filepath.Dir(path) != filepath.Clean(os.TempDir()) { // it may be moved here from there
 		return nil //nolint:nilerr // it has ended, or the file is elsewhere
 	}
 	d.mu.Lock()
@@ -43,7 +44,7 @@ func (d *Disk) Synced(pid, fd int) error {
 	switch {
 	case err != nil:
 		return err
-	case info.IsDir() && !mine: // it holds the disk, and is not on it
+	case info.IsDir() && !mine: // it contains the disk, and is not on it
 		return nil
 	case info.IsDir():
 		return d.listed(strings.TrimPrefix(path, d.root))
@@ -51,7 +52,7 @@ func (d *Disk) Synced(pid, fd int) error {
 	return d.keep(link, info)
 }
 
-// keep has the file at a path be on disk as it is.
+// keep records the current content of the file at a path as durable.
 func (d *Disk) keep(path string, info fs.FileInfo) error {
 	f, err := d.track(path, info)
 	if err != nil {
@@ -65,7 +66,7 @@ func (d *Disk) keep(path string, info fs.FileInfo) error {
 	return copyData(to, f)
 }
 
-// listed takes the names of a directory.
+// listed records the names in a directory.
 func (d *Disk) listed(dir string) error {
 	entries, err := os.ReadDir(d.root + dir)
 	if err != nil {
@@ -106,7 +107,7 @@ func (d *Disk) track(path string, info fs.FileInfo) (*os.File, error) {
 	return f, err
 }
 
-// copyData copies a file, and leaves holes where it has none.
+// copyData copies a file, and keeps its holes.
 func copyData(to, from *os.File) error {
 	info, err := from.Stat()
 	if err != nil {
@@ -129,8 +130,8 @@ func copyData(to, from *os.File) error {
 	return to.Truncate(info.Size())
 }
 
-// Lose has the directory be as after a power loss; its programs have ended. What of a file was not synced
-// is there if lucky says so, by its name.
+// Lose puts the directory into its state after a power loss; its programs have ended. Unsynced data
+// of a file survives if lucky returns true for its name.
 func (d *Disk) Lose(lucky func(name string) bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,7 +146,7 @@ func (d *Disk) Lose(lucky func(name string) bool) error {
 	if err := errors.Join(os.RemoveAll(d.root), os.Rename(fresh, d.root), os.RemoveAll(d.keeps), os.MkdirAll(d.keeps, 0o700)); err != nil {
 		return err
 	}
-	// What is there is on disk, from now on.
+	// The present content is durable from now on.
 	return filepath.WalkDir(d.root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -161,7 +162,7 @@ func (d *Disk) Lose(lucky func(name string) bool) error {
 	})
 }
 
-// restore writes what is on disk of a directory.
+// restore writes the durable content of a directory.
 func (d *Disk) restore(dir, to string, lucky func(name string) bool) error {
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return err
@@ -196,7 +197,7 @@ func (d *Disk) restore(dir, to string, lucky func(name string) bool) error {
 	return nil
 }
 
-// Close lets go of the files.
+// Close closes the files.
 func (d *Disk) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

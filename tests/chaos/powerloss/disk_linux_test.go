@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLose: what was synced is there and nothing else, and what was not if it has luck.
+// TestLose: after a loss, synced data is there and no other, except unsynced data that is lucky.
 func TestLose(t *testing.T) {
 	for _, lucky := range []bool{false, true} {
 		dir := t.TempDir()
@@ -41,7 +41,7 @@ func TestLose(t *testing.T) {
 			return f
 		}
 		t.Setenv("TMPDIR", filepath.Dir(dir))
-		syncDir("..") // a directory that holds the disk
+		syncDir("..") // a directory that contains the disk
 		a := write("sub/a", "synced", true)
 		write("sub/b", "not synced", false)
 		syncDir("")

@@ -16,11 +16,11 @@ import (
 	"time"
 )
 
-// Variable is that of the environment that names the file; without it, programs use the
-// system's clock.
+// Variable is the environment variable with the file's name; without it, programs use the system's
+// clock.
 const Variable = "MCRDMA_SKEW"
 
-// What is replaced in time.go, and by what.
+// The replacements in time.go.
 const (
 	anchor = "\tsec, nsec, mono := runtimeNow()\n\tif mono == 0 {"
 	ours   = "\tsec, nsec, mono := skewedNow()\n\tif mono == 0 {"
@@ -34,7 +34,7 @@ import (
 	"unsafe"
 )
 
-// skew is how many nanoseconds Now is ahead of the system's clock.
+// skew is how far Now is ahead of the system's clock, in nanoseconds.
 var skew = mapSkew()
 
 func mapSkew() *int64 {
@@ -66,8 +66,8 @@ func skewedNow() (sec int64, nsec int32, mono int64) {
 }
 `
 
-// Overlay writes to dir what "go build -overlay" takes, and returns the file's name. The
-// error tells if the installed package time is not as it is expected.
+// Overlay writes the input of "go build -overlay" to dir, and returns the file's name. It fails if
+// the installed package time is not as expected.
 func Overlay(dir string) (string, error) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -98,7 +98,7 @@ func Overlay(dir string) (string, error) {
 	return file, os.WriteFile(file, b, 0o600)
 }
 
-// replace makes time.go's Now ask skewedNow.
+// replace makes Now in time.go use skewedNow.
 func replace(text string) (string, error) {
 	if n := strings.Count(text, anchor); n != 1 {
 		return "", fmt.Errorf("it has %q %d times, not once: this Go's Now is not known", anchor, n)
@@ -109,7 +109,7 @@ func replace(text string) (string, error) {
 // A Clock is the file that programs add to the system's clock.
 type Clock struct{ f *os.File }
 
-// NewClock makes one of that name, which may be set at once.
+// NewClock makes a clock file of that name, which can be set at once.
 func NewClock(name string) (*Clock, error) {
 	f, err := os.Create(name)
 	if err != nil {
@@ -119,14 +119,14 @@ func NewClock(name string) (*Clock, error) {
 	return c, c.Set(0)
 }
 
-// Set has the programs' time be so far ahead of the system's.
+// Set sets how far the programs' time is ahead of the system's.
 func (c *Clock) Set(ahead time.Duration) error {
 	_, err := c.f.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(ahead)), 0) //nolint:gosec // its bits
 	return err
 }
 
-// Name is that of the file.
+// Name returns the name of the file.
 func (c *Clock) Name() string { return c.f.Name() }
 
-// Close closes the file. Programs keep the time that was set last.
+// Close closes the file. Programs keep the time that was last set.
 func (c *Clock) Close() error { return c.f.Close() }

@@ -28,7 +28,7 @@ func main() {
 }
 `
 
-// A program's clock jumps when it is set, either way, and what it measures does not.
+// A program's clock jumps when it is set, in either direction, and measured times do not.
 func TestClock(t *testing.T) {
 	dir := t.TempDir()
 	overlay, err := Overlay(dir)
@@ -90,7 +90,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// A package time that is not known is refused.
+// An unknown package time is refused.
 func TestUnknown(t *testing.T) {
 	if _, err := replace("package time\n\nfunc Now() Time { return now() }\n"); err == nil || !strings.Contains(err.Error(), "not known") {
 		t.Errorf("%v", err)

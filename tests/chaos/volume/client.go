@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Block is how many bytes a block has, of which each write changes one.
+// Block is the number of bytes in a block; each write changes one block.
 const Block = 4096
 
-// A Kind is what a client does.
+// A Kind is a kind of operation.
 type Kind uint8
 
 // What clients do.
@@ -24,13 +24,13 @@ const (
 	Flush
 )
 
-// Never is when an operation returned that has not: it may take effect at any time.
+// Never is the return time of an operation that has not returned: it may take effect at any time.
 const Never = math.MaxInt64
 
 // An Op is an operation of a client. Times are Unix times in ns.
 type Op struct {
 	Kind         Kind
-	Host         string // at which it was made
+	Host         string // host of the request
 	Client       int
 	Block        int
 	Value        uint64 // written or read
@@ -46,7 +46,7 @@ type History struct {
 	value atomic.Uint64
 }
 
-// Ops returns what has been done, and the reads that saw parts of two writes.
+// Ops returns the operations so far, and the reads that saw parts of two writes.
 func (h *History) Ops() (ops, torn []Op) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -61,7 +61,7 @@ func (h *History) add(op Op, torn bool) {
 	}
 }
 
-// A Client works on a volume by all hosts in turn.
+// A Client uses a volume through all hosts in turn.
 type Client struct {
 	ID      int
 	Export  string
@@ -73,18 +73,18 @@ type Client struct {
 
 	conns   map[string]*conn
 	pending sync.WaitGroup
-	slow    chan struct{} // has room for those that are still under way
+	slow    chan struct{} // has space for the operations in flight
 }
 
 const (
-	// patience is after how long a client goes on beside an operation: by another connection, also of a host that
-	// is frozen, which then finds it when it is thawed.
+	// patience is the time after which a client continues with other operations, on another
+	// connection, possibly of the same frozen host, which finds it when it is thawed.
 	patience = 250 * time.Millisecond
 	mostSlow = 6
 	refused  = 30 * time.Millisecond // until it tries again
 )
 
-// Work makes operations until ctx ends. Done then waits for those that are under way.
+// Work does operations until ctx ends. Done then waits for those in flight.
 func (c *Client) Work(ctx context.Context) {
 	c.conns, c.slow = map[string]*conn{}, make(chan struct{}, mostSlow)
 	for ctx.Err() == nil {
@@ -103,7 +103,7 @@ func (c *Client) Work(ctx context.Context) {
 	}
 }
 
-// Try makes one operation. If it takes long, it goes on behind.
+// Try does one operation. If it takes long, it continues in the background.
 func (c *Client) Try(ctx context.Context, op Op) error {
 	x := c.conns[op.Host]
 	delete(c.conns, op.Host)
@@ -154,7 +154,7 @@ func (c *Client) dial(host string) (*conn, error) {
 	return x, err
 }
 
-// do makes an operation, and keeps what came of it.
+// do does an operation, and records the result.
 func (c *Client) do(x *conn, op Op) (err error) {
 	p, torn := make([]byte, Block), false
 	op.Call, op.Return = time.Now().UnixNano(), Never
@@ -189,7 +189,7 @@ func (c *Client) do(x *conn, op Op) (err error) {
 	return err
 }
 
-// Done waits until nothing is under way, and reports whether that comes to be in time.
+// Done waits until nothing is in flight, and reports whether that happens in time.
 func (c *Client) Done(bound time.Duration) bool {
 	done := make(chan struct{})
 	go func() {
@@ -214,7 +214,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ReadAll reads each block at a host, in a time.
+// ReadAll reads each block at a host, within a time.
 func (c *Client) ReadAll(host string, blocks int, bound time.Duration) error {
 	x, err := c.dial(host)
 	if err == nil {
@@ -231,7 +231,7 @@ func (c *Client) ReadAll(host string, blocks int, bound time.Duration) error {
 	return err
 }
 
-// Write makes one write after the other at the first host until ctx ends, each as long as it takes.
+// Write does one write after another at the first host until ctx ends, without a timeout.
 func (c *Client) Write(ctx context.Context) {
 	var x *conn
 	for i := 0; ctx.Err() == nil; i++ {

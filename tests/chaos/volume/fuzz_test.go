@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A script is a server that says the same whatever it is told.
+// A script is a server that sends the same whatever it receives.
 type script struct {
 	net.Conn
 	says *bytes.Reader
@@ -19,7 +19,8 @@ type script struct {
 func (s *script) Read(p []byte) (int, error)  { return s.says.Read(p) }
 func (s *script) Write(p []byte) (int, error) { return s.told.Write(p) }
 
-// FuzzReplies: whatever a server says, a request succeeds only by its own answer, and has what that says.
+// FuzzReplies: whatever a server sends, a request succeeds only by its own reply, and has the data
+// of that.
 func FuzzReplies(f *testing.F) {
 	hello := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, nbdInit), nbdOption)
 	hello = append(hello, 0, 3)

@@ -11,13 +11,14 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 )
 
-// A Life is an mcblock of a host, from its start to its end, in Unix times in ns; End 0: it runs.
+// A Life is an mcblock process of a host, from start to end, in Unix times in ns; End 0: it runs.
 type Life struct {
 	Host       core.ID
 	Start, End int64
 }
 
-// Ended is when a member's life has ended; 0: it has not. Its incarnation is the time at which it was begun, or more.
+// Ended returns when a member's life has ended; 0: it has not. Its incarnation is its start time,
+// or later.
 func Ended(lives []Life, m core.Member) (end int64) {
 	for _, l := range lives {
 		if l.Host == m.ID && uint64(l.Start) <= m.Incarnation { //nolint:gosec // positive
@@ -27,8 +28,9 @@ func Ended(lives []Life, m core.Member) (end int64) {
 	return end
 }
 
-// Losses are the moments at which no member of the acting set was left: what was not flushed may be gone. They show in a map that
-// has no member of the one before. If one of those lived on, that is a violation.
+// Losses are the moments at which no member of the acting set was left: unflushed data may be lost.
+// They show in a map without any member of the previous one. If one of those lived on, that is a
+// violation.
 func Losses(maps []core.Map, lives []Life) (at []int64, bad []string) {
 	for i := 1; i < len(maps); i++ {
 		was, is := &maps[i-1], &maps[i]
@@ -47,8 +49,9 @@ func Losses(maps []core.Map, lives []Life) (at []int64, bad []string) {
 	return at, bad
 }
 
-// Check says what of a history breaks the promises of a volume that had lost all its memory at some times: between
-// these each block is a register, and after one it has its last flushed content, or a later one.
+// Check returns the promises that a history breaks, of a volume that had lost all memory at some
+// times. Between these each block is a register; after one it has its last flushed content, or a
+// later one.
 func Check(ops []Op, losses []int64) (bad []string) {
 	slices.SortFunc(ops, func(a, b Op) int { return cmp.Compare(a.Call, b.Call) })
 	blocks, flushes := map[int][]Op{}, []Op(nil)
@@ -69,10 +72,11 @@ func Check(ops []Op, losses []int64) (bad []string) {
 	return bad
 }
 
-// undecided is how long the search for an order of a block's operations may take.
+// undecided is the time limit of the search for an order of a block's operations.
 const undecided = 30 * time.Second
 
-// checkBlock goes through the times between losses, with the values that the block may have had at the begin of each.
+// checkBlock checks the periods between losses, with the values that the block may have had at the
+// beginning of each.
 func checkBlock(ops, flushes []Op, losses []int64) string {
 	begins := []uint64{0}
 	for i, from := range append([]int64{0}, losses...) {
@@ -98,12 +102,12 @@ func checkBlock(ops, flushes []Op, losses []int64) string {
 	return ""
 }
 
-// during are the operations of a time. One that was under way at its end may have taken effect in it, or not, and a write also
-// in the next one.
+// during returns the operations of a period. An operation in flight at its end may or may not have
+// taken effect in it, and a write also in the next one.
 func during(ops []Op, from, to int64) (list []Op) {
 	for _, o := range ops {
 		begun := o.Call >= from && o.Call < to
-		over := o.Kind == Write && o.Call < from && o.Return > from // it may have been made again
+		over := o.Kind == Write && o.Call < from && o.Return > from // it may have been sent again
 		if !begun && !over {
 			continue
 		}
@@ -118,13 +122,13 @@ func during(ops []Op, from, to int64) (list []Op) {
 	return list
 }
 
-// survivors are the values that a block may have after a loss: that of any write but those that were
-// overwritten by one that was flushed.
+// survivors returns the values that a block may have after a loss: that of any write except those
+// overwritten by a flushed one.
 func survivors(part, flushes []Op, begins []uint64, loss int64) (values []uint64) {
 	durable := func(w Op) bool {
 		return w.Return != Never && (w.FUA || slices.ContainsFunc(flushes, func(f Op) bool { return f.Call >= w.Return && f.Return <= loss }))
 	}
-	anything := true // also what was there at the begin
+	anything := true // also the value at the beginning
 	for _, w := range part {
 		if w.Kind != Write {
 			continue
@@ -142,12 +146,13 @@ func survivors(part, flushes []Op, begins []uint64, loss int64) (values []uint64
 	return values
 }
 
-// register is a block that has begun with a value, and the operations of a time. A value is written once, unless it had begun with it, so
-// it is not overwritten before all its reads: that makes the search for an order short.
+// register returns a block with an initial value, and the operations of a period. Each value is
+// written once, unless the block had it initially, so it is not overwritten before all its reads:
+// that makes the search for an order short.
 func register(begin uint64, part []Op) porcupine.Model {
 	type state struct {
 		value uint64
-		reads int // that are still to come
+		reads int // that are still to be ordered
 	}
 	reads := map[uint64]int{}
 	for _, o := range part {
@@ -167,7 +172,8 @@ func register(begin uint64, part []Op) porcupine.Model {
 	}
 }
 
-// operations are those that an order has to be found for: a write that has not ended, and that no request has read, may come last.
+// operations returns the operations to order: a write that has not returned, and that no request
+// has read, may come last.
 func operations(ops []Op, from int64) (list []porcupine.Operation) {
 	read := map[uint64]bool{}
 	for _, o := range ops {

@@ -14,7 +14,7 @@ func fua(v uint64, call, ret int64) Op {
 	return Op{Kind: Write, FUA: true, Value: v, Call: call, Return: ret}
 }
 
-// TestCheck: what keeps the promises passes, and what breaks them by a little does not.
+// TestCheck: histories that keep the promises pass, and those that break them slightly do not.
 func TestCheck(t *testing.T) {
 	for _, x := range []struct {
 		name   string
@@ -50,7 +50,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckPending: writes that have not ended do not make the search for an order long, whatever the verdict.
+// TestCheckPending: writes that have not returned do not make the search for an order long,
+// whatever the verdict.
 func TestCheckPending(t *testing.T) {
 	var ops []Op
 	for i := range 60 {
@@ -69,7 +70,8 @@ func TestCheckPending(t *testing.T) {
 	}
 }
 
-// TestLosses: a map without any of the members before is a loss, which needs the end of all of them.
+// TestLosses: a map without any previous member is a loss, which requires that all of them have
+// ended.
 func TestLosses(t *testing.T) {
 	a := func(list ...core.Member) core.Map { return core.Map{Acting: list} }
 	m := func(id core.ID, i uint64) core.Member { return core.Member{ID: id, Incarnation: i} }

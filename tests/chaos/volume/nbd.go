@@ -23,7 +23,7 @@ const (
 	nbdPreamble = 8 + 8 + 2
 )
 
-// A conn is a connection to an export, for one request after the other.
+// A conn is a connection to an export, for one request at a time.
 type conn struct {
 	net.Conn
 	size   int64
@@ -51,7 +51,7 @@ func connect(c net.Conn, export string) (*conn, error) {
 	}
 	info := make([]byte, 8+2)
 	if _, err := io.ReadFull(c, info); err != nil {
-		return nil, err // the server has no such export, or not yet
+		return nil, err // the server has no such export (yet)
 	}
 	size := int64(binary.BigEndian.Uint64(info)) //nolint:gosec // checked
 	if size < 0 {
@@ -60,7 +60,7 @@ func connect(c net.Conn, export string) (*conn, error) {
 	return &conn{Conn: c, size: size}, nil
 }
 
-// do makes a request, and fills data if it is a read. An errno of the server is an error.
+// do does a request, and fills data if it is a read. An errno of the server is an error.
 func (c *conn) do(command, flags uint16, off int64, data []byte) error {
 	c.cookie++
 	b := binary.BigEndian.AppendUint32(nil, nbdRequest)

@@ -16,10 +16,10 @@ type Plan struct {
 	Blocks     int
 	Clients    int
 	MinSize    int
-	Fast       bool // the shorter times
+	Fast       bool // the shorter timeouts
 	HostsRelay bool // the switch copies nothing
-	OwnEtcd    bool // in processes of its own, on the management network
-	Lying      bool // all disks say that they have synced, and have not since the work began
+	OwnEtcd    bool // in separate processes, on the management network
+	Lying      bool // all disks report syncs, and have not synced since the work began
 	Work       time.Duration
 	Faults     []Fault
 }
@@ -27,12 +27,13 @@ type Plan struct {
 // A What is a kind of fault.
 type What string
 
-// The faults. Frozen processes get SIGSTOP, killed ones SIGKILL; both go on after a time.
+// The faults. Frozen processes get SIGSTOP, killed ones SIGKILL; both continue or restart after a
+// time.
 const (
 	KillBlock   What = "kill mcblock"
 	FreezeBlock What = "freeze mcblock"
 	KillAll     What = "kill all mcblocks"
-	PowerLoss   What = "power loss" // mcblock and daemon are killed, and what they had not synced is gone
+	PowerLoss   What = "power loss" // mcblock and daemon are killed, and their unsynced data is lost
 	AllPower    What = "power loss of all"
 	KillDaemon  What = "kill daemon"
 	StopDaemon  What = "freeze daemon"
@@ -44,11 +45,12 @@ const (
 	KillEtcd    What = "kill etcd" // one member, with etcd in processes of its own
 	StopEtcd    What = "freeze etcd"
 	EtcdAway    What = "etcd away"  // all members are frozen
-	ClockBack   What = "clock back" // by an hour: CLOCK_REALTIME of all programs of a host jumps, and jumps back in the end
+	ClockBack   What = "clock back" // by an hour: CLOCK_REALTIME of all programs of a host jumps, and jumps back at the end
 	ClockAhead  What = "clock ahead"
 )
 
-// Nodes that are found when the fault is due; others are a host's, as h2, or a member's of etcd, as e2.
+// Nodes that are determined when the fault is due. Other nodes are hosts, such as h2, or members of
+// etcd, such as e2.
 const (
 	Primary = "primary" // the host of the primary
 	Replica = "replica" // another one of the acting set
@@ -57,7 +59,7 @@ const (
 // A Fault is one.
 type Fault struct {
 	What What
-	Node string // "": there is one only
+	Node string // "": there is only one
 	At   time.Duration
 	For  time.Duration
 }
@@ -76,7 +78,7 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
-// Name is how people call it: "row 3", or "seed 17".
+// Name returns the name of a number: "row 3", or "seed 17".
 func (p *Plan) Name() string {
 	if p.Seed >= plan.FirstRow {
 		return fmt.Sprint("row ", p.Seed-plan.FirstRow+1)
@@ -89,7 +91,7 @@ const ms = time.Millisecond
 var kinds = []What{KillBlock, KillBlock, KillBlock, FreezeBlock, FreezeBlock, KillAll, PowerLoss, PowerLoss, AllPower, AllPower, KillDaemon, StopDaemon,
 	KillAgent, StopAgent, KillSwitch, StopSwitch, Cut, Cut, KillEtcd, StopEtcd, EtcdAway}
 
-// Make makes a plan.
+// Make generates a plan.
 func Make(seed uint64) *Plan {
 	rng := rand.New(rand.NewPCG(seed, 0x766f6c756d65))
 	p := &Plan{Seed: seed, Blocks: 2 + rng.IntN(7), Clients: 2 + rng.IntN(4), MinSize: 1 + (1+rng.IntN(3))/2, Fast: rng.IntN(3) == 0, HostsRelay: rng.IntN(3) == 0,
@@ -117,7 +119,7 @@ func between(rng *rand.Rand, a, b time.Duration) time.Duration {
 	return (a + time.Duration(rng.Int64N(int64(b-a+1)))).Truncate(ms)
 }
 
-// Rows are plans that are not drawn.
+// Rows are fixed plans.
 func Rows() []*Plan {
 	var rows []*Plan
 	add := func(p Plan) {
@@ -125,22 +127,25 @@ func Rows() []*Plan {
 		p.Blocks, p.Clients = 4, 3
 		rows = append(rows, &p)
 	}
-	// Each role's process is frozen for longer than all leases, and thawed: it serves nothing that is old.
+	// The process of each role is frozen for longer than all leases, and thawed: it serves no old
+	// data.
 	for _, node := range []string{Primary, Replica} {
 		add(Plan{MinSize: 2, Work: 6000 * ms, Faults: []Fault{{FreezeBlock, node, 1000 * ms, 3500 * ms}}})
 		add(Plan{MinSize: 2, OwnEtcd: true, Fast: true, Work: 4000 * ms, Faults: []Fault{{FreezeBlock, node, 1000 * ms, 2000 * ms}}})
 	}
-	// One after the other, until all have died once, with and without switches that copy.
+	// One after another, until each has died once, with and without switches that copy.
 	for _, relay := range []bool{false, true} {
 		add(Plan{MinSize: 2, HostsRelay: relay, OwnEtcd: relay, Work: 9000 * ms, Faults: []Fault{{KillBlock, "h1", 1000 * ms, 500 * ms}, {KillBlock, "h2", 4000 * ms, 500 * ms}, {KillBlock, "h3", 7000 * ms, 500 * ms}}})
 	}
-	// All lose power at once, or one after the other until one is left, that goes on alone, and loses power too.
+	// All lose power at once, or one after another until one is left, which continues alone, and
+	// loses power too.
 	add(Plan{MinSize: 2, OwnEtcd: true, Work: 4000 * ms, Faults: []Fault{{AllPower, "", 2000 * ms, 100 * ms}}})
 	add(Plan{MinSize: 1, OwnEtcd: true, Work: 7000 * ms, Faults: []Fault{{PowerLoss, "h1", 1000 * ms, 5000 * ms}, {PowerLoss, "h2", 3500 * ms, 2500 * ms}, {PowerLoss, "h3", 6000 * ms, 100 * ms}}})
-	// A member of etcd, two, and all.
+	// One member of etcd, two, and all.
 	add(Plan{MinSize: 2, OwnEtcd: true, Work: 6000 * ms, Faults: []Fault{{KillEtcd, "e1", 1000 * ms, 3000 * ms}, {StopEtcd, "e2", 2000 * ms, 1000 * ms}, {KillBlock, Replica, 2500 * ms, 500 * ms}}})
 	add(Plan{MinSize: 2, OwnEtcd: true, Work: 62_000 * ms, Faults: []Fault{{EtcdAway, "", 1000 * ms, 60_000 * ms}}})
-	// Clocks jump, of each host and each way, and nothing else happens; and hosts are killed whose clock is wrong.
+	// Clocks jump, of each host and in each direction, and nothing else happens; and hosts with
+	// wrong clocks are killed.
 	jumps := []Fault{{ClockBack, "h1", 500 * ms, 1500 * ms}, {ClockAhead, "h2", 1000 * ms, 2000 * ms}, {ClockBack, "h3", 1500 * ms, 1000 * ms},
 		{ClockAhead, "h1", 3000 * ms, 2000 * ms}, {ClockBack, "h2", 3500 * ms, 1500 * ms}, {ClockAhead, "h3", 4000 * ms, 1000 * ms}}
 	add(Plan{MinSize: 2, Work: 6000 * ms, Faults: jumps})
@@ -148,7 +153,7 @@ func Rows() []*Plan {
 	return rows
 }
 
-// Of is the plan of a row, or that of a seed.
+// Of returns the plan of a row, or of a seed.
 func Of(number uint64) *Plan {
 	if rows := Rows(); number >= plan.FirstRow && number < plan.FirstRow+uint64(len(rows)) {
 		return rows[number-plan.FirstRow]
@@ -156,24 +161,24 @@ func Of(number uint64) *Plan {
 	return Make(number)
 }
 
-// Liar is a plan whose disks lie, and lose power: of what was flushed nothing need be left.
+// Liar is a plan whose disks lie and lose power: flushed data may be lost.
 func Liar(seed uint64) *Plan {
 	return &Plan{Seed: seed, Blocks: 4, Clients: 3, MinSize: 2, OwnEtcd: true, Lying: true, Work: 3000 * ms, Faults: []Fault{{AllPower, "", 2000 * ms, 100 * ms}}}
 }
 
-// Quiet says whether nothing in the plan may hold up a client: etcd alone is away, or clocks jump.
+// Quiet reports whether nothing in the plan may delay a client: only etcd is away, or clocks jump.
 func (p *Plan) Quiet() bool {
 	return !slices.ContainsFunc(p.Faults, func(f Fault) bool { return !f.What.onEtcd() && !f.What.onClock() })
 }
 
 func (w What) onClock() bool { return w == ClockBack || w == ClockAhead }
 
-// SetsClocks says whether the programs have to be such that live by clocks that can be set.
+// SetsClocks reports whether the programs need clocks that can be set.
 func (p *Plan) SetsClocks() bool {
 	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.What.onClock() })
 }
 
-// LosesPower says whether what was not synced has to be known.
+// LosesPower reports whether unsynced data must be tracked.
 func (p *Plan) LosesPower() bool {
 	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.What == PowerLoss || f.What == AllPower })
 }

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestPlans: a seed is always the same plan, each kind of fault is drawn, and a plan has what its faults need.
+// TestPlans: a seed always gives the same plan, each kind of fault occurs, and a plan has what its
+// faults need.
 func TestPlans(t *testing.T) {
 	drawn := map[What]int{}
 	plans := Rows()

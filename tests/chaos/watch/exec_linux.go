@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exec has the watcher that listens at the socket watch this process, which becomes the
-// command. It returns only if that fails.
+// Exec makes the watcher that listens at the socket watch this process, which becomes the command.
+// It returns only if that fails.
 func Exec(socket string, command []string) error {
 	path, err := exec.LookPath(command[0])
 	if err != nil {
@@ -33,7 +33,7 @@ func Exec(socket string, command []string) error {
 	return os.NewSyscallError("execve", unix.Exec(path, command, os.Environ()))
 }
 
-// install has the kernel ask before each fdatasync and fsync, by the descriptor that it returns.
+// install makes the kernel ask before each fdatasync and fsync, by the descriptor that it returns.
 func install() (int, error) {
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the system call's number

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Watcher watches a process, and those that are started in its place.
+// A Watcher watches a process and its successors.
 type Watcher struct {
 	listener *net.UnixListener
 	kill     func()
-	synced   func(pid, fd int) error // nil: it is not wanted
+	synced   func(pid, fd int) error // nil: not requested
 	serving  sync.WaitGroup
 	closed   chan struct{}
 
@@ -25,12 +25,12 @@ type Watcher struct {
 	died   chan struct{}
 }
 
-// Listen makes a watcher for processes that call Exec with that socket. kill ends the
-// process that is watched; it may return before the end.
+// Listen makes a watcher for processes that call Exec with that socket. kill kills the watched
+// process; it may return before the process has ended.
 func Listen(socket string, kill func()) (*Watcher, error) { return listen(socket, kill, nil) }
 
-// Syncs calls synced before each fsync and fdatasync of such processes, which goes on when that has
-// returned; if it fails, the process is killed instead.
+// Syncs calls synced before each fsync and fdatasync of such processes, which continues when synced
+// has returned; if synced fails, the process is killed instead.
 func Syncs(socket string, kill func(), synced func(pid, fd int) error) (*Watcher, error) {
 	return listen(socket, kill, synced)
 }
@@ -56,7 +56,7 @@ func listen(socket string, kill func(), synced func(pid, fd int) error) (*Watche
 	return w, nil
 }
 
-// received is the descriptor that came.
+// received returns the received descriptor.
 func received(c *net.UnixConn) (int, error) {
 	space := make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := c.ReadMsgUnix(make([]byte, 1), space)
@@ -74,8 +74,8 @@ func received(c *net.UnixConn) (int, error) {
 	return fds[0], nil
 }
 
-// Arm has the process be killed before its n-th durable write from now on, which has
-// taken some time by then, as it may on a slow disk. The channel is closed at the kill.
+// Arm kills the process before its n-th durable write from now on, which has taken some time by
+// then, as on a slow disk. The channel is closed at the kill.
 func (w *Watcher) Arm(n int, hold time.Duration) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +83,7 @@ func (w *Watcher) Arm(n int, hold time.Duration) <-chan struct{} {
 	return w.died
 }
 
-// Disarm has it live, and reports whether it does: the kill may have begun.
+// Disarm cancels that, and reports whether it is in time: the kill may have begun.
 func (w *Watcher) Disarm() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,14 +92,14 @@ func (w *Watcher) Disarm() bool {
 	return lives
 }
 
-// Writes counts the durable writes that were begun since Listen.
+// Writes returns the number of durable writes begun since Listen.
 func (w *Watcher) Writes() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.writes
 }
 
-// Close lets go of the processes, which have to end: their next durable write fails.
+// Close releases the processes, which must end: their next durable write fails.
 func (w *Watcher) Close() error {
 	close(w.closed)
 	err := w.listener.Close()
@@ -107,7 +107,7 @@ func (w *Watcher) Close() error {
 	return err
 }
 
-// What the kernel asks, and what it is answered.
+// The kernel's requests, and the answers.
 type (
 	question struct {
 		id         uint64
@@ -127,7 +127,7 @@ type (
 	}
 )
 
-// often is how often serve looks whether it shall end, in ms.
+// often is how often serve checks whether it must end, in ms.
 const often = 100
 
 // serve answers for a process until it has ended.
@@ -163,7 +163,7 @@ func (w *Watcher) serve(fd int) {
 	}
 }
 
-// last counts a write, and kills the process if it shall not be made.
+// last counts a write, and kills the process if it must not do it.
 func (w *Watcher) last() bool {
 	w.mu.Lock()
 	w.writes++

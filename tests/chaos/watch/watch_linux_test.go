@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test's own binary is the program that is watched, and what has itself be watched.
+// The test's own binary is the watched program, and calls Exec itself.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "watched" {
 		fmt.Println(Exec(os.Args[2], os.Args[3:]))
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A process dies right before the write that it shall not make, each time it is started.
+// A process dies directly before the given write, each time it is started.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex
