@@ -65,7 +65,7 @@ func (p *process) start(t *testing.T) {
 	}
 }
 
-// kill ends it without a farewell.
+// kill kills the process.
 func (p *process) kill() {
 	if p.cmd != nil {
 		_ = p.cmd.Process.Kill()
@@ -74,9 +74,9 @@ func (p *process) kill() {
 	}
 }
 
-// The agents and switches of examples/twoswitches, as processes, are killed again and
-// again while groups come and go. In the end everything is as the agents say, and
-// when all groups have been removed, nothing is left.
+// The agents and switches of examples/twoswitches, as processes, are killed repeatedly while groups
+// are installed and removed. At the end the switches have what the agents report, and when all
+// groups have been removed, nothing is left.
 func TestProcessesKilledWithoutRace(t *testing.T) {
 	testenv.WithoutRace(t, "the processes are not built with the race detector")
 	embeddedOnly(t, "the link between the switches is a UDP tunnel")
@@ -169,7 +169,7 @@ func TestProcessesKilledWithoutRace(t *testing.T) {
 	}
 }
 
-// churn installs and removes groups until ctx ends, whether that works or not.
+// churn installs and removes groups until ctx ends, and ignores errors.
 func churn(ctx context.Context, groups mcrdmav1.SwitchGroupsClient, done chan<- int) {
 	n := 0
 	for i := uint32(0); ctx.Err() == nil; i++ {
@@ -190,7 +190,7 @@ func churn(ctx context.Context, groups mcrdmav1.SwitchGroupsClient, done chan<- 
 	done <- n
 }
 
-// leftOf lists the tables of groups that are not empty.
+// leftOf returns the tables of groups that are not empty.
 func leftOf(t *testing.T, out string) string {
 	t.Helper()
 	left, err := lab.TablesOfGroups([]byte(out))
@@ -212,7 +212,7 @@ func patiently(t *testing.T, what string, f func() string) {
 	t.Errorf("not within 40 s: %s: %s", what, last)
 }
 
-// replacePorts pairs ports of the example with such that are free here.
+// replacePorts replaces ports of the example with free ones.
 func replacePorts(t *testing.T, ports ...string) []string {
 	t.Helper()
 	var pairs []string

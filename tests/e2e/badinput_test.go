@@ -19,8 +19,8 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/orders"
 )
 
-// refused has h1 try to make a group, which must fail with that sentinel, or one of
-// several, and say all those words.
+// refused makes h1 try to create a group, which must fail with that sentinel error, or one of
+// several, and with all of those words.
 func refused(t *testing.T, l *lab.Lab, args orders.CreateArgs, sentinel string, words ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -50,7 +50,7 @@ func refused(t *testing.T, l *lab.Lab, args orders.CreateArgs, sentinel string, 
 	nothingLeft(t, l, 5*time.Second)
 }
 
-// Impossible requests are refused, clearly, and leave nothing behind.
+// Impossible requests are refused with a clear error, and leave nothing behind.
 func TestNamespaceBadGroups(t *testing.T) {
 	l := startLab(t, lab.Spec{Daemon: hasty, Hosts: map[string]lab.Host{"h2": {MTU: 1500}}})
 	dial(t, l.Hosts...)
@@ -101,7 +101,7 @@ func TestNamespaceBadGroups(t *testing.T) {
 	nothingLeft(t, l, 5*time.Second)
 }
 
-// Certificates that are not right, and a daemon of another version.
+// Invalid certificates, and a daemon of another version.
 func TestNamespaceBadPeers(t *testing.T) {
 	l := startLab(t, lab.Spec{Daemon: hasty})
 	dial(t, l.Hosts...)
@@ -144,14 +144,14 @@ func TestNamespaceBadPeers(t *testing.T) {
 		impostor(t, l, h4, files, &future{})
 		refused(t, l, orders.CreateArgs{Receivers: addrs(to)}, "ErrVersion", "h4")
 	})
-	// With everything in order again, it works.
+	// When everything is in order again, it works.
 	if _, err := h4.Issue(); err != nil {
 		t.Fatal(err)
 	}
 	if err := h4.Daemon.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	h4.Member.Kill() // it had a session with the daemon that is gone
+	h4.Member.Kill() // it had a session with the daemon that has ended
 	if err := h4.NewMember(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -176,8 +176,8 @@ func (f *future) Drop(context.Context, *mcrdmav1.DropRequest) (*mcrdmav1.DropRes
 	return &mcrdmav1.DropResponse{}, nil
 }
 
-// impostor takes the place of a host's daemon until the test ends: with those files,
-// and nothing behind them unless there is a server.
+// impostor replaces a host's daemon until the test ends, with those files, and no service unless
+// there is a server.
 func impostor(t *testing.T, l *lab.Lab, h *lab.HostNode, files identity.Files, hosts mcrdmav1.HostsServer) {
 	t.Helper()
 	h.Daemon.Kill()
@@ -209,7 +209,7 @@ func impostor(t *testing.T, l *lab.Lab, h *lab.HostNode, files identity.Files, h
 	})
 }
 
-// What the library itself refuses.
+// Requests that the library itself refuses.
 func TestNamespaceBadOperations(t *testing.T) {
 	l := startLab(t, lab.Spec{Daemon: hasty})
 	dial(t, l.Hosts...)

@@ -21,13 +21,13 @@ func narrow() lab.Spec {
 	return lab.Spec{Switches: map[string]lab.Switch{"spine": {Rate: "120mbit", Agent: "ecn: {unit: 64}\n"}}}
 }
 
-// A share is what a flow got of the bottleneck, in bits a second.
+// A share is the rate of a flow at the bottleneck, in bits per second.
 type share struct {
 	name string
 	rate float64
 }
 
-// race runs all flows at once, and returns what each got.
+// race runs all flows in parallel, and returns their shares.
 func race(t *testing.T, flows map[string]func(ctx context.Context, d time.Duration) (bytes uint64, took time.Duration, err error), d time.Duration) []share {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -51,10 +51,10 @@ func race(t *testing.T, flows map[string]func(ctx context.Context, d time.Durati
 	return shares
 }
 
-// tolerance is how far a share may be from the mean.
+// tolerance is the allowed distance of a share from the mean.
 const tolerance = 0.2
 
-// fair says whether each share is as large as the others, and describes them.
+// fair reports whether all shares are equal within the tolerance, and describes them.
 func fair(shares []share) (ok bool, text string) {
 	sum := 0.0
 	for _, s := range shares {
@@ -71,8 +71,8 @@ func fair(shares []share) (ok bool, text string) {
 
 var queueLine = regexp.MustCompile(`class=(\d) queued=(\d+) queue_bytes=\d+ queue_peak=(\d+) queue_drops=(\d+)`)
 
-// queues reads the queues of a switch: the deepest, how many packets were dropped, and
-// how many were urgent.
+// queues reads the queues of a switch: the deepest, the number of dropped packets, and the number
+// of urgent ones.
 func queues(t *testing.T, n *lab.SwitchNode) (peak, drops, urgent int) {
 	t.Helper()
 	before := len(queueLine.FindAllString(n.Switch.Log(), -1))
@@ -92,7 +92,7 @@ func queues(t *testing.T, n *lab.SwitchNode) (peak, drops, urgent int) {
 	return peak, drops, urgent
 }
 
-// flow returns a function that has an ordinary connection at work for a while.
+// flow returns a function that uses an ordinary connection for a while.
 func flow(name string, from *lab.HostNode) func(ctx context.Context, d time.Duration) (uint64, time.Duration, error) {
 	return func(ctx context.Context, d time.Duration) (uint64, time.Duration, error) {
 		r, err := lab.Ask[orders.FlowResult](ctx, from.Member, orders.FlowRun, orders.FlowRunArgs{Name: name, Size: 64 << 10, Depth: 32, Millis: int(d.Milliseconds())})
@@ -115,7 +115,7 @@ func counted(t *testing.T, counter string, hosts ...*lab.HostNode) (n uint64) {
 	return n
 }
 
-// A result is how flows have shared the bottleneck.
+// A result is the shares of the flows at the bottleneck.
 type result struct {
 	fair               bool
 	text               string
@@ -124,7 +124,7 @@ type result struct {
 	urgent             int
 }
 
-// settled has flows share the bottleneck.
+// settled lets flows share the bottleneck until the shares have settled.
 func settled(t *testing.T, l *lab.Lab, flows racers) (r result) {
 	t.Helper()
 	race(t, flows, 2*time.Second) // until it has settled
@@ -152,8 +152,8 @@ func TestNamespaceCongestion(t *testing.T) {
 	b := gather(t, h[1], far, orders.CreateArgs{Name: "b", Service: "small", Mode: "require", MTU: 1024, Regions: []uint64{1 << 20}})
 	connect(t, "c", h[0], h[2], 1<<20, 1024)
 	flows := racers{"group a": a.flow, "group b": b.flow, "unicast": flow("c", h[0])}
-	// All of it, hosts and switches, shares a few processors with whatever else runs, so
-	// it may try again; shares come nearer to each other each time.
+	// Hosts and switches share a few processors with other processes, so the test may try again;
+	// shares come nearer to each other each time.
 	for attempt := 1; ; attempt++ {
 		r := settled(t, l, flows)
 		if r.fair && r.dropped == 0 && r.again == 0 && r.cnps > 0 && r.urgent > 0 {

@@ -17,8 +17,8 @@ const hasty = "leases: {member: 4s, group: 4s}\nbeat: {dead_after: 2s, grace: 4s
 // busy is work that lasts until the test has injected its fault.
 var busy = orders.WorkArgs{Kinds: allKinds, Sizes: smallSizes, Millis: 4000, Depth: 8, Seed: 9, Patience: 40_000}
 
-// ruin has a group at work, does something at the right time, and returns what came of
-// the work.
+// ruin starts work in a group, injects a fault at the right time, and returns the result of the
+// work.
 func (m *team) ruin(t *testing.T, worst func()) (orders.WorkResult, error) {
 	t.Helper()
 	type outcome struct {
@@ -30,7 +30,7 @@ func (m *team) ruin(t *testing.T, worst func()) (orders.WorkResult, error) {
 		res, err := m.try(t.Context(), busy)
 		done <- outcome{res, err}
 	}()
-	// Not before the work goes on.
+	// Not before the work has begun.
 	enough := uint64(m.from.Lab().Share(1 << 20))
 	eventually(t, "work goes on", 10*time.Second, func() bool {
 		return ask[orders.GroupInfo](t, m.from, orders.Info, orders.Name{Name: m.name}).Bytes > enough
@@ -56,7 +56,7 @@ func (m *team) events(t *testing.T) []orders.Event {
 	return ask[[]orders.Event](t, m.from, orders.Events, orders.Name{Name: m.name})
 }
 
-// told checks that there is an event of a type, about a host unless that is nil.
+// told checks for an event of a type, about a host unless that is nil.
 func (m *team) told(t *testing.T, kind string, h *lab.HostNode) {
 	t.Helper()
 	eventually(t, "an event of type "+kind, 5*time.Second, func() bool {
@@ -77,7 +77,7 @@ func ready(t *testing.T, spec lab.Spec, args orders.CreateArgs) (*lab.Lab, *team
 	return l, gather(t, h1, others(l, h1), args)
 }
 
-// A receiver's application is killed: it is taken out, the others have everything.
+// A receiver's application is killed: it is removed, and the others have everything.
 func TestNamespaceReceiverKilled(t *testing.T) {
 	for _, mode := range []string{"require", "off"} {
 		t.Run(mode, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestNamespaceReceiverKilled(t *testing.T) {
 	}
 }
 
-// A receiver's host is cut off: likewise, and when it is back it has nothing.
+// A receiver's host is cut off: it is removed, and when it is back, it has no group.
 func TestNamespaceReceiverVanishes(t *testing.T) {
 	for _, mode := range []string{"require", "off"} {
 		t.Run(mode, func(t *testing.T) {
@@ -123,8 +123,8 @@ func TestNamespaceReceiverVanishes(t *testing.T) {
 	}
 }
 
-// A receiver's daemon is killed and does not come back: its application is taken out
-// when its time is up, and learns of it.
+// A receiver's daemon is killed and does not come back: its application is removed after the
+// timeout, and gets an error.
 func TestNamespaceReceiverDaemonGone(t *testing.T) {
 	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: "require"})
 	h3 := l.Host("h3")
@@ -140,7 +140,7 @@ func TestNamespaceReceiverDaemonGone(t *testing.T) {
 	nothingLeft(t, l, 10*time.Second)
 }
 
-// A switch is killed and started again, empty: its agent makes it what it was.
+// A switch is killed and restarted, empty: its agent restores its entries.
 func TestNamespaceSwitchRestarts(t *testing.T) {
 	// Hosts may be cut off for as long as a switch takes to start.
 	l, m := ready(t, lab.Spec{Daemon: "beat: {dead_after: 12s}\n"}, orders.CreateArgs{Mode: "require"})
@@ -150,7 +150,7 @@ func TestNamespaceSwitchRestarts(t *testing.T) {
 				l.Switch(name).Switch.Kill()
 				start(t, l.Switch(name).Switch)
 			}
-			if l.Spec.BMv2 { // it starts for longer than a queue pair tries: the group rests meanwhile
+			if l.Spec.BMv2 { // it takes longer to start than a queue pair retries: the group rests meanwhile
 				if name == "spine" {
 					t.Skip("optional: bmv2 starts for longer than hosts may be cut off that stay in their groups")
 				}
@@ -172,8 +172,8 @@ func TestNamespaceSwitchRestarts(t *testing.T) {
 	nothingLeft(t, l, 15*time.Second)
 }
 
-// restored does something to a switch, and returns when that has of groups what it had
-// before, and lets the sender reach all receivers.
+// restored does something to a switch, and returns when the switch has the same entries of groups
+// as before, and the sender reaches all receivers.
 func (m *team) restored(t *testing.T, n *lab.SwitchNode, f func()) {
 	t.Helper()
 	before, err := n.Left()
@@ -194,7 +194,7 @@ func (m *team) restored(t *testing.T, n *lab.SwitchNode, f func()) {
 	}
 }
 
-// workFor has so many operations done, and compares them at some receivers.
+// workFor does that many operations, and compares them at some receivers.
 func (m *team) workFor(t *testing.T, count int, receivers ...*lab.HostNode) orders.WorkResult {
 	t.Helper()
 	args := busy
@@ -209,7 +209,7 @@ func (m *team) workFor(t *testing.T, count int, receivers ...*lab.HostNode) orde
 	return res
 }
 
-// Too few are left: the sender and those that remain learn of it.
+// Too few members are left: the sender and the remaining receivers get an error.
 func TestNamespaceMinSize(t *testing.T) {
 	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: "require", MinSize: 4})
 	_, err := m.ruin(t, l.Host("h3").Member.Kill)
@@ -226,7 +226,7 @@ func TestNamespaceMinSize(t *testing.T) {
 	nothingLeft(t, l, 10*time.Second)
 }
 
-// The sender's application is killed: receivers learn, and all is swept.
+// The sender's application is killed: receivers get an error, and everything is removed.
 func TestNamespaceSenderKilled(t *testing.T) {
 	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: "require"})
 	if _, err := m.ruin(t, m.from.Member.Kill); err == nil {
@@ -241,7 +241,7 @@ func TestNamespaceSenderKilled(t *testing.T) {
 	nothingLeft(t, l, 10*time.Second)
 }
 
-// The sender's daemon and its application are killed and do not return: leases end.
+// The sender's daemon and its application are killed and do not come back: leases end.
 func TestNamespaceSenderHostDies(t *testing.T) {
 	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: "require"})
 	if _, err := m.ruin(t, func() {
@@ -253,7 +253,7 @@ func TestNamespaceSenderHostDies(t *testing.T) {
 	nothingLeft(t, l, 20*time.Second)
 }
 
-// Daemons and agents are killed and started again: the data goes on.
+// Daemons and agents are killed and restarted: writes continue.
 func TestNamespaceControlRestarts(t *testing.T) {
 	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: "require"})
 	for name, p := range map[string]*lab.Process{
@@ -290,8 +290,8 @@ func TestNamespaceControlRestarts(t *testing.T) {
 	nothingLeft(t, l, 10*time.Second)
 }
 
-// An agent is stopped for a while, and has said so: the group goes on without it, and
-// what was closed meanwhile is gone when it is back.
+// An agent is stopped for a while, after it has announced that: the group continues without it, and
+// a group closed meanwhile has been removed when it is back.
 func TestNamespaceAgentStopped(t *testing.T) {
 	hold := lab.Switch{Agent: "restart: {hold: 30s}\n"}
 	l, m := ready(t, lab.Spec{Daemon: hasty, Switches: map[string]lab.Switch{"torA": hold, "spine": hold, "torB": hold}}, orders.CreateArgs{Mode: "require"})
@@ -313,9 +313,9 @@ func TestNamespaceAgentStopped(t *testing.T) {
 	nothingLeft(t, l, 15*time.Second)
 }
 
-// An agent is killed, and its neighbors route around its switch: the hosts there are
-// cut off. The work goes on with the receivers that are left, or fails with a clear
-// error; nothing is left when the agent is back.
+// An agent is killed, and its neighbors route around its switch: the hosts there are cut off. The
+// work continues with the remaining receivers, or fails with a clear error; nothing is left when
+// the agent is back.
 func TestNamespaceAgentKilled(t *testing.T) {
 	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{})
 	agent := l.Switch("torA").Agent

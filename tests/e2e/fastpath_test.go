@@ -12,7 +12,7 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/orders"
 )
 
-// fastLab is a lab in which the kernel processes what it can.
+// fastLab is a lab whose switches forward most packets in the kernel.
 func fastLab(t *testing.T) *lab.Lab {
 	embeddedOnly(t, "bmv2 has no fast path")
 	neutral := lab.Switch{Agent: "icrc: neutral\n"}
@@ -30,7 +30,7 @@ func fastLab(t *testing.T) *lab.Lab {
 	return l
 }
 
-// kernelOf has a switch log where packets are processed, and what the kernel has counted.
+// kernelOf makes a switch log where packets are processed, and the kernel's counters.
 func kernelOf(t *testing.T, n *lab.SwitchNode) (status string, counts map[string]uint64) {
 	t.Helper()
 	status, counts, err := n.Kernel(t.Context())
@@ -40,7 +40,8 @@ func kernelOf(t *testing.T, n *lab.SwitchNode) (status string, counts map[string
 	return status, counts
 }
 
-// With the fast path, the packets of a group go through the kernel; groups come and go beside it, a receiver and a switch are killed.
+// With the fast path, the kernel forwards the packets of a group. Other groups are created and
+// closed meanwhile; a receiver and a switch are killed.
 func TestNamespaceFastPath(t *testing.T) {
 	l := fastLab(t)
 	dial(t, l.Hosts...)
@@ -55,14 +56,15 @@ func TestNamespaceFastPath(t *testing.T) {
 	_, now := kernelOf(t, torA)
 	t.Logf("h1 sent %d frames; torA before %v, now %v", sent.Frames, before, now)
 	got, copies := now["Requests"]-before["Requests"], now["Copies"]-before["Copies"]
-	if got > sent.Frames || got < sent.Frames*9/10 { // a queue on the way may overflow, and then more is sent
+	if got > sent.Frames || got < sent.Frames*9/10 { // a queue on the path may overflow, and then more frames are sent
 		t.Errorf("the kernel copied %d packets of %d", got, sent.Frames)
 	}
 	if copies != 2*got && now["Updates"] == before["Updates"] || now["Answers"] == before["Answers"] {
 		t.Errorf("copies and answers: before %v, now %v", before, now)
 	}
 
-	// Receivers' kernels put together the packets of a message: their copies keep the order of their identifications.
+	// Receivers' kernels coalesce the packets of a message: copies keep the order of their
+	// identifications.
 	received := func(h *lab.HostNode) (packets, messages uint64) {
 		c := ask[map[string]uint64](t, h, orders.Counters, nil)
 		return c["rx_packets"], c["rx_messages"]
@@ -81,7 +83,7 @@ func TestNamespaceFastPath(t *testing.T) {
 		}
 	}
 
-	// Groups come and go at the side of one that works, of which a receiver is killed.
+	// Groups are created and closed next to one with traffic, of which a receiver is killed.
 	h3 := l.Host("h3")
 	res, err := m.ruin(t, func() {
 		for i := range 10 {
@@ -103,8 +105,8 @@ func TestNamespaceFastPath(t *testing.T) {
 	m.workFor(t, 100, l.Host("h2"), l.Host("h4"))
 	m.close(t)
 
-	// A switch is killed: its programs go with it. It comes again, and so does the way through the kernel. No group waits for
-	// that: it takes longer than a host may be silent.
+	// A switch is killed: its programs end with it. It is restarted, and with it the fast path. No
+	// group waits for that: it takes longer than a host may be silent.
 	torA.Switch.Kill()
 	for _, port := range []string{"swp1", "swp2", "swp9"} {
 		if there, err := torA.Space.HasXDP(port); err != nil || there {
@@ -133,7 +135,8 @@ func TestNamespaceFastPath(t *testing.T) {
 	}
 	again.close(t)
 
-	// The interface of a host at work takes no more of what the kernel sends, and later does again. It is noticed sooner than the host counts as dead.
+	// A host's interface stops accepting frames from the kernel during traffic, and later accepts
+	// them again. The switch notices before the host counts as dead.
 	for _, gro := range []bool{false, true} {
 		x := gather(t, h1, []*lab.HostNode{l.Host("h2"), l.Host("h4")}, orders.CreateArgs{Name: fmt.Sprint("gro", gro), Service: "small", Mode: "require", Regions: []uint64{1 << 20}}).on(t, "switch")
 		res, err := x.ruin(t, func() {
@@ -163,8 +166,9 @@ func TestNamespaceFastPath(t *testing.T) {
 	}
 }
 
-// At full rate, no receiver is removed, and where nothing is lost everything comes in order: no switch and no host's kernel has a packet overtake another, also
-// while other groups come and go; and whatever receivers' kernels put together is cut apart.
+// At full rate, no receiver is removed, and where nothing is lost everything arrives in order: no
+// packet overtakes another in a switch or in a host's kernel, also while other groups are created
+// and closed; and packets that receivers' kernels have coalesced are split again.
 func TestNamespaceFastPathOrder(t *testing.T) {
 	l := fastLab(t)
 	dial(t, l.Hosts...)
@@ -172,7 +176,7 @@ func TestNamespaceFastPathOrder(t *testing.T) {
 	to := others(l, h1)
 	listen(t, small, l.Hosts...)
 	m := gather(t, h1, to, orders.CreateArgs{Name: "g", Service: "small", Mode: "require", Regions: []uint64{1 << 20, 1 << 20}}).on(t, "switch")
-	const beside = 3 // the seed of the work that other groups come and go beside
+	const beside = 3 // the seed of the work during which other groups are created and closed
 	for _, args := range []orders.WorkArgs{
 		{Kinds: []string{"write"}, Sizes: []int{8 << 10}, Count: 10000, Depth: 64, Seed: 1},
 		{Kinds: []string{"write", "writeimm"}, Sizes: []int{64, 100}, Count: 20000, Depth: 16, Seed: 2},
@@ -213,7 +217,7 @@ func TestNamespaceFastPathOrder(t *testing.T) {
 	m.close(t)
 }
 
-// countersOf are those of all hosts' devices.
+// countersOf returns the counters of all hosts' devices.
 func countersOf(t *testing.T, l *lab.Lab) map[string]map[string]uint64 {
 	t.Helper()
 	all := map[string]map[string]uint64{}

@@ -21,14 +21,14 @@ var (
 	large      = orders.ListenArgs{Service: "large", Receives: 6, ReceiveSize: 16 << 20}
 )
 
-// attempts bounds how often something is measured anew that other load may spoil, such
-// as how many packets were sent again.
+// attempts limits how often to repeat a measurement that other load may disturb, such as the number
+// of retransmitted packets.
 const attempts = 3
 
-// One sender, three receivers in two racks: the replicas are equal, the sender's uplink
-// carries each byte once, and an operation is one post and one completion.
+// One sender, three receivers in two racks: the replicas are equal, the sender's uplink carries
+// each byte once, and an operation is one post and one completion.
 func TestNamespaceGroups(t *testing.T) {
-	neutral := lab.Switch{Agent: "icrc: neutral\n"} // groups that would need ICRCs computed anew are refused
+	neutral := lab.Switch{Agent: "icrc: neutral\n"} // groups that would need recomputed ICRCs are refused
 	l := startLab(t, lab.Spec{BGP: true, Switches: map[string]lab.Switch{"torA": neutral, "spine": neutral, "torB": neutral}})
 	dial(t, l.Hosts...)
 	h1 := l.Host("h1")
@@ -46,7 +46,7 @@ func TestNamespaceGroups(t *testing.T) {
 	m.close(t)
 	m = gather(t, h1, to, orders.CreateArgs{Name: "large", Service: "large", Mode: "require", Regions: []uint64{17 << 20}}).on(t, "switch")
 	m.measured(t, orders.WorkArgs{Kinds: []string{"write"}, Sizes: []int{mib}, Count: l.Share(64), Depth: 64, Seed: 3})
-	// Packets are copied as late as possible: once by the spine's link to torB.
+	// Packets are copied as late as possible: the spine's link to torB carries one copy.
 	args := orders.WorkArgs{Kinds: []string{"write"}, Sizes: []int{mib}, Count: l.Share(16), Depth: 4, Seed: 5}
 	flows, _ := tapAt(t, func() (*lab.Tap, error) { return l.Switch("spine").Tap(2) }, func() { m.work(t, args) })
 	want, _ := wireBytes(args, m.info.MTU)
@@ -58,7 +58,7 @@ func TestNamespaceGroups(t *testing.T) {
 	nothingLeft(t, l, 3*time.Second)
 }
 
-// measured has work done that is alone in the network, and checks what it takes.
+// measured does work that is alone in the network, and checks its traffic.
 func (m *team) measured(t *testing.T, args orders.WorkArgs) {
 	t.Helper()
 	for attempt := 1; ; attempt++ {
@@ -100,7 +100,7 @@ func (m *team) measure(t *testing.T, args orders.WorkArgs) error {
 	return nil
 }
 
-// The shortest of all, so that "make test" has one, too.
+// The shortest test, so that "make test" has one, too.
 func TestNamespaceSample(t *testing.T) {
 	l := startSample(t, lab.Spec{})
 	dial(t, l.Hosts...)
@@ -108,11 +108,11 @@ func TestNamespaceSample(t *testing.T) {
 	listen(t, small, to...)
 	m := gather(t, l.Host("h1"), to, orders.CreateArgs{Name: "g", Service: "small", Mode: "require", Regions: []uint64{1 << 20}})
 	m.work(t, orders.WorkArgs{Kinds: allKinds, Sizes: smallSizes, Count: 96, Depth: 8, Seed: 1})
-	// Agents choose the mode of the ICRC that all devices here can do with.
+	// Agents choose the mode of the ICRC that all devices here support.
 	if copies, err := l.CopiesKeepICRC(t.Context()); copies != len(to) || err != nil {
 		t.Errorf("the ICRC of copies for %d receivers is kept: %v", copies, err)
 	}
-	// What is there is seen, so that what is left would be. The spine has no part in it.
+	// The check finds existing groups, so it would find leftovers. The spine has no part in it.
 	err := l.CheckLeftovers(t.Context(), 0)
 	for _, who := range []string{"torA has left", "torB has left", "daemon of h1", "daemon of h4"} {
 		if err == nil || !strings.Contains(err.Error(), who) {
@@ -123,7 +123,7 @@ func TestNamespaceSample(t *testing.T) {
 	nothingLeft(t, l, 5*time.Second)
 }
 
-// Several groups of several senders at once, and ordinary connections beside them.
+// Several groups of several senders at the same time, and ordinary connections.
 func TestNamespaceManyGroups(t *testing.T) {
 	l := startLab(t, lab.Spec{})
 	dial(t, l.Hosts...)
@@ -173,7 +173,7 @@ func TestNamespaceManyGroups(t *testing.T) {
 	nothingLeft(t, l, 3*time.Second)
 }
 
-// Every link loses packets, lets some overtake others, and doubles some.
+// Every link loses, reorders and duplicates packets.
 func TestNamespaceLoss(t *testing.T) {
 	for _, c := range []struct {
 		imp   lab.Impairment
@@ -186,7 +186,7 @@ func TestNamespaceLoss(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("loss=%v%%,reorder=%v%%", 100*c.imp.Loss, 100*c.imp.Reorder), func(t *testing.T) {
 			spec := lab.Spec{Links: c.imp}
-			if c.imp.Loss == 0.05 { // one of three questions or answers is lost on its way by four links
+			if c.imp.Loss == 0.05 { // on four links, one of three requests or answers is lost
 				spec.Daemon = "beat: {dead_after: 12s}\n"
 			}
 			l := startLab(t, spec)
@@ -201,8 +201,8 @@ func TestNamespaceLoss(t *testing.T) {
 			t.Logf("%d bytes in %v (p50 %v, p99 %v), uplink %.2f of one copy", payload, res.Took, res.P50, res.P99, float64(total(flows, to).Bytes)/float64(want.Bytes))
 			info := ask[orders.GroupInfo](t, m.from, orders.Info, orders.Name{Name: "g"})
 			events := ask[[]orders.Event](t, m.from, orders.Events, orders.Name{Name: "g"})
-			// With one of three questions or answers lost, a queue pair's eight tries may
-			// all fail; the group is formed anew then, with all members.
+			// With that loss, all eight tries of a queue pair may fail; then the group is
+			// re-formed, with all members.
 			if info.Formation != 1 && c.imp.Loss < 0.05 || len(info.Members) != 3 {
 				t.Errorf("the group did not survive as it was: %+v, events %+v", info, events)
 			}
@@ -236,8 +236,7 @@ func TestNamespaceFanOut(t *testing.T) {
 	nothingLeft(t, l, 3*time.Second)
 }
 
-// fanOut returns what the uplink carries if the sender makes the copies, as a multiple
-// of one copy.
+// fanOut returns what the uplink carries if the sender makes the copies, as a multiple of one copy.
 func (m *team) fanOut(t *testing.T, transport string, count int) float64 {
 	t.Helper()
 	args := orders.WorkArgs{Kinds: []string{"write", "send"}, Sizes: []int{mib}, Count: count, Depth: 4, Seed: 1}
@@ -245,7 +244,7 @@ func (m *team) fanOut(t *testing.T, transport string, count int) float64 {
 	flows, other := tap(t, m.from, func() { res = m.work(t, args) })
 	carried := total(flows, m.to)
 	if transport == "tcp" {
-		carried = other // nothing else of size leaves the host
+		carried = other // the host sends nothing else of this size
 	}
 	// The headers of TCP (options included) and of RoCEv2 differ little.
 	once, payload := wireBytes(args, 4096)

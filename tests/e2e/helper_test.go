@@ -11,14 +11,14 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/orders"
 )
 
-// dial has the hosts' applications open their devices and connect to the daemons.
+// dial makes the hosts' applications open their devices and connect to the daemons.
 func dial(t *testing.T, hosts ...*lab.HostNode) {
 	t.Helper()
 	openDevices(t, hosts)
 	dialOnly(t, hosts...)
 }
 
-// openDevices has the hosts' applications open their devices, with options.
+// openDevices makes the hosts' applications open their devices, with options.
 func openDevices(t *testing.T, hosts []*lab.HostNode, options ...string) {
 	t.Helper()
 	for _, h := range hosts {
@@ -26,7 +26,7 @@ func openDevices(t *testing.T, hosts []*lab.HostNode, options ...string) {
 	}
 }
 
-// dialOnly has applications that have opened their devices connect to the daemons.
+// dialOnly connects applications that have opened their devices to the daemons.
 func dialOnly(t *testing.T, hosts ...*lab.HostNode) {
 	t.Helper()
 	for _, h := range hosts {
@@ -45,7 +45,7 @@ func listen(t *testing.T, args orders.ListenArgs, hosts ...*lab.HostNode) {
 	}
 }
 
-// others are all hosts but one.
+// others returns all hosts except one.
 func others(l *lab.Lab, not *lab.HostNode) []*lab.HostNode {
 	return slices.DeleteFunc(slices.Clone(l.Hosts), func(h *lab.HostNode) bool { return h == not })
 }
@@ -62,10 +62,10 @@ type team struct {
 	name string
 	from *lab.HostNode
 	to   []*lab.HostNode
-	info orders.GroupInfo // when it was made
+	info orders.GroupInfo // when it was created
 }
 
-// gather makes a group.
+// gather creates a group.
 func gather(t *testing.T, from *lab.HostNode, to []*lab.HostNode, args orders.CreateArgs) *team {
 	t.Helper()
 	args.Receivers = addrs(to)
@@ -74,7 +74,7 @@ func gather(t *testing.T, from *lab.HostNode, to []*lab.HostNode, args orders.Cr
 	return m
 }
 
-// on fails the test unless the group is carried that way.
+// on fails the test unless the group has that path.
 func (m *team) on(t *testing.T, path string) *team {
 	t.Helper()
 	if m.info.Path != path {
@@ -83,7 +83,7 @@ func (m *team) on(t *testing.T, path string) *team {
 	return m
 }
 
-// work has the group's sender do it, and compares all replicas.
+// work makes the group's sender do the work, and compares all replicas.
 func (m *team) work(t *testing.T, args orders.WorkArgs) orders.WorkResult {
 	t.Helper()
 	res, err := m.try(t.Context(), args)
@@ -135,7 +135,7 @@ func nothingLeft(t *testing.T, l *lab.Lab, after time.Duration) {
 	}
 }
 
-// wireBytes is what one copy of the work takes on a link, by the headers of RoCEv2.
+// wireBytes returns the bytes of one copy of the work on a link, by the headers of RoCEv2.
 func wireBytes(args orders.WorkArgs, mtu int) (sum lab.TapCount, payload uint64) {
 	extra := map[string]int{"write": 16, "writeimm": 20, "sendimm": 4}
 	for i := range args.Count {
@@ -171,7 +171,7 @@ func tapAt(t *testing.T, open func() (*lab.Tap, error), f func()) (flows map[lab
 	return flows, other
 }
 
-// total adds up all flows to some hosts.
+// total returns the sum of all flows to some hosts.
 func total(flows map[lab.TapFlow]lab.TapCount, to []*lab.HostNode) (sum lab.TapCount) {
 	for f, c := range flows {
 		if slices.ContainsFunc(to, func(h *lab.HostNode) bool { return h.Addr == f.To }) {

@@ -18,8 +18,7 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
-// base is where files of labs are. It goes with the tests, also when they are
-// interrupted.
+// base is the directory of the labs. It is removed with the tests, also when they are interrupted.
 var base string
 
 func TestMain(m *testing.M) {
@@ -44,10 +43,10 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// launcher is that of bmv2, where labs have bmv2's switches instead of the embedded one.
+// launcher is bmv2's launcher, where labs have bmv2 instead of the embedded switch.
 var launcher string
 
-// chooseSwitch looks for the kind of switch that MCRDMA_SWITCH names.
+// chooseSwitch selects the kind of switch that MCRDMA_SWITCH names.
 func chooseSwitch() (err error) {
 	switch kind := os.Getenv("MCRDMA_SWITCH"); kind {
 	case "", "softswitch":
@@ -59,7 +58,7 @@ func chooseSwitch() (err error) {
 	return err
 }
 
-// embeddedOnly skips what bmv2 has not.
+// embeddedOnly skips tests of features that bmv2 does not have.
 func embeddedOnly(t *testing.T, why string) {
 	t.Helper()
 	if launcher != "" {
@@ -67,15 +66,15 @@ func embeddedOnly(t *testing.T, why string) {
 	}
 }
 
-// programs are built when they are needed first.
+// programs are built when a test first needs them.
 var programs = sync.OnceValues(func() (lab.Programs, error) {
 	p, err := lab.Build(filepath.Join(base, "bin"))
 	p.BMv2 = launcher
 	return p, err
 })
 
-// wholeLabs skips what is not for "make test", which runs with the race detector and at
-// the side of all other packages.
+// wholeLabs skips tests that are not for "make test", which runs with the race detector and in
+// parallel with all other packages.
 func wholeLabs(t *testing.T) {
 	t.Helper()
 	if os.Getenv("MCRDMA_E2E") != "1" {
@@ -124,7 +123,7 @@ func startSample(t *testing.T, spec lab.Spec) *lab.Lab {
 	return l
 }
 
-// showLogs keeps what the processes of a failed test said.
+// showLogs keeps the output of the processes of a failed test.
 func showLogs(t *testing.T, l *lab.Lab) {
 	dir := os.Getenv("MCRDMA_E2E_LOGS")
 	if dir == "" {

@@ -18,18 +18,18 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
-// abandoned is set where a test process starts a lab and waits to be ended.
+// abandoned is set in a test process that starts a lab and waits to be ended.
 const abandoned = "MCRDMA_E2E_ABANDONED"
 
-// Belongings are what a lab has made.
+// Belongings are the resources of a lab.
 type belongings struct {
 	Base   string
 	PIDs   []int
 	Spaces []string // network namespaces, as "net:[4026532345]"
 }
 
-// Whichever way the tests end, nothing is left: no process, no network namespace, and
-// unless they are killed, no file.
+// However the tests end, nothing is left: no process, no network namespace, and, unless the tests
+// are killed, no file.
 func TestNamespaceNothingLeft(t *testing.T) {
 	wholeLabs(t)
 	if os.Geteuid() != 0 {
@@ -48,7 +48,7 @@ func TestNamespaceNothingLeft(t *testing.T) {
 			defer in.Close()
 			var has belongings
 			for s := bufio.NewScanner(out); has.Base == "" && s.Scan(); {
-				_ = json.Unmarshal(s.Bytes(), &has) // other lines are not for us
+				_ = json.Unmarshal(s.Bytes(), &has) // ignore other lines
 			}
 			if remains(has) == "" {
 				t.Error("what is there is not seen")
@@ -72,15 +72,15 @@ func TestNamespaceNothingLeft(t *testing.T) {
 	}
 }
 
-// remains says what is still there of a lab: processes of its programs, or a namespace
-// that has been given a place among the files, which keeps it without a process.
+// remains returns what is left of a lab: processes of its programs, or a namespace that a mount in
+// the file system keeps without a process.
 func remains(b belongings) string {
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return err.Error()
 	}
 	for _, l := range lines {
-		if text, err := os.ReadFile(l); err == nil && strings.Contains(string(text), b.Base) { // or it has ended meanwhile
+		if text, err := os.ReadFile(l); err == nil && strings.Contains(string(text), b.Base) { // or the process has ended meanwhile
 			return fmt.Sprintf("%s: %q", l, text)
 		}
 	}

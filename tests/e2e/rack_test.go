@@ -1,5 +1,5 @@
-// Package e2e runs the parts together as a user would: softroce devices as hosts,
-// on the ports of an embedded switch that runs the compiled program.
+// Package e2e tests the parts together, as users run them: softroce devices as hosts, on the ports
+// of an embedded switch that runs the compiled program.
 package e2e
 
 import (
@@ -87,7 +87,7 @@ func newRack(t *testing.T, hosts, region int) *rack {
 	return r
 }
 
-// program lets f at the switch between packets.
+// program calls f on the switch between packets.
 func (r *rack) program(f func(*dataplane.Switch)) {
 	r.sw.Do(func(p *pipeline.Pipeline, e *pre.Engine) { f(&dataplane.Switch{Pipeline: p, PRE: e}) })
 }
@@ -125,7 +125,7 @@ func newHost(t *testing.T, name string, region int) *host {
 	return h
 }
 
-// connect takes a host's queue pair to RTS, connected to a peer.
+// connect moves a host's queue pair to RTS, connected to a peer.
 func (h *host) connect(t *testing.T, peer [4]byte, qpn rocev2.QPN) {
 	t.Helper()
 	for _, m := range []struct {
@@ -172,10 +172,9 @@ func (r *rack) group(t *testing.T) dataplane.Group {
 	return g
 }
 
-// TestReplicatedWrites: the sender posts each WRITE once, and when it completes,
-// every receiver has it; the same with packets lost, corrupted and marked on every
-// way: to all, to one, from one, and merged. In mode neutral it is the receivers that
-// drop what was corrupted.
+// TestReplicatedWrites: the sender posts each WRITE once, and when it completes, every receiver has
+// it; the same with packets lost, corrupted and marked on every path: to all, to one, from one, and
+// merged. In mode neutral, the receivers drop corrupted packets.
 func TestReplicatedWrites(t *testing.T) {
 	embeddedOnly(t, "it is within this process")
 	for i := range 12 {
@@ -196,7 +195,7 @@ func TestReplicatedWrites(t *testing.T) {
 	}
 }
 
-// keep has copies keep their ICRC: hosts have their memory where the sender addresses it.
+// keep makes copies keep their ICRC: hosts have their memory at the addresses that the sender uses.
 func (r *rack) keep(t *testing.T) {
 	t.Helper()
 	r.program(func(s *dataplane.Switch) { s.SetICRC(dataplane.Neutral) })
@@ -212,8 +211,7 @@ func (r *rack) keep(t *testing.T) {
 	}
 }
 
-// spoil adds fault rules: of each flow some packets are dropped, corrupted or
-// marked.
+// spoil adds fault rules: some packets of each flow are dropped, corrupted or marked.
 func spoil(s *dataplane.Switch, g dataplane.Group) {
 	slot := uint64(0)
 	rule := func(control string, src, dst int, op rocev2.Opcode, first, count, kind uint64) {
@@ -233,8 +231,8 @@ func spoil(s *dataplane.Switch, g dataplane.Group) {
 	rule("egress.fault_out", g.Receivers[0], g.Sender, rocev2.Acknowledge, 6, 2, 0) // merged
 }
 
-// replicate writes random bytes to all receivers, piece by piece, with several in
-// flight, and compares after each completion.
+// replicate writes random bytes to all receivers, piece by piece, with several in flight, and
+// compares after each completion.
 func replicate(t *testing.T, r *rack, region, writes int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -262,8 +260,8 @@ func replicate(t *testing.T, r *rack, region, writes int) {
 			t.Fatalf("write %d completed, expected %d", wc.ID, done)
 		}
 		for n, h := range r.hosts[1:] {
-			// What came over a network the race detector cannot see; this
-			// passes the queue pair's lock, under which it was written.
+			// The race detector cannot see data that arrived over a network; this acquires the
+			// queue pair's lock, under which it was written.
 			if _, err := h.qp.Query(); err != nil {
 				t.Fatal(err)
 			}

@@ -10,13 +10,13 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/orders"
 )
 
-// The same application where the switches can't: it runs, says why, and if it requires
-// switches the error says what is missing.
+// The same application where the switches cannot copy: it runs and says why, and if it requires
+// switches, the error says what is missing.
 func TestNamespaceWithoutSwitches(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec    lab.Spec
 		prepare func(t *testing.T, l *lab.Lab)
-		why     []string // what is to be said, any of it
+		why     []string // any of these reasons is expected
 	}{
 		"no agent is configured": {
 			spec: lab.Spec{Hosts: map[string]lab.Host{"h1": {NoSwitch: true}}},
@@ -25,7 +25,7 @@ func TestNamespaceWithoutSwitches(t *testing.T) {
 		"the agents are gone": {
 			prepare: func(t *testing.T, l *lab.Lab) {
 				for _, n := range l.Switches {
-					n.Agent.Kill() // the switches go on with the routes that they have
+					n.Agent.Kill() // the switches continue with their routes
 				}
 			},
 			why: []string{"torA"},

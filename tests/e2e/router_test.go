@@ -17,11 +17,11 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/orders"
 )
 
-// routerPage has the configurations that this test runs.
+// routerPage is the page with the configurations that this test uses.
 const routerPage = "../../docs/bgp.md"
 
-// A host behind an embedded switch and one behind a router reach each other by what agent
-// and router tell each other by BGP; and again after their link has failed.
+// A host behind an embedded switch and one behind a router reach each other by the BGP routes of
+// agent and router, also after their link has failed.
 func TestNamespaceRouter(t *testing.T) {
 	wholeLabs(t)
 	embeddedOnly(t, "routing is the agent's, and the same with bmv2")
@@ -33,7 +33,7 @@ func TestNamespaceRouter(t *testing.T) {
 	}
 }
 
-// fenced returns the only block of the page in that language.
+// fenced returns the only code block of the page in that language.
 func fenced(t *testing.T, language string) string {
 	t.Helper()
 	page, err := os.ReadFile(routerPage)
@@ -48,8 +48,7 @@ func fenced(t *testing.T, language string) string {
 	return text + "\n"
 }
 
-// startProcess starts a program that ends with the test, and shows what it said if that
-// fails.
+// startProcess starts a program that ends with the test, and shows its output if the test fails.
 func startProcess(t *testing.T, p *lab.Process) {
 	t.Helper()
 	if err := p.Start(t.Context()); err != nil {
@@ -67,7 +66,7 @@ func startProcess(t *testing.T, p *lab.Process) {
 	})
 }
 
-// writeFile writes a file that daemons of other users may read.
+// writeFile writes a file that daemons of other users can read.
 func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
 	if err := os.WriteFile(name, []byte(text), 0o644); err != nil { //nolint:gosec // FRR has a user of its own
@@ -81,7 +80,7 @@ func startBIRD(t *testing.T, router *lab.Space, dir string) {
 	startProcess(t, &lab.Process{Name: "bird", Space: router, Talks: true, Args: []string{bird.Path(t), "-f", "-c", conf, "-s", filepath.Join(dir, "bird.ctl")}})
 }
 
-// startFRR starts FRR's daemons with directories of their own in the places of the usual ones.
+// startFRR starts FRR's daemons with their own directories instead of the usual ones.
 func startFRR(t *testing.T, router *lab.Space, dir string) {
 	zebra := bird.Program(t, "zebra", "/usr/lib/frr", "frr")
 	writeFile(t, filepath.Join(dir, "frr.conf"), fenced(t, "frr"))
@@ -153,7 +152,7 @@ func withRouter(t *testing.T, name string, start func(*testing.T, *lab.Space, st
 
 	r.write()
 
-	// The router falls silent at the link; the session, over the other network, would live on.
+	// The router stops answering on the link; the session, over the other network, would stay up.
 	for _, fault := range []struct{ what, off, on string }{
 		{"silence at the link", "ip link set tora arp off", "ip link set tora arp on"},
 		{"a cut cable", "ip link set tora down", "ip link set tora up"},
@@ -197,7 +196,7 @@ func (r *routed) restart(agent *lab.Process) {
 	r.t.Logf("%d datagrams there and back while the agent restarted", sent)
 }
 
-// makeNetwork makes everything but the programs of switch and router.
+// makeNetwork makes everything except the programs of switch and router.
 func (r *routed) makeNetwork(p lab.Programs) {
 	r.t.Helper()
 	var err error
@@ -244,7 +243,7 @@ func (r *routed) run(s *lab.Space, name string, args ...string) string {
 	return out
 }
 
-// until polls, for as long as BGP may need.
+// until polls for as long as BGP may need.
 func (r *routed) until(what string, cond func() bool) {
 	r.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !cond(); time.Sleep(50 * time.Millisecond) {
@@ -254,7 +253,7 @@ func (r *routed) until(what string, cond func() bool) {
 	}
 }
 
-// state is for the log of a test that fails.
+// state returns text for the log of a failed test.
 func (r *routed) state() string {
 	var b strings.Builder
 	for _, args := range [][]string{{"bgp"}, {"status"}, {"routes"}, {"counters"}} {
@@ -278,7 +277,7 @@ func (r *routed) shows(what string, want bool, s *lab.Space, name string, args .
 	})
 }
 
-// reach waits until UDP gets from each host to the other and back.
+// reach waits until UDP works between all hosts in both directions.
 func (r *routed) reach(since time.Time, what string) {
 	r.t.Helper()
 	for _, pair := range [][2]*lab.HostNode{{r.h1, r.h2}, {r.h2, r.h1}} {

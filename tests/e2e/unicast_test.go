@@ -20,8 +20,8 @@ func connect(t *testing.T, name string, from, to *lab.HostNode, size, mtu int) {
 	}
 }
 
-// The network itself: ordinary connections between hosts of a rack and across racks,
-// with frames counted one by one, over links that lose nothing and over such that do.
+// The network itself: ordinary connections between hosts of a rack and across racks, with frames
+// counted one by one, over links with and without loss.
 func TestNamespaceUnicast(t *testing.T) {
 	for name, imp := range map[string]lab.Impairment{"good": {}, "bad": {Loss: 0.01, Reorder: 0.01, Double: 0.01, Seed: 1}} {
 		t.Run(name, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestNamespaceUnicast(t *testing.T) {
 					if got == want || name == "bad" && got.Frames >= want.Frames {
 						break
 					}
-					// Where other load keeps bmv2 waiting, a timeout may pass.
+					// If other load delays bmv2, a timeout may pass.
 					if !l.Spec.BMv2 || attempt == attempts {
 						t.Errorf("frames to %s: %+v, want %+v", to, got, want)
 						break
@@ -47,8 +47,8 @@ func TestNamespaceUnicast(t *testing.T) {
 
 const flowMTU = 4096
 
-// flowFrames has h1 write to another host, and returns in how many frames it did, and in
-// how many it would if nothing was lost or late.
+// flowFrames makes h1 write to another host, and returns the number of frames, and the number
+// without loss and delay.
 func flowFrames(t *testing.T, l *lab.Lab, to string) (got, want lab.TapCount) {
 	t.Helper()
 	const size, count = 100_001, 64

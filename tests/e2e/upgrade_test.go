@@ -14,19 +14,19 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/orders"
 )
 
-// previous is the commit of the release that this one works beside. MCRDMA_PREVIOUS names another
-// commit, or a directory with the programs of one.
+// previous is the commit of the previous release, with which this one must work. MCRDMA_PREVIOUS
+// names another commit, or a directory with the programs of one.
 const previous = "0a774d8dc2b370369e83312bfe83db215a599259"
 
-// A mixture is a lab of programs of two releases.
+// A mixture is a lab with programs of two releases.
 type mixture struct {
 	*lab.Lab
-	releases map[bool]lab.Programs // by: of the previous release
-	old      map[string]bool       // processes of the previous release
+	releases map[bool]lab.Programs // by whether they are of the previous release
+	old      map[string]bool       // processes that are of the previous release
 	groups   int
 }
 
-// mix starts a lab of the previous release only.
+// mix starts a lab with only the previous release.
 func mix(t *testing.T, spec lab.Spec) *mixture {
 	t.Helper()
 	wholeLabs(t)
@@ -54,7 +54,7 @@ func mix(t *testing.T, spec lab.Spec) *mixture {
 	return m
 }
 
-// choose has a process be of a release when it is started next.
+// choose selects the release with which a process is next started.
 func (m *mixture) choose(p *lab.Process) {
 	from := m.releases[m.old[p.Name]]
 	for _, program := range []string{from.Switchctl, from.Daemon, from.Member} {
@@ -64,7 +64,7 @@ func (m *mixture) choose(p *lab.Process) {
 	}
 }
 
-// swap has processes be of another release, with the state that the one before has left.
+// swap restarts processes with another release, with the state of the previous one.
 func (m *mixture) swap(t *testing.T, old bool, list ...*lab.Process) {
 	t.Helper()
 	for _, p := range list {
@@ -77,7 +77,7 @@ func (m *mixture) swap(t *testing.T, old bool, list ...*lab.Process) {
 	}
 }
 
-// application starts an application of a release at a host.
+// application starts an application of a release on a host.
 func (m *mixture) application(t *testing.T, old bool, h *lab.HostNode) {
 	t.Helper()
 	h.Member.Kill()
@@ -89,7 +89,8 @@ func (m *mixture) application(t *testing.T, old bool, h *lab.HostNode) {
 	listen(t, small, h)
 }
 
-// cycle is a group's life, from h3 to h2, h5 and h6: work, perhaps a swap, the death of h6's application, work, the end.
+// cycle is the life of a group from h3 to h2, h5 and h6: work, perhaps a swap, the death of h6's
+// application, work, the end.
 func (m *mixture) cycle(t *testing.T, mode string, senderOld, victimOld bool, swaps ...*lab.Process) {
 	t.Helper()
 	m.groups++
@@ -99,7 +100,7 @@ func (m *mixture) cycle(t *testing.T, mode string, senderOld, victimOld bool, sw
 	m.application(t, senderOld, from)
 	m.application(t, victimOld, victim)
 	to := []*lab.HostNode{m.Host("h2"), m.Host("h5"), victim}
-	for _, h := range to { // its daemon may have come back just now
+	for _, h := range to { // its daemon may have restarted just now
 		eventually(t, h.Name+" listens", 10*time.Second, func() bool { return h.Listens(t.Context(), "small") })
 	}
 	args := orders.CreateArgs{Name: name, Service: "small", Mode: mode, Regions: []uint64{1 << 20}}
@@ -125,7 +126,7 @@ func (m *mixture) cycle(t *testing.T, mode string, senderOld, victimOld bool, sw
 	t.Logf("%s: %v", name, time.Since(begun))
 }
 
-// during has a group at work while something happens.
+// during does something during a group's work.
 func (m *team) during(t *testing.T, f func()) {
 	t.Helper()
 	args := busy
@@ -148,7 +149,8 @@ func (m *team) during(t *testing.T, f func()) {
 	}
 }
 
-// refused has a process not start as one of the previous release, for these reasons, and come back as before.
+// refused checks that a process does not start with the previous release, for these reasons, and
+// starts again with its own.
 func (m *mixture) refused(t *testing.T, p *lab.Process, words ...string) {
 	t.Helper()
 	if err := p.Stop(); err != nil {
@@ -165,8 +167,9 @@ func (m *mixture) refused(t *testing.T, p *lab.Process, words ...string) {
 	m.swap(t, false, p)
 }
 
-// Programs of this release and of the one before, in one lab: each daemon and each agent comes back as the other's, with its
-// state, while groups are at work. Groups of each mixture live and die. What cannot be is refused, and the error says why.
+// Programs of this and the previous release in one lab: each daemon and each agent is replaced by
+// that of the other release, with its state, during work in groups. Groups of each mixture live and
+// die. What is impossible is refused, and the error says why.
 func TestNamespaceUpgrade(t *testing.T) {
 	hold := lab.Switch{Agent: "restart: {hold: 30s}\n"}
 	m := mix(t, lab.Spec{Racks: []int{3, 3}, Switches: map[string]lab.Switch{"torA": hold, "spine": hold, "torB": hold}})
@@ -184,13 +187,14 @@ func TestNamespaceUpgrade(t *testing.T) {
 		}
 	}
 	m.cycle(t, "require", true, true)
-	// Old daemons at senders, with new ones at receivers.
+	// Old daemons of senders, with new ones of receivers.
 	swap(false, h(5).Daemon, h(6).Daemon)
 	m.cycle(t, "require", true, false)
 	m.cycle(t, "off", true, true)
 	swap(false, m.Switch("torA").Agent)
 	m.cycle(t, "require", false, true)
-	// New daemons at senders, with an old one at a receiver. An application that knows views comes to have a daemon that does.
+	// New daemons of senders, with an old one of a receiver. An application that knows views gets a
+	// daemon that does.
 	m.cycle(t, "require", false, true, h(3).Daemon)
 	swap(false, h(1).Daemon)
 	m.cycle(t, "require", true, true)
@@ -201,7 +205,7 @@ func TestNamespaceUpgrade(t *testing.T) {
 	m.cycle(t, "require", true, false)
 	m.cycle(t, "off", true, false)
 
-	// And back: agents take over from each other; daemons do when no group is there.
+	// And back: agents replace each other with groups, daemons without.
 	swap(true, m.Switch("torA").Agent)
 	fresh := gather(t, h(1), []*lab.HostNode{h(4), h(5)}, orders.CreateArgs{Name: "fresh", Service: "small", Mode: "require", Regions: []uint64{1 << 20}})
 	for _, x := range []*lab.HostNode{h(1), h(4)} {

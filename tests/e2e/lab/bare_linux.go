@@ -6,13 +6,13 @@ import (
 	"net/netip"
 )
 
-// Link makes a link between two namespaces, up at both ends, for a network that is no Lab.
+// Link makes a link between two namespaces, up at both ends, for a network that is not a Lab.
 func Link(a *Space, aName string, b *Space, bName string) error {
 	return errors.Join(join(a, aName, b, bName, defaultMTU), a.up(aName, netip.Prefix{}), b.up(bName, netip.Prefix{}))
 }
 
-// NewHost makes a host of such a network: its namespace, and an application, which ends with
-// Member.Stop.
+// NewHost makes a host of such a network: its namespace, and an application, which Member.Stop
+// ends.
 func NewHost(ctx context.Context, p Programs, name string, addr netip.Addr) (*HostNode, error) {
 	s, err := NewSpace(name)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// FindBMv2 returns bmv2's launcher, if there is a bmv2 that it would start.
+// FindBMv2 returns bmv2's launcher, if bmv2 is installed.
 func FindBMv2() (launcher string, err error) {
 	dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", module+"bmv2").Output()
 	if err != nil {
@@ -21,8 +21,8 @@ func FindBMv2() (launcher string, err error) {
 	return launcher, nil
 }
 
-// bmv2Command returns what starts bmv2, and what it says when it is ready. bmv2 looks in
-// /sys whether its ports are up: it gets one that shows its own network namespace.
+// bmv2Command returns the command of bmv2, and its ready message. bmv2 reads the state of its ports
+// from /sys, so it gets one with its own network namespace.
 func (l *Lab) bmv2Command(n *SwitchNode) (args []string, ready string) {
 	return []string{"unshare", "--mount", "sh", "-c", `mount -t sysfs sysfs /sys && exec "$@" 2>&1`, n.Name, l.programs.BMv2,
 		"--notifications-addr", "ipc://" + filepath.Join(l.Dir, n.Name+".ipc")}, "ready: P4Runtime"

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What bmv2 has not is refused before anything is made.
+// Features that bmv2 does not have are refused before anything is made.
 func TestBMv2Refuses(t *testing.T) {
 	s := Spec{BMv2: true, Switches: map[string]Switch{"spine": {Rate: "1mbit"}}}
 	if err := s.complete(); err == nil || !strings.Contains(err.Error(), "spine: bmv2") {
@@ -20,7 +20,7 @@ func TestBMv2Refuses(t *testing.T) {
 	}
 }
 
-// Only with bmv2 do devices and amounts differ from what is asked for.
+// Devices and amounts differ from the request only with bmv2.
 func TestBMv2Scale(t *testing.T) {
 	h := HostNode{Addr: netip.MustParseAddr("10.1.0.11"), lab: &Lab{}}
 	if got := h.Device(); got != "softroce:10.1.0.11" {

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Programs are where the programs are that a lab consists of.
+// Programs are the paths of a lab's programs.
 type Programs struct {
 	Switchctl, Daemon, Member string
-	BMv2                      string // the launcher of bmv2, from FindBMv2; only for labs with it
+	BMv2                      string // the launcher of bmv2, from FindBMv2; only for labs with bmv2
 }
 
 const module = "github.com/mcrdma/mcrdma/"
@@ -21,7 +21,7 @@ func Build(dir string, more ...string) (Programs, error) {
 	return build(context.Background(), "", dir, more...)
 }
 
-// build compiles the programs of the sources in a directory.
+// build compiles the programs in a source directory.
 func build(ctx context.Context, source, dir string, more ...string) (Programs, error) {
 	args := []string{"go", "build", "-o", dir + "/"}
 	for _, p := range append([]string{"cmd/switchctl", "cmd/cmd-daemon", "tests/e2e/member"}, more...) {
@@ -35,7 +35,7 @@ func programsIn(dir string) Programs {
 	return Programs{Switchctl: filepath.Join(dir, "switchctl"), Daemon: filepath.Join(dir, "cmd-daemon"), Member: filepath.Join(dir, "member")}
 }
 
-// command runs a program in a directory, and returns what it says.
+// command runs a program in a directory, and returns its output.
 func command(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir

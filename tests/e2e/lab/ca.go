@@ -16,10 +16,10 @@ type CA struct {
 	ca  *labca.CA
 }
 
-// valid is long enough for labs whose hosts' clocks are days off.
+// valid is long enough for labs with hosts' clocks that are wrong by days.
 const valid = 1000 * 24 * time.Hour
 
-// NewCA makes a CA whose files go to dir.
+// NewCA makes a CA with files in dir.
 func NewCA(dir string) (*CA, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -34,8 +34,8 @@ func NewCA(dir string) (*CA, error) {
 
 func (c *CA) file(name string) string { return filepath.Join(c.dir, name) }
 
-// Issue writes files for the identity id, in place of those of the same name.
-// edit alters the certificate before it is signed.
+// Issue writes files for the identity id, replacing those of the same name. edit may change the
+// certificate before it is signed.
 func (c *CA) Issue(id identity.Identity, edit ...func(*x509.Certificate)) (identity.Files, error) {
 	f := identity.Files{Cert: c.file(id.Name + ".crt"), Key: c.file(id.Name + ".key"), CA: c.file("ca.crt")}
 	p, err := c.ca.Issue(id, valid, edit...)

@@ -15,7 +15,7 @@ func switchAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 255, 0, b
 
 func switchMAC(i int) string { return fmt.Sprintf("02:00:00:00:%02x:00", 0x50+i) }
 
-// writeTopology writes what static routes are made of.
+// writeTopology writes the topology file for static routes.
 func (l *Lab) writeTopology() error {
 	var t topology.Topology
 	for i, name := range l.Spec.switchNames() {

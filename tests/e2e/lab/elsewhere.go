@@ -7,8 +7,8 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/orders"
 )
 
-// Elsewhere returns an application that the caller has started, and ends: what
-// goes to its standard input, and what comes from its standard output.
+// Elsewhere returns an application that the caller has started and ends, given its standard input
+// and its standard output.
 func Elsewhere(name string, in io.WriteCloser, out io.Reader) *Member {
 	m := newMember(&Process{Name: name, In: in, Out: bufio.NewReader(out)})
 	m.waiting = map[int]chan orders.Answer{}

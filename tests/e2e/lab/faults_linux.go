@@ -16,15 +16,15 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A Fault has a switch corrupt one packet of those that match: their number First, counted from 0.
+// A Fault makes a switch corrupt one of the matching packets: number First, counted from 0.
 type Fault struct {
-	Out      bool // on their way out, when they have been rewritten; otherwise on their way in
+	Out      bool // at egress, after rewriting; otherwise at ingress
 	Src, Dst netip.Addr
 	Opcode   rocev2.Opcode
 	First    uint32
 }
 
-// Faults are in a switch, beside what its agent has there.
+// Faults are entries in a switch, in addition to its agent's.
 type Faults struct {
 	n      *SwitchNode
 	list   []Fault
@@ -36,13 +36,13 @@ type Faults struct {
 }
 
 // faultsRole is the role of their controller, of which there is one at a time. The agent has the
-// default role, and stays the primary of that.
+// default role, and stays its primary.
 const faultsRole = "faults"
 
 // corrupt is FaultKind.CORRUPT of the program.
 const corrupt = 1
 
-// Corrupt has the switch do it, until Close. There are at most 256 of each direction.
+// Corrupt installs the faults, until Close. There are at most 256 per direction.
 func (n *SwitchNode) Corrupt(ctx context.Context, list []Fault) (*Faults, error) {
 	n.epoch++
 	f := &Faults{n: n, list: list, epoch: n.epoch, info: &p4cfg.P4Info{}}
@@ -92,7 +92,7 @@ func (f *Faults) write(ctx context.Context, how p4.Update_Type) error {
 	return nil
 }
 
-// rule is the entry of a fault. Its number is that of its slot, too.
+// rule returns the entry of a fault. Its number is also that of its slot.
 func (f *Faults) rule(slot int) (*p4.TableEntry, error) {
 	x := f.list[slot]
 	e := &p4.TableEntry{Priority: 1, Match: []*p4.FieldMatch{}}
@@ -127,7 +127,7 @@ func (f *Faults) rule(slot int) (*p4.TableEntry, error) {
 	return e, nil
 }
 
-// control is what of the program does it.
+// control is the control that applies the rules.
 func (x Fault) control() string {
 	if x.Out {
 		return "egress.fault_out"
@@ -135,7 +135,8 @@ func (x Fault) control() string {
 	return "ingress.fault_in"
 }
 
-// Missing lists those faults that have not happened: the switch has not seen as many packets.
+// Missing returns the faults that have not happened, because the switch has not seen enough
+// packets.
 func (f *Faults) Missing(ctx context.Context) (list []Fault, err error) {
 	for slot, x := range f.list {
 		seen, err := f.seen(ctx, x.control()+".seen", slot)
@@ -149,7 +150,7 @@ func (f *Faults) Missing(ctx context.Context) (list []Fault, err error) {
 	return list, nil
 }
 
-// seen reads a cell of a register: an epoch, and how many packets a rule of that has matched.
+// seen reads a cell of a register: an epoch, and how many packets of that epoch a rule has matched.
 func (f *Faults) seen(ctx context.Context, register string, slot int) (uint64, error) {
 	for _, r := range f.info.GetRegisters() {
 		if r.GetPreamble().GetName() != register {
@@ -174,7 +175,7 @@ func (f *Faults) seen(ctx context.Context, register string, slot int) (uint64, e
 	return 0, fmt.Errorf("the program has no register %s", register)
 }
 
-// Close ends them.
+// Close removes the faults.
 func (f *Faults) Close(ctx context.Context) error {
 	return errors.Join(f.write(ctx, p4.Update_DELETE), f.stream.CloseSend(), f.conn.Close())
 }

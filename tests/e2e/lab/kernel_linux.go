@@ -13,7 +13,7 @@ import (
 
 var kernelLine = regexp.MustCompile(`fast_path="((?:[^"\\]|\\.)*)" kernel=(?:"map\[([^"\]]*)\]"|map\[([^\]]*)\])`)
 
-// InKernel waits until the kernel processes what is hot of all switches' packets.
+// InKernel waits until all switches' kernels process packets.
 func (l *Lab) InKernel(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -35,7 +35,7 @@ func (l *Lab) InKernel(ctx context.Context) error {
 	return nil
 }
 
-// Kernel has a switch log where packets are processed, and what the kernel has counted.
+// Kernel makes a switch log where packets are processed, and the kernel's counters.
 func (n *SwitchNode) Kernel(ctx context.Context) (status string, counts map[string]uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 )
 
-// A Lab is running.
+// A Lab is a running lab.
 type Lab struct {
 	Spec     Spec
 	Dir      string
@@ -34,8 +34,8 @@ type Lab struct {
 	processes []*Process
 }
 
-// Start makes a lab whose files go to dir. When it returns, every host reaches every
-// other one. On failure nothing is left.
+// Start makes a lab with files in dir. When it returns, all hosts reach each other. On failure
+// nothing is left behind.
 func Start(ctx context.Context, p Programs, dir string, spec Spec) (*Lab, error) {
 	l := &Lab{Spec: spec, Dir: dir, programs: p}
 	if err := l.Spec.complete(); err != nil {
@@ -114,7 +114,7 @@ func (l *Lab) makeSpaces() (err error) {
 	return nil
 }
 
-// manage joins a namespace to the management network.
+// manage connects a namespace to the management network.
 func (l *Lab) manage(s *Space, i int, bridge netlink.Link) error {
 	port := fmt.Sprintf("port%d", i)
 	if err := join(s, "mgmt", l.mgmt, port, 1500); err != nil {
@@ -127,7 +127,7 @@ func (l *Lab) manage(s *Space, i int, bridge netlink.Link) error {
 	return errors.Join(err, l.mgmt.up(port, netip.Prefix{}), s.up("mgmt", netip.PrefixFrom(management(i), 24)))
 }
 
-// makeLinks makes the links of the fabric. A switch's interface for port 1 is swp1.
+// makeLinks makes the links of the fabric. Port 1 of a switch is interface swp1.
 func (l *Lab) makeLinks() error {
 	for i, h := range l.Hosts {
 		at := l.Spec.seats()[i]
@@ -169,7 +169,7 @@ func (l *Lab) makeLinks() error {
 	return nil
 }
 
-// link makes a link that is up, by a wire if it is to be impaired.
+// link makes a link that is up, through a wire if it will be impaired.
 func (l *Lab) link(a *Space, aName string, b *Space, bName string, mtu int, number uint64) error {
 	if l.Spec.Links.none() && !l.Spec.Wired {
 		return errors.Join(join(a, aName, b, bName, mtu), a.up(aName, netip.Prefix{}), b.up(bName, netip.Prefix{}))
@@ -232,7 +232,7 @@ func (l *Lab) startSwitches(ctx context.Context) error {
 	return Each(l.Switches, func(n *SwitchNode) error { return n.Agent.Start(ctx) })
 }
 
-// switchCommand returns what starts a switch, and what it says when it is ready.
+// switchCommand returns the command of a switch, and its ready message.
 func (l *Lab) switchCommand(n *SwitchNode) (args []string, ready string) {
 	if l.Spec.BMv2 {
 		args, ready = l.bmv2Command(n)
@@ -274,7 +274,7 @@ func (l *Lab) startHosts(ctx context.Context) error {
 	})
 }
 
-// Each calls f for all at once.
+// Each calls f for all in parallel.
 func Each[T any](all []T, f func(T) error) error {
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
@@ -285,8 +285,7 @@ func Each[T any](all []T, f func(T) error) error {
 	return errors.Join(errs...)
 }
 
-// reachable waits until every host reaches every other one: there is an answer to
-// TCP, be it a refusal.
+// reachable waits until all hosts reach each other: TCP gets an answer, which may be a refusal.
 func (l *Lab) reachable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -328,7 +327,7 @@ func (h *HostNode) Reach(ctx context.Context, to netip.Addr) error {
 	}
 }
 
-// Close ends everything. The error says what did not end as it should have; it is
+// Close ends everything. The error says what did not end in order; it is ended anyway.
 // ended even so.
 func (l *Lab) Close() error {
 	var errs []error
@@ -358,10 +357,10 @@ func (l *Lab) Close() error {
 	return errors.Join(errs...)
 }
 
-// Logs returns what all processes said.
+// Logs returns the output of all processes.
 func (l *Lab) Logs() string { return Logs(l.processes...) }
 
-// Logs returns what processes said.
+// Logs returns the output of processes.
 func Logs(list ...*Process) string {
 	var b strings.Builder
 	for _, p := range list {
@@ -370,7 +369,7 @@ func Logs(list ...*Process) string {
 	return b.String()
 }
 
-// PIDs returns the numbers of all processes that run.
+// PIDs returns the process IDs of all running processes.
 func (l *Lab) PIDs() (list []int) {
 	for _, p := range l.processes {
 		if p.Running() {
@@ -380,8 +379,7 @@ func (l *Lab) PIDs() (list []int) {
 	return list
 }
 
-// NewMember starts another application at the host, in place of the one before,
-// which has ended.
+// NewMember starts another application on the host, in place of the previous one, which has ended.
 func (h *HostNode) NewMember(ctx context.Context) error {
 	h.Member = newMember(h.lab.process(&Process{Name: "application of " + h.Name, Space: h.Space, Args: []string{h.lab.programs.Member}, Talks: true}))
 	return h.Member.Start(ctx)

@@ -15,12 +15,12 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// tables hold entries of groups only.
+// tables are the tables that only have entries of groups.
 var tables = []string{"ingress.replication.groups", "egress.rewrite.replicas", "egress.rewrite.regions",
 	"egress.ack_merge.merge_groups", "egress.ack_merge.merge_members"}
 
-// TablesOfGroups reads what "switchctl pipeline show -o json" has printed and lists
-// the tables of groups that are not empty.
+// TablesOfGroups parses the output of "switchctl pipeline show -o json" and returns the tables of
+// groups that are not empty.
 func TablesOfGroups(out []byte) ([]string, error) {
 	var answer struct {
 		Tables []struct {
@@ -51,7 +51,7 @@ func TablesOfGroups(out []byte) ([]string, error) {
 	return left, nil
 }
 
-// Left reads back from the switch what there is of groups.
+// Left reads the entries of groups from the switch.
 func (n *SwitchNode) Left() ([]string, error) {
 	out, err := n.Space.Run(n.lab.programs.Switchctl, "pipeline", "show", "--target", fmt.Sprintf("127.0.0.1:%d", p4rtPort), "-o", "json")
 	if err != nil {
@@ -90,7 +90,7 @@ func (h *HostNode) ask(f func(mcrdmav1.ApplicationsClient) error) error {
 	return f(mcrdmav1.NewApplicationsClient(conn))
 }
 
-// Left asks the daemon what it has of groups.
+// Left asks the daemon for remains of groups.
 func (h *HostNode) Left(ctx context.Context) (left []string, err error) {
 	res, err := h.Groups(ctx)
 	if err != nil {
@@ -105,8 +105,8 @@ func (h *HostNode) Left(ctx context.Context) (left []string, err error) {
 	return left, nil
 }
 
-// CheckLeftovers checks that no switch and no daemon that runs has anything of any
-// group, at the latest after some time.
+// CheckLeftovers checks that no switch and no running daemon has anything of any group, at the
+// latest after some time.
 func (l *Lab) CheckLeftovers(ctx context.Context, after time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, after+patience)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// join makes a veth pair between two namespaces, down, with offloads off: what one
-// end would leave to hardware that does not exist reaches the other undone.
+// join makes a veth pair between two namespaces, down, with offloads off: otherwise, work that one
+// end leaves to hardware, which does not exist, would be missing at the other end.
 func join(a *Space, aName string, b *Space, bName string, mtu int) error {
 	la := netlink.NewLinkAttrs()
 	la.Name, la.MTU = aName, mtu
@@ -31,7 +31,7 @@ func (s *Space) offloadsOff(name string) error {
 	return s.offloads(name, 0, unix.ETHTOOL_STSO, unix.ETHTOOL_SGSO, unix.ETHTOOL_SGRO, unix.ETHTOOL_STXCSUM, unix.ETHTOOL_SSG)
 }
 
-// SetGRO is "ethtool -K NAME gro on" or off. Without it a veth takes no frames of XDP.
+// SetGRO is "ethtool -K NAME gro on" or off. Without GRO, a veth accepts no frames of XDP.
 func (s *Space) SetGRO(name string, on bool) error {
 	value := uint32(0)
 	if on {
@@ -40,7 +40,8 @@ func (s *Space) SetGRO(name string, on bool) error {
 	return s.offloads(name, value, unix.ETHTOOL_SGRO)
 }
 
-// TakeXDP has a veth take frames of XDP for a packet socket that reads them: each by itself, where GRO would make one of several.
+// TakeXDP makes a veth accept frames of XDP for a packet socket: each by itself, where GRO would
+// coalesce them.
 func (s *Space) TakeXDP(name string) error {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
 	if err != nil {
@@ -89,7 +90,7 @@ func (s *Space) offloads(name string, value uint32, commands ...uint32) error {
 	return nil
 }
 
-// HasXDP says whether an XDP program is at an interface.
+// HasXDP reports whether an interface has an XDP program.
 func (s *Space) HasXDP(name string) (bool, error) {
 	l, err := s.nl.LinkByName(name)
 	if err != nil {
@@ -99,7 +100,7 @@ func (s *Space) HasXDP(name string) (bool, error) {
 	return x != nil && x.Attached, nil
 }
 
-// up sets an interface up, with an address unless that is zero.
+// up sets an interface up, with an address unless addr is zero.
 func (s *Space) up(name string, addr netip.Prefix) error {
 	l, err := s.nl.LinkByName(name)
 	if err != nil {
@@ -120,7 +121,7 @@ func (s *Space) up(name string, addr netip.Prefix) error {
 	return nil
 }
 
-// SetUp sets an interface up or down, as pulling its cable would.
+// SetUp sets an interface up or down, like pulling its cable.
 func (s *Space) SetUp(name string, up bool) error {
 	l, err := s.nl.LinkByName(name)
 	if err != nil {
@@ -146,7 +147,7 @@ const (
 	backlog = 4 << 20  // bytes that may wait at a limited interface
 )
 
-// Limit has an interface send at most so many bits a second, headers included, by a
+// Limit limits the rate at which an interface sends, in bits per second including headers, by a
 // token bucket.
 func (s *Space) Limit(name string, bits uint64) error { return s.limit(name, bits, bucket) }
 

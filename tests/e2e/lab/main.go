@@ -9,8 +9,9 @@ import (
 	"syscall"
 )
 
-// Main is a command that works in labs: run has a directory of its own, and a context that ends with an interrupt. Where
-// there can be no labs, the command says that what it does is left out.
+// Main is the main function of a command that works in labs: run gets its own directory, and a
+// context that ends with an interrupt. Where labs are impossible, the command reports that it skips
+// its work.
 func Main(name, what string, run func(ctx context.Context, dir string) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

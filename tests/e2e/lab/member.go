@@ -24,18 +24,18 @@ type Member struct {
 // A Refusal is an application's error.
 type Refusal struct {
 	Text string
-	Is   []string // sentinels of pkg/mcrdma that it wraps
+	Is   []string // sentinel errors of pkg/mcrdma that it wraps
 }
 
 func (e *Refusal) Error() string { return e.Text }
 
-// Refused says whether err is a Refusal that wraps that sentinel.
+// Refused reports whether err is a Refusal that wraps that sentinel error.
 func Refused(err error, sentinel string) bool {
 	var r *Refusal
 	return errors.As(err, &r) && slices.Contains(r.Is, sentinel)
 }
 
-// ErrEnded tells that the application has ended.
+// ErrEnded says that the application has ended.
 var ErrEnded = errors.New("the application has ended")
 
 func newMember(p *Process) *Member { return &Member{Process: p} }
@@ -75,8 +75,8 @@ func (m *Member) read() {
 	}
 }
 
-// Do gives an order and waits for its result, which goes where result points to,
-// unless that is nil. Errors are a *Refusal, ErrEnded, or ctx's.
+// Do gives an order and waits for its result, which it stores in the value that result points to,
+// unless result is nil. Errors are a *Refusal, ErrEnded, or ctx's.
 func (m *Member) Do(ctx context.Context, order string, args, result any) error {
 	raw, err := json.Marshal(args)
 	if err != nil {
@@ -118,14 +118,14 @@ func (m *Member) Do(ctx context.Context, order string, args, result any) error {
 	}
 }
 
-// Ask is Do with a result of a type.
+// Ask is Do with a typed result.
 func Ask[T any](ctx context.Context, m *Member, order string, args any) (T, error) {
 	var result T
 	err := m.Do(ctx, order, args, &result)
 	return result, err
 }
 
-// tail is the end of a log.
+// tail returns the end of a log.
 func tail(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.Join(lines[max(0, len(lines)-30):], "\n")

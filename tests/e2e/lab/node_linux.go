@@ -29,7 +29,7 @@ type HostNode struct {
 	Daemon *Process // nil: none
 	Member *Member
 	Socket string // of the daemon
-	Config string // file of the daemon's
+	Config string // its configuration file
 	Files  identity.Files
 	lab    *Lab
 	index  int
@@ -49,22 +49,22 @@ func (l *Lab) Host(name string) *HostNode {
 	return l.Hosts[slices.IndexFunc(l.Hosts, func(h *HostNode) bool { return h.Name == name })]
 }
 
-// StateDir is the directory in which the daemon of a host, or the agent of a switch, of a
-// lab in dir has its state, and nothing else is.
+// StateDir is the directory with only the state of a host's daemon, or of a switch's agent, of a
+// lab in dir.
 func StateDir(dir, name string) string { return filepath.Join(dir, name+".state") }
 
 // StateFile is the file itself.
 func (l *Lab) StateFile(name string) string { return filepath.Join(StateDir(l.Dir, name), "state.db") }
 
-// Issue makes a certificate for a host, in place of the one that it has.
+// Issue makes a certificate for a host, in place of its previous one.
 func (h *HostNode) Issue() (identity.Files, error) {
 	return h.lab.CA.Issue(identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Addr}})
 }
 
-// Lab is the lab that the host is in.
+// Lab returns the host's lab.
 func (h *HostNode) Lab() *Lab { return h.lab }
 
-// Device is the name of the host's device, with options in the form name=value.
+// Device returns the name of the host's device, with options of the form name=value.
 func (h *HostNode) Device(options ...string) string {
 	if h.lab.Spec.BMv2 {
 		options = append(options, bmv2Window)

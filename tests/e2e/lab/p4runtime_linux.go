@@ -12,10 +12,10 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// p4rtTarget is gRPC's name of a switch, in its namespace.
+// p4rtTarget is gRPC's target for a switch, in its namespace.
 var p4rtTarget = fmt.Sprintf("passthrough:///127.0.0.1:%d", p4rtPort)
 
-// dialP4Runtime are options by which a connection to p4rtTarget leads to the switch.
+// dialP4Runtime returns options with which p4rtTarget connects to the switch.
 func (n *SwitchNode) dialP4Runtime() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (conn net.Conn, err error) {
@@ -27,9 +27,9 @@ func (n *SwitchNode) dialP4Runtime() []grpc.DialOption {
 		})}
 }
 
-// CopiesKeepICRC reads back from the switch whether it keeps the ICRC of all copies: its mode is
-// neutral, and constants are there for whatever it rewrites. It returns how many copies for receivers
-// it makes; the error says which of them it would compute the ICRC anew for.
+// CopiesKeepICRC reads from the switch whether it keeps the ICRC of all copies: its mode is
+// neutral, and it has constants for everything that it rewrites. It returns the number of copies
+// for receivers; the error names those whose ICRC the switch would recompute.
 func (n *SwitchNode) CopiesKeepICRC(ctx context.Context) (last int, err error) {
 	c, err := p4rt.New(p4rt.Config{Target: p4rtTarget, Dial: n.dialP4Runtime()})
 	if err != nil {
@@ -47,8 +47,9 @@ func (n *SwitchNode) CopiesKeepICRC(ctx context.Context) (last int, err error) {
 	return last, err
 }
 
-// copiesKeepICRC is what CopiesKeepICRC says of a state. A copy for a branch may keep its address, and
-// with it all headers; one for a receiver never does, as no queue pair has an MC_ID for its number.
+// copiesKeepICRC is CopiesKeepICRC for a given state. A copy for a branch may keep its address, and
+// so all headers; a copy for a receiver never does, because no queue pair has an MC_ID as its
+// number.
 func copiesKeepICRC(s *switchspec.State) (last int, err error) {
 	mode := switchspec.ICRCRecompute
 	for x := range switchspec.Of[switchspec.Settings](s) {
@@ -74,7 +75,7 @@ func copiesKeepICRC(s *switchspec.State) (last int, err error) {
 	return last, nil
 }
 
-// CopiesKeepICRC does it for all switches.
+// CopiesKeepICRC checks all switches.
 func (l *Lab) CopiesKeepICRC(ctx context.Context) (last int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

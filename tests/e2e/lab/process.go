@@ -17,24 +17,23 @@ import (
 )
 
 const (
-	patience = 30 * time.Second // for a program to be ready
-	farewell = 10 * time.Second // for it to end when asked
+	patience = 30 * time.Second // until a program is ready
+	farewell = 10 * time.Second // until it ends on request
 )
 
-// A Process is a program in a namespace. It can be ended and started again.
+// A Process is a program in a namespace. It can be stopped and started again.
 type Process struct {
 	Name  string
 	Space *Space
 	Args  []string // the program first
 	Env   []string // added to this process's
-	// Talks: standard input and output are the caller's, and nothing has to say that
-	// it is ready.
+	// Talks: the caller uses standard input and output, and there is no ready message.
 	Talks bool
-	// Ready is in the line by which it says that it is ready; "": the line begins with
-	// this word.
+	// Ready is a part of the line that says that the process is ready; "": the line begins with
+	// "ready".
 	Ready string
 
-	In  io.WriteCloser // if it talks
+	In  io.WriteCloser // if Talks
 	Out *bufio.Reader
 
 	mu    sync.Mutex
@@ -44,8 +43,8 @@ type Process struct {
 	log   logBuffer
 }
 
-// Start starts the process and waits until it says that it is ready, which it does
-// by a line that begins with this word (or see Ready).
+// Start starts the process and waits until it is ready, which it reports by a line that begins with
+// "ready" (or see Ready).
 func (p *Process) Start(ctx context.Context) error {
 	cmd := exec.Command(p.Args[0], p.Args[1:]...)
 	cmd.Env = append(os.Environ(), p.Env...)
@@ -70,7 +69,7 @@ func (p *Process) Start(ctx context.Context) error {
 	p.mu.Unlock()
 	ready := make(chan bool, 1)
 	go func() {
-		if !p.Talks { // Wait closes the pipe, so all of it has to be read before
+		if !p.Talks { // Wait closes the pipe, so read all of it before
 			p.listen(out, ready)
 		}
 		err := p.wait(cmd)
@@ -97,8 +96,8 @@ func (p *Process) Start(ctx context.Context) error {
 	}
 }
 
-// wait is cmd.Wait, except that a process that talks keeps its pipe: what it said
-// last may not have been read yet.
+// wait is cmd.Wait, except that a process that talks keeps its pipe: its last output may not have
+// been read yet.
 func (p *Process) wait(cmd *exec.Cmd) error {
 	if !p.Talks {
 		return cmd.Wait()
@@ -131,7 +130,7 @@ func (p *Process) saysReady(line string) bool {
 	return strings.HasPrefix(line, "ready")
 }
 
-// Running says whether it has been started and has not ended.
+// Running reports whether the process has been started and has not ended.
 func (p *Process) Running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,7 +145,7 @@ func (p *Process) Running() bool {
 	}
 }
 
-// PID returns the number of the process that was started last.
+// PID returns the process ID of the last start.
 func (p *Process) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,14 +162,14 @@ func (p *Process) Signal(sig unix.Signal) {
 	}
 }
 
-// Kill ends it with SIGKILL.
+// Kill sends SIGKILL.
 func (p *Process) Kill() {
 	p.Signal(unix.SIGKILL)
 	_ = p.waitEnd(farewell)
 }
 
-// Stop asks it to end, and kills it if it does not; that, and another exit code than
-// 0, is an error.
+// Stop asks the process to end, and kills it if it does not. That, and an exit code other than 0,
+// is an error.
 func (p *Process) Stop() error {
 	if !p.Running() {
 		return nil
@@ -213,8 +212,7 @@ func (p *Process) waitEnd(d time.Duration) error {
 // Log returns the output of all its runs.
 func (p *Process) Log() string { return p.log.String() }
 
-// A logBuffer is a buffer for several goroutines, that keeps the beginning and the
-// end of what is much.
+// A logBuffer is a buffer for concurrent use that keeps the beginning and the end of long output.
 type logBuffer struct {
 	mu   sync.Mutex
 	head bytes.Buffer

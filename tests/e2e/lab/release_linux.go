@@ -11,7 +11,8 @@ import (
 // ErrNoRelease says that git does not have a commit.
 var ErrNoRelease = errors.New("git does not have the commit")
 
-// BuildRelease compiles the programs of a commit into dir. If it names a directory instead, that has the programs.
+// BuildRelease compiles the programs of a commit into dir. If commit is a directory instead, its
+// programs are used.
 func BuildRelease(ctx context.Context, commit, dir string) (Programs, error) {
 	if filepath.IsAbs(commit) {
 		return programsIn(commit), nil

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnable tells that this machine or user cannot have network namespaces.
+// ErrUnable says that network namespaces are not available on this machine or to this user.
 var ErrUnable = errors.New("network namespaces cannot be made here")
 
-// A Space is a network namespace. It has no name: the kernel removes it when no
-// process is in it or holds it open.
+// A Space is a network namespace. It has no name: the kernel removes it when no process uses it or
+// holds it open.
 type Space struct {
-	Name string // for people
+	Name string // to be shown
 	ns   netns.NsHandle
 	nl   *netlink.Handle
 }
@@ -60,14 +60,13 @@ func NewSpace(name string) (*Space, error) {
 	return s, nil
 }
 
-// Close lets go of the namespace.
+// Close closes the namespace.
 func (s *Space) Close() {
 	s.nl.Close()
 	_ = s.ns.Close()
 }
 
-// Do calls f on a thread that is in the namespace. Sockets and processes that f
-// opens stay there.
+// Do calls f on a thread in the namespace. Sockets and processes that f creates stay there.
 func (s *Space) Do(f func() error) error {
 	return onThread(func() error {
 		if err := netns.Set(s.ns); err != nil {
@@ -103,12 +102,12 @@ type startRequest struct {
 	done  chan error
 }
 
-// starts is served by a thread that lives as long as this process: a child with
-// Pdeathsig is killed when the thread that started it ends.
+// starts is served by a thread that lives as long as this process: a child with Pdeathsig is killed
+// when the thread that started it ends.
 var starts = make(chan startRequest)
 
 func init() {
-	runtime.LockOSThread() // the main thread cannot be thrown away, and would stay in a namespace
+	runtime.LockOSThread() // the main thread cannot end, and would stay in a namespace
 	go func() {
 		runtime.LockOSThread()
 		for r := range starts {
@@ -124,9 +123,9 @@ func (r startRequest) start() error {
 	return r.cmd.Start()
 }
 
-// start starts a process in the namespace that does not outlive this one.
+// start starts a process in the namespace that ends with this one.
 func (s *Space) start(cmd *exec.Cmd) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: true} // a Ctrl-C is for this process, which ends the others in order
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: true} // Ctrl-C is for this process, which ends the others in order
 	r := startRequest{s, cmd, make(chan error)}
 	starts <- r
 	return <-r.done

@@ -5,49 +5,49 @@ import (
 	"net/netip"
 )
 
-// A Spec says what a lab is like. The zero Spec is two racks of two hosts and a
-// spine, with static routes, agents at all switches and daemons at all hosts.
+// A Spec describes a lab. The zero Spec is two racks of two hosts and a spine, with static routes,
+// agents on all switches and daemons on all hosts.
 type Spec struct {
-	// Racks is how many hosts each rack has, at most 8: one rack or two. Without a
-	// second one there are neither spine nor torB.
+	// Racks has the number of hosts of each rack, at most 8, for one rack or two. With one rack
+	// there is neither a spine nor torB.
 	Racks   []int
-	MTU     int        // of links; 0: 4200, which a path MTU of 4096 takes
+	MTU     int        // of links; 0: 4200, enough for a path MTU of 4096
 	BGP     bool       // between the agents, over the management network; otherwise static routes
 	Links   Impairment // of every link of the fabric
 	Wired   bool       // every link can be impaired later, by Lab.Impair
 	NoHosts bool       // no daemons
-	// Switches have what differs from the usual, by name: torA, spine, torB.
+	// Switches has the differences from the default, by name: torA, spine, torB.
 	Switches map[string]Switch
-	// Hosts likewise: h1 and h2 in the rack of torA, h3 and h4 in that of torB, unless
-	// Racks says otherwise.
+	// Hosts has the same for hosts: h1 and h2 in the rack of torA, h3 and h4 in that of torB,
+	// unless Racks says otherwise.
 	Hosts map[string]Host
-	// FastPath: the kernel processes what is hot of the switches' packets.
+	// FastPath: the switches forward most packets in the kernel.
 	FastPath bool
-	// BMv2: the switches are bmv2's, and hosts send as slowly as they take it. What is
-	// the embedded switch's only, Rate, is refused.
+	// BMv2: the switches are bmv2, and hosts send at a rate that it can process. Rate, which only
+	// the embedded switch has, is refused.
 	BMv2     bool
-	FullRate bool // they send as fast as they can
-	// Configuration for all daemons: lines of YAML.
+	FullRate bool // hosts send as fast as they can
+	// Daemons has lines of YAML for the configuration of all daemons.
 	Daemon string
-	// Prepare, if it isn't nil, is called with each process before its first start, and
-	// may change how it is started.
+	// Prepare, if not nil, is called with each process before its first start, and may change how
+	// to start it.
 	Prepare func(*Process)
 }
 
-// A Switch is one of the lab.
+// A Switch is a switch of the lab.
 type Switch struct {
-	Rate            string // of each port, as "switchctl softswitch --queue-rate" takes it; depths are then in units of 64 bytes
+	Rate            string // of each port, as in "switchctl softswitch --queue-rate"; depths are then in units of 64 bytes
 	Agent           string // lines of YAML for the agent's configuration
 	NotProgrammable bool   // for groups
 }
 
-// A Host is one of the lab.
+// A Host is a host of the lab.
 type Host struct {
 	// NoSwitch: the daemon's configuration names no agent.
 	NoSwitch bool
 	// MTU of its link, if it differs.
 	MTU int
-	// Daemon: lines of YAML for its configuration.
+	// Daemon has lines of YAML for its daemon's configuration.
 	Daemon string
 }
 
@@ -59,15 +59,15 @@ const (
 	daemonPort = 9550
 )
 
-// What is where. A ToR's ports from 1 on are its hosts', 9 leads to the spine, whose
-// ports 1 and 2 lead to torA and torB.
+// Where everything is. Ports from 1 on of a ToR lead to its hosts, 9 to the spine; ports 1 and 2 of
+// the spine lead to torA and torB.
 
 const (
 	uplink    = 9 // of a ToR
 	mostHosts = 8 // of a rack
 )
 
-// switchNames are those of the switches, in order.
+// switchNames are the names of the switches, in order.
 func (s *Spec) switchNames() []string {
 	if len(s.Racks) == 1 {
 		return []string{"torA"}
@@ -75,13 +75,13 @@ func (s *Spec) switchNames() []string {
 	return []string{"torA", "spine", "torB"}
 }
 
-// A seat is where a host is.
+// A seat is the place of a host.
 type seat struct {
 	rack, port int
 	addr       netip.Addr
 }
 
-// seats are those of h1, h2 and so on.
+// seats are the places of h1, h2 and so on.
 func (s *Spec) seats() (list []seat) {
 	for rack, hosts := range s.Racks {
 		for i := range hosts {
@@ -91,7 +91,7 @@ func (s *Spec) seats() (list []seat) {
 	return list
 }
 
-// complete fills in what is not said, and checks the rest.
+// complete fills in defaults, and checks the rest.
 func (s *Spec) complete() error {
 	if s.MTU == 0 {
 		s.MTU = defaultMTU
@@ -112,7 +112,7 @@ func (s *Spec) complete() error {
 	return nil
 }
 
-// portsOf are the ports of a switch.
+// portsOf returns the ports of a switch.
 func (s *Spec) portsOf(sw string) (list []int) {
 	if sw == "spine" {
 		return []int{1, 2}
@@ -126,7 +126,7 @@ func (s *Spec) portsOf(sw string) (list []int) {
 	return list
 }
 
-// uplinks are the racks that the spine joins.
+// uplinks returns the racks that the spine connects.
 func (s *Spec) uplinks() []int {
 	if len(s.Racks) == 1 {
 		return nil
@@ -136,7 +136,7 @@ func (s *Spec) uplinks() []int {
 
 func hostName(i int) string { return fmt.Sprint("h", i+1) }
 
-// rack is 1 or 2 for ToRs, 0 for the spine.
+// rack returns 1 or 2 for ToRs, 0 for the spine.
 func rackOf(sw string) int { return map[string]int{"torA": 1, "torB": 2}[sw] }
 
 func prefixOf(rack int) netip.Prefix {
@@ -147,6 +147,6 @@ func gatewayOf(rack int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(ra
 
 func hostMAC(i int) string { return fmt.Sprintf("02:00:00:00:aa:%02x", i+1) }
 
-// management is the address of the i-th member of the management network: switches,
-// then hosts.
+// management returns the address of the i-th member of the management network: switches, then
+// hosts.
 func management(i int) netip.Addr { return netip.AddrFrom4([4]byte{172, 30, 0, byte(1 + i)}) }

@@ -14,8 +14,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A Tap counts what an interface sends: RoCEv2 packets by destination. It only
-// observes.
+// A Tap counts the packets that an interface sends: RoCEv2 packets by destination. It changes
+// nothing.
 type Tap struct {
 	fd    int
 	ended atomic.Bool
@@ -24,7 +24,7 @@ type Tap struct {
 	mu    sync.Mutex
 	flows map[TapFlow]TapCount
 	other TapCount
-	lost  uint64 // frames that it did not see
+	lost  uint64 // frames that it missed
 }
 
 // A TapFlow is the destination of packets.
@@ -33,7 +33,7 @@ type TapFlow struct {
 	QPN rocev2.QPN
 }
 
-// A TapCount is how much there was.
+// A TapCount is a number of frames and bytes.
 type TapCount struct {
 	Frames uint64
 	Bytes  uint64 // of whole frames, without preamble and frame check
@@ -48,15 +48,15 @@ const (
 	tapBuffer = 128 << 20
 	tapSnap   = 64    // holds all headers up to BTH
 	tapTick   = 20e3  // µs between two checks whether it has been stopped
-	tapQPN    = 47    // where the destination QPN is in a frame: Ethernet, IPv4, UDP, 5 bytes of BTH
+	tapQPN    = 47    // offset of the destination QPN in a frame: Ethernet, IPv4, UDP, 5 bytes of BTH
 	roceUDP   = 4791  // port
 	etherIPv4 = 0x800 // type
 )
 
-// Tap begins to count what the host sends. Stop ends it.
+// Tap starts counting what the host sends. Stop ends it.
 func (h *HostNode) Tap() (*Tap, error) { return h.Space.tap("eth0") }
 
-// Tap begins to count what the switch sends by a port. Stop ends it.
+// Tap starts counting what the switch sends on a port. Stop ends it.
 func (n *SwitchNode) Tap(port int) (*Tap, error) { return n.Space.tap(swp(port)) }
 
 func (s *Space) tap(name string) (*Tap, error) {
@@ -130,8 +130,8 @@ func (t *Tap) count(b []byte, length int) {
 	t.flows[f] = sum
 }
 
-// Stop ends the tap, and returns what it has counted: RoCEv2 packets by flow, and
-// whatever else there was. The error says that it has missed some.
+// Stop ends the tap, and returns its counts: RoCEv2 packets by flow, and all others. An error says
+// that it has missed some.
 func (t *Tap) Stop() (flows map[TapFlow]TapCount, other TapCount, err error) {
 	t.ended.Store(true)
 	t.done.Wait()
@@ -141,9 +141,9 @@ func (t *Tap) Stop() (flows map[TapFlow]TapCount, other TapCount, err error) {
 	return t.flows, t.other, err
 }
 
-// Frames returns what a message of n bytes takes in packets with a payload of up to
-// mtu: how many, and of how many bytes all frames are, by the headers of RoCEv2 over
-// IPv4. extra is for RETH (16) and immediate data (4).
+// Frames returns the packets of a message of n bytes with payloads of up to mtu: their number, and
+// the total size of the frames, by the headers of RoCEv2 over IPv4. extra is for RETH (16) and
+// immediate data (4).
 func Frames(n, mtu, extra int) TapCount {
 	packets := max(1, (n+mtu-1)/mtu)
 	pad := (4 - n%4) % 4

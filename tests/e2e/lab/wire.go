@@ -10,25 +10,25 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 )
 
-// An Impairment is what a link does to frames, in each direction, at random. The
-// zero Impairment does nothing.
+// An Impairment is what a link does to frames, in each direction, at random. The zero Impairment
+// does nothing.
 type Impairment struct {
 	Loss    float64 // share of frames that are lost
 	Reorder float64 // share of frames that are overtaken by others, for up to a millisecond
 	Double  float64 // share of frames that arrive twice
-	Corrupt float64 // share of frames of which a bit is wrong
-	// Rate is how many bits pass in a second; what the interface's buffer does not take
-	// meanwhile is lost. 0: any.
+	Corrupt float64 // share of frames with a wrong bit
+	// Rate is in bits per second; frames that find the interface's buffer full are lost. 0:
+	// unlimited.
 	Rate uint64
 	Seed uint64
 }
 
 func (i Impairment) none() bool { return i == (Impairment{Seed: i.Seed}) }
 
-// Cut is a cable that has been pulled.
+// Cut is a pulled cable.
 var Cut = Impairment{Loss: 1}
 
-// Impair has the wire between two nodes do this from now on. The lab is Wired.
+// Impair sets the impairment of the wire between two nodes from now on. The lab must be Wired.
 func (l *Lab) Impair(a, b string, imp Impairment) error {
 	for _, w := range l.wires {
 		if w.nodes == [2]string{a, b} || w.nodes == [2]string{b, a} {
@@ -39,8 +39,8 @@ func (l *Lab) Impair(a, b string, imp Impairment) error {
 	return fmt.Errorf("there is no wire between %s and %s", a, b)
 }
 
-// Tamper has f see each frame that a node sends into the wire to another one. What f
-// returns comes back to the node, as if from the other. The lab is Wired.
+// Tamper calls f for each frame that a node sends to another on the wire. The frames that f returns
+// go back to the node, as if from the other. The lab must be Wired.
 func (l *Lab) Tamper(from, to string, f func(frame []byte) [][]byte) error {
 	for _, w := range l.wires {
 		for i, d := range w.ways {
@@ -53,14 +53,14 @@ func (l *Lab) Tamper(from, to string, f func(frame []byte) [][]byte) error {
 	return fmt.Errorf("there is no wire from %s to %s", from, to)
 }
 
-// ToR is the switch of a host's rack.
+// ToR returns the switch of a host's rack.
 func (h *HostNode) ToR() *SwitchNode { return h.lab.Switch(torOf(h.lab.Spec.seats()[h.index].rack)) }
 
-// late is how long a frame may be held for others to overtake it.
+// late is how long a frame may be held until others overtake it.
 const late = time.Millisecond
 
-// A wire joins two interfaces by hand, and impairs what passes. It does what
-// netem does, which not every kernel has, and from a seed.
+// A wire joins two interfaces in user space, and impairs the frames. It does what netem does, which
+// not every kernel has, and from a seed.
 type wire struct {
 	nodes [2]string
 	ends  [2]ports.Port
@@ -99,7 +99,7 @@ type direction struct {
 	held  [][]byte
 	out   [][]byte
 	timer *time.Timer
-	free  time.Time // when a slow wire has sent what came
+	free  time.Time // when a slow wire has sent all frames so far
 
 	tamper atomic.Pointer[func([]byte) [][]byte]
 }
@@ -129,7 +129,7 @@ func (d *direction) run(back *direction) {
 	}
 }
 
-// pass sends what is to be sent of some frames.
+// pass sends those of some frames that are not lost or held.
 func (d *direction) pass(frames [][]byte) {
 	d.out = d.out[:0]
 	imp := d.imp.Load()
@@ -153,7 +153,7 @@ func (d *direction) pass(frames [][]byte) {
 			d.out = append(d.out, f)
 		default:
 			d.out = append(d.out, f)
-			if len(d.held) > 0 && d.rng.IntN(4) == 0 { // what was held follows those that came later
+			if len(d.held) > 0 && d.rng.IntN(4) == 0 { // held frames follow later ones
 				d.out = append(d.out, d.held...)
 				d.held = nil
 			}
@@ -166,7 +166,7 @@ func (d *direction) pass(frames [][]byte) {
 	}
 }
 
-// add sends further frames.
+// add sends more frames.
 func (d *direction) add(frames [][]byte) {
 	if len(frames) > 0 {
 		d.mu.Lock()
@@ -186,7 +186,7 @@ func (d *direction) pace(bytes int, rate uint64) {
 	}
 }
 
-// flush sends what nothing came to overtake.
+// flush sends held frames that none has overtaken.
 func (d *direction) flush() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 type flow struct {
 	cq      qp.CQ
 	qp      qp.QP
-	own, to qp.MR // what the peer writes to, and what is written from
+	own, to qp.MR // the region that the peer writes to, and the region to write from
 	mirror  []byte
 	peer    orders.FlowAddr
 	sent    int

@@ -1,7 +1,6 @@
-// Command member is an application on pkg/mcrdma that carries out orders: it sends
-// in groups, it receives in groups, and it has ordinary connections beside them, all
-// with one device. Orders come on standard input; see package orders. It ends with
-// its input.
+// Command member is an application on pkg/mcrdma that carries out orders: it sends in groups,
+// receives in groups, and has ordinary connections, all with one device. Orders come on standard
+// input; see package orders. It ends with its input.
 package main
 
 import (
@@ -52,7 +51,7 @@ type app struct {
 	flows     map[string]*flow
 }
 
-// handlers are what each order is done by.
+// handlers are the handlers of the orders.
 var handlers = map[string]func(a *app, raw json.RawMessage) (any, error){
 	orders.OpenDevice: with((*app).openDevice),
 	orders.Dial:       with((*app).dial),
@@ -88,7 +87,7 @@ func (a *app) do(o *orders.Order) (any, error) {
 	return h(a, o.Args)
 }
 
-// sentinels names those of pkg/mcrdma that err wraps, and its reason.
+// sentinels returns the names of the sentinel errors of pkg/mcrdma that err wraps, and its reason.
 func sentinels(err error) (list []string) {
 	for _, s := range []struct {
 		name string

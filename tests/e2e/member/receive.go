@@ -24,11 +24,11 @@ type replica struct {
 	mu       sync.Mutex
 	member   *mcrdma.Member // nil: not formed yet
 	messages messages
-	more     chan struct{} // closed, and made anew, when something has come
+	more     chan struct{} // closed, and replaced, when something has arrived
 	ended    string
 }
 
-// messages are all two-sided ones so far, as sender and receivers see them.
+// messages has all two-sided messages so far, as sender and receivers see them.
 type messages struct {
 	count int
 	hash  hash.Hash
@@ -79,7 +79,7 @@ func (a *app) listen(args orders.ListenArgs) (any, error) {
 	return nil, nil
 }
 
-// grant makes memory for a group.
+// grant allocates memory for a group.
 func (a *app) grant(c *mcrdma.Client, args *orders.ListenArgs, r *mcrdma.Request) (*mcrdma.Grant, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -13,13 +13,13 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/orders"
 )
 
-// A group of which this application is the sender.
+// A group with this application as the sender.
 type group struct {
 	g    *mcrdma.Group
 	took time.Duration
 
 	mu       sync.Mutex // one work at a time
-	mirrors  [][]byte   // what every receiver's regions must be
+	mirrors  [][]byte   // the content that every receiver's regions must have
 	source   *mcrdma.Memory
 	messages messages
 	done     uint64 // operations, in all works
@@ -146,11 +146,11 @@ func (a *app) close(args orders.Name) (any, error) {
 	return nil, g.g.Close(ctx)
 }
 
-// room is how much more source there is than the largest operation: operations take
-// their bytes from different places in it.
+// room is how much larger the source is than the largest operation: operations take their bytes
+// from different places in it.
 const room = 1 << 20
 
-// prepare makes the source large enough. Its bytes depend on nothing but the seed.
+// prepare makes the source large enough. Its bytes depend only on the seed.
 func (g *group) prepare(c *mcrdma.Client, largest int, seed uint64) error {
 	if g.source != nil && len(g.source.Bytes()) >= largest+room {
 		return nil
@@ -170,14 +170,14 @@ func (g *group) prepare(c *mcrdma.Client, largest int, seed uint64) error {
 
 var kinds = map[string]mcrdma.Kind{"write": mcrdma.OpWrite, "writeimm": mcrdma.OpWriteImm, "send": mcrdma.OpSend, "sendimm": mcrdma.OpSendImm}
 
-// An operation under way.
+// An operation in flight.
 type operation struct {
 	op    mcrdma.Op
 	start time.Time
 	bytes int
 }
 
-// A work is one order's operations.
+// A work is the operations of one order.
 type work struct {
 	*group
 	args orders.WorkArgs
@@ -249,7 +249,7 @@ func (w *work) run(ctx context.Context, start time.Time) error {
 	return nil
 }
 
-// next waits for an operation that is not under way.
+// next waits for a free operation.
 func (w *work) next(ctx context.Context) (*operation, error) {
 	select {
 	case o := <-w.free:
@@ -274,8 +274,8 @@ func (w *work) complete(o *operation) {
 	w.free <- o
 }
 
-// submit begins operation i: a kind and a size in turn, bytes from somewhere in the
-// source, to somewhere in a region.
+// submit starts operation i: kinds and sizes by turns, bytes from somewhere in the source, to
+// somewhere in a region.
 func (w *work) submit(ctx context.Context, o *operation, i int) error {
 	kind, ok := kinds[w.args.Kinds[i%len(w.args.Kinds)]]
 	if !ok {
@@ -315,7 +315,7 @@ func (w *work) submit(ctx context.Context, o *operation, i int) error {
 	return nil
 }
 
-// wait is the call that returns when every member has it.
+// wait is the call that returns when every member has the operation.
 func (w *work) wait(ctx context.Context, op *mcrdma.Op) error {
 	switch op.Kind {
 	case mcrdma.OpWrite:
@@ -329,7 +329,7 @@ func (w *work) wait(ctx context.Context, op *mcrdma.Op) error {
 	}
 }
 
-// pieces cuts the payload as the order says.
+// pieces splits the payload as in the order.
 func (w *work) pieces(list []mcrdma.Piece, from, size int) []mcrdma.Piece {
 	n := max(1, min(w.args.Pieces, size))
 	for i := range n {

@@ -1,6 +1,6 @@
-// Package orders defines the orders to the test application (tests/e2e/member) and
-// its answers: lines of JSON on its standard input and output. Orders are carried
-// out side by side; answers come as they are ready.
+// Package orders defines the orders to the test application (tests/e2e/member) and its answers:
+// lines of JSON on its standard input and output. Orders are carried out in parallel; answers come
+// as they are ready.
 package orders
 
 import (
@@ -23,18 +23,18 @@ type Answer struct {
 	Result json.RawMessage `json:"result,omitempty"`
 }
 
-// What there is to Do; behind it the type of its Args, and that of the Result.
+// The orders; the comments have the type of Args, and that of the Result.
 const (
 	OpenDevice = "device"   // DeviceArgs, DeviceInfo: opens the device
 	Dial       = "dial"     // DialArgs, HostInfo: connects to the daemon; with the device, if one is open
 	Listen     = "listen"   // ListenArgs: offers a service
 	Unlisten   = "unlisten" // Name of the service
 	Create     = "create"   // CreateArgs, GroupInfo: makes a group
-	Info       = "info"     // Name, GroupInfo: of a group of its own
+	Info       = "info"     // Name, GroupInfo: of a group that it sends to
 	Work       = "work"     // WorkArgs, WorkResult: writes and sends
 	Beyond     = "beyond"   // BeyondArgs: a WRITE to a place that may not be
-	Events     = "events"   // Name, []Event: of a group of its own, so far
-	Close      = "close"    // Name: closes a group of its own
+	Events     = "events"   // Name, []Event: of a group that it sends to, so far
+	Close      = "close"    // Name: closes a group that it sends to
 	Replica    = "replica"  // ReplicaArgs, ReplicaInfo: what it has received in a group
 	Leave      = "leave"    // Name is the group's ID: leaves it
 	Counters   = "counters" // map[string]uint64: of the device, and ProcessorTime
@@ -44,7 +44,8 @@ const (
 	FlowSum    = "flowsum"  // Name, string: SHA-256 of what the end has in memory
 )
 
-// ProcessorTime is the application's so far, in nanoseconds, beside the device's counters.
+// ProcessorTime is the application's processor time so far, in nanoseconds, among the device's
+// counters.
 const ProcessorTime = "processor_time"
 
 // A Name names a group, a service or a flow's end.
@@ -52,7 +53,7 @@ type Name struct {
 	Name string `json:"name"`
 }
 
-// DeviceArgs open a device by its name.
+// DeviceArgs have the name of the device to open.
 type DeviceArgs struct {
 	Device string `json:"device"`
 }
@@ -62,13 +63,13 @@ type DeviceInfo struct {
 	MTU int `json:"mtu"`
 }
 
-// DialArgs say where the daemon is.
+// DialArgs have the daemon's socket.
 type DialArgs struct {
 	Socket  string `json:"socket"`
 	Program string `json:"program"`
 }
 
-// A HostInfo is who the daemon says that this is.
+// A HostInfo is the host according to its daemon.
 type HostInfo struct {
 	Host    string `json:"host"`
 	Address string `json:"address"`
@@ -77,15 +78,15 @@ type HostInfo struct {
 // ListenArgs offer a service.
 type ListenArgs struct {
 	Service string `json:"service"`
-	Refuse  string `json:"refuse,omitempty"` // the policy refuses all requests, with these words
+	Refuse  string `json:"refuse,omitempty"` // the policy refuses all requests, with this text
 	// For each member: receives posted at a time and bytes of each.
 	Receives    int `json:"receives,omitempty"`
 	ReceiveSize int `json:"receive_size,omitempty"`
-	Small       int `json:"small,omitempty"` // grants so many bytes fewer than the regions asked for
-	Stall       int `json:"stall,omitempty"` // milliseconds that the policy thinks
+	Small       int `json:"small,omitempty"` // grants this many bytes fewer than the requested regions
+	Stall       int `json:"stall,omitempty"` // milliseconds that the policy takes
 }
 
-// CreateArgs make a group, known by Name from then on.
+// CreateArgs create a group, which gets this Name.
 type CreateArgs struct {
 	Name      string   `json:"name"`
 	Service   string   `json:"service"`
@@ -104,13 +105,13 @@ type CreateArgs struct {
 	Cancel      int   `json:"cancel,omitempty"` // milliseconds until it is canceled; 0: it is not
 }
 
-// A Phase of making a group.
+// A Phase of forming a group.
 type Phase struct {
 	Name string        `json:"name"`
 	Took time.Duration `json:"took"`
 }
 
-// A GroupInfo is what the library says of a group.
+// A GroupInfo is the group according to the library.
 type GroupInfo struct {
 	ID          string        `json:"id"`
 	Path        string        `json:"path"` // switch, relay
@@ -128,8 +129,8 @@ type GroupInfo struct {
 	Error       string        `json:"error,omitempty"`
 }
 
-// WorkArgs have operations done, of kinds and sizes in turn, up to Depth at a time,
-// with content from Seed.
+// WorkArgs order operations, of kinds and sizes by turns, up to Depth in flight, with content from
+// Seed.
 type WorkArgs struct {
 	Name   string   `json:"name"`
 	Kinds  []string `json:"kinds"` // write, writeimm, send, sendimm
@@ -138,13 +139,13 @@ type WorkArgs struct {
 	Depth  int      `json:"depth"`
 	Seed   uint64   `json:"seed"`
 	Pieces int      `json:"pieces,omitempty"` // of each payload; 0: one
-	// Millis end the work when so much time has passed; Count 0: only that does.
+	// Millis end the work after that time; with Count 0, only that ends it.
 	Millis int `json:"millis,omitempty"`
-	// Patience bounds the time of all of it, in milliseconds; 0: a minute.
+	// Patience limits the time of all the work, in milliseconds; 0: a minute.
 	Patience int `json:"patience,omitempty"`
 }
 
-// A WorkResult is what was done. The digests are of what every receiver must have.
+// A WorkResult is the result of the work. The digests are of what every receiver must have.
 type WorkResult struct {
 	Done     int           `json:"done"`
 	Bytes    uint64        `json:"bytes"`
@@ -157,27 +158,26 @@ type WorkResult struct {
 	Max      time.Duration `json:"max"`
 }
 
-// BeyondArgs say where to write, whatever is there.
+// BeyondArgs have the place to write to, whether or not it exists.
 type BeyondArgs struct {
 	Name   string `json:"name"`
 	Offset uint64 `json:"offset"`
 	Size   int    `json:"size"`
 }
 
-// ReplicaArgs ask for what was received in a group; waits until Count two-sided
-// messages are there.
+// ReplicaArgs ask what was received in a group, after Count two-sided messages have arrived.
 type ReplicaArgs struct {
 	Group  string `json:"group"`
 	Count  int    `json:"count"`
 	Millis int    `json:"millis,omitempty"` // to wait; 0: ten seconds
 }
 
-// A ReplicaInfo is that.
+// A ReplicaInfo is what a receiver has.
 type ReplicaInfo struct {
 	Regions  []string `json:"regions"`
 	Messages string   `json:"messages"`
 	Count    int      `json:"count"`
-	Open     bool     `json:"open"` // the membership is
+	Open     bool     `json:"open"` // the membership has not ended
 	Ended    string   `json:"ended,omitempty"`
 }
 
@@ -195,7 +195,7 @@ type FlowEndArgs struct {
 	Size int    `json:"size"`
 }
 
-// A FlowAddr is what the other end has to know.
+// A FlowAddr is the data for the other end.
 type FlowAddr struct {
 	Addr string `json:"addr"`
 	QPN  uint32 `json:"qpn"`
@@ -203,7 +203,7 @@ type FlowAddr struct {
 	RKey uint32 `json:"rkey"`
 }
 
-// FlowJoinArgs connect an end to another, both beginning with that PSN.
+// FlowJoinArgs connect an end to another, both with that initial PSN.
 type FlowJoinArgs struct {
 	Name string   `json:"name"`
 	Peer FlowAddr `json:"peer"`
@@ -211,8 +211,8 @@ type FlowJoinArgs struct {
 	MTU  int      `json:"mtu"`
 }
 
-// FlowRunArgs have WRITEs of Size bytes posted, up to Depth at a time, until Millis
-// have passed or Count are done.
+// FlowRunArgs order WRITEs of Size bytes, up to Depth in flight, until Millis have passed or Count
+// have completed.
 type FlowRunArgs struct {
 	Name   string `json:"name"`
 	Size   int    `json:"size"`
@@ -221,7 +221,7 @@ type FlowRunArgs struct {
 	Millis int    `json:"millis,omitempty"`
 }
 
-// A FlowResult is what came of it.
+// A FlowResult is the result of these.
 type FlowResult struct {
 	Bytes uint64        `json:"bytes"`
 	Took  time.Duration `json:"took"`

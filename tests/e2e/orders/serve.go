@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Serve has do carry out the orders of in, side by side, and writes its answers to out.
-// It returns when there are no more orders and all are carried out. is, if it isn't nil,
-// names the sentinels that an error wraps.
+// Serve reads orders from in, has do carry them out in parallel, and writes its answers to out. It
+// returns when there are no more orders and all have been carried out. is, if not nil, returns the
+// names of the sentinel errors that an error wraps.
 func Serve(log *slog.Logger, in io.Reader, out io.Writer, do func(*Order) (any, error), is func(error) []string) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -19,7 +19,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
-// program is the path of a program that a Debian package has.
+// program returns the path of a program from a Debian package.
 func program(t *testing.T, name, debian string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -67,10 +67,10 @@ func startVolume(t *testing.T, size string) *Volume {
 	return v
 }
 
-// A loop does work again and again, until it is told to stop or the work fails.
+// A loop does work repeatedly, until it is stopped or the work fails.
 type loop struct {
 	name string
-	once chan struct{} // closed when it has been done once
+	once chan struct{} // closed after the first time
 	stop chan struct{}
 	done chan error
 	runs int // when done
@@ -108,7 +108,7 @@ func (l *loop) begun(t *testing.T) {
 	}
 }
 
-// end waits for the end of what is under way.
+// end waits for the end of the current work.
 func (l *loop) end(t *testing.T) {
 	t.Helper()
 	close(l.stop)
@@ -118,9 +118,9 @@ func (l *loop) end(t *testing.T) {
 	t.Logf("%s: %d times", l.name, l.runs)
 }
 
-// TestForeignClients: clients of distributions use a volume through one host while a replica is killed,
-// comes back, and the primary is killed. No request fails, fio finds every block as it has written it,
-// and copies are like their originals.
+// TestForeignClients: clients from distributions use a volume through one host while a replica is
+// killed and comes back, and the primary is killed. No request fails, fio finds every block as
+// written, and copies equal their originals.
 func TestForeignClients(t *testing.T) {
 	program(t, "fio", "fio")
 	nbdcopy, nbdinfo := program(t, "nbdcopy", "libnbd-bin"), program(t, "nbdinfo", "libnbd-bin")
@@ -196,7 +196,7 @@ func TestForeignClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("all hosts have everything %v after the beginning", time.Since(begun).Round(time.Millisecond))
-	for _, host := range Hosts { // those that were away have what they missed
+	for _, host := range Hosts { // returned hosts have what they missed
 		file := filepath.Join(dir, host)
 		if _, err := run(ctx, nbdcopy, v.URI(host, "nbdcopy"), file); err != nil {
 			t.Fatal(err)
@@ -206,13 +206,13 @@ func TestForeignClients(t *testing.T) {
 	}
 }
 
-// A checker is a fio that writes and verifies until it is ended.
+// A checker is a fio process that writes and verifies until it is stopped.
 type checker struct {
 	cmd *exec.Cmd
 	out testenv.SyncBuffer
 }
 
-// startFio starts the fio of docs/volumes.md, for longer.
+// startFio starts the fio command of docs/volumes.md, for longer.
 func startFio(t *testing.T, uri string) *checker {
 	t.Helper()
 	blocks, err := Commands("../../../docs/volumes.md", "tests/e2e/volumes", "TestForeignClients")
@@ -241,8 +241,7 @@ func (c *checker) begun(t *testing.T) {
 	}
 }
 
-// end ends it, as Ctrl-C does, and fails the test if a request has failed or a block was not what had
-// been written.
+// end stops fio, like Ctrl-C, and fails the test if a request has failed or a block was wrong.
 func (c *checker) end(t *testing.T) {
 	t.Helper()
 	_ = c.cmd.Process.Signal(syscall.SIGINT)
@@ -271,11 +270,11 @@ func (c *checker) end(t *testing.T) {
 	t.Logf("fio: %d reads and %d writes, the longest %.1f s", j.Read.Requests, j.Write.Requests, max(j.Read.Latency.Max, j.Write.Latency.Max)/1e9)
 }
 
-// nbdshScript has libnbd write at one host, flush at another and read at the third, which
-// NBD_FLAG_CAN_MULTI_CONN promises.
+// nbdshScript makes libnbd write at one host, flush at another and read at the third, which
+// NBD_FLAG_CAN_MULTI_CONN allows.
 func nbdshScript(ctx context.Context, t *testing.T, v *Volume) {
 	t.Helper()
-	const python = "/usr/bin/python3" // that of the package python3-libnbd; nbdsh takes the first there is
+	const python = "/usr/bin/python3" // that of the package python3-libnbd; nbdsh takes the first in PATH
 	if out, err := run(ctx, python, "-c", "import nbd"); err != nil {
 		testenv.Skip(t, "%s has no module nbd: apt-get install python3-libnbd (%s)", python, out)
 	}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// base is where files are. It goes with the tests, also when they are interrupted.
+// base is the directory of all files. It is removed with the tests, also when they are interrupted.
 var base string
 
 func TestMain(m *testing.M) {

@@ -1,7 +1,6 @@
-// Package volumes has what "make volume" starts, examples/volume, under the control of a test: its
-// volume is used by clients that are not part of this project, while the test kills hosts. Its tests
-// do that with the clients that distributions have packages of; those in tests/interop/volume with
-// virtual machines.
+// Package volumes runs the program of "make volume", examples/volume, under the control of a test:
+// clients that are not part of this project use its volume, while the test kills hosts. Its tests
+// use clients from distributions' packages; those in tests/interop/volume use virtual machines.
 //
 // Only tests import it.
 package volumes
@@ -36,8 +35,8 @@ func Build(ctx context.Context, dir string) error {
 	return nil
 }
 
-// Commands are the blocks of docs/volumes.md that a test runs, by the line above them. The page is named from the
-// test's directory.
+// Commands returns the code blocks of docs/volumes.md that a test runs, by the line above them. The
+// page's path is relative to the test's directory.
 func Commands(page, place, test string) ([]string, error) {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -50,7 +49,7 @@ func Commands(page, place, test string) ([]string, error) {
 	return list, nil
 }
 
-// A Config says how a Volume is started.
+// A Config says how to start a Volume.
 type Config struct {
 	Bin  string         // directory of the programs
 	Dir  string         // for its files
@@ -60,12 +59,12 @@ type Config struct {
 	Start func(*exec.Cmd) error
 }
 
-// A Volume is a running examples/volume: three hosts, and the volume "vol", of which each has a copy.
+// A Volume is a running examples/volume: three hosts, and the volume "vol" with a copy on each.
 type Volume struct {
 	c     Config
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when it is gone
-	err   error         // then
+	ended chan struct{} // closed when it has ended
+	err   error         // the error then
 
 	mu      sync.Mutex
 	changed chan struct{} // closed with the next line
@@ -78,17 +77,17 @@ type Volume struct {
 // Hosts are the volume's.
 var Hosts = []string{"h1", "h2", "h3"}
 
-// A State is what the program has shown of the volume's map.
+// A State is the volume's map as the program has shown it.
 type State struct {
 	Epoch   int
-	Primary string // "none": there is none
+	Primary string // "none" if there is none
 	Acting  []string
 }
 
-// Start starts the program, and returns when the volume is there.
+// Start starts the program, and returns when the volume exists.
 func Start(ctx context.Context, c Config) (*Volume, error) {
 	v := &Volume{c: c, ended: make(chan struct{}), changed: make(chan struct{}), pids: map[string]int{}}
-	// Beside foreign clients and guests, which have all of the processors, etcd is given the time that it recommends.
+	// Foreign clients and guests use all processors, so etcd gets its recommended timeouts.
 	v.cmd = exec.Command(filepath.Join(c.Bin, "volume"), "--nbd", c.NBD.String(), "--size", c.Size, "--election", "1s")
 	v.cmd.Env = append(os.Environ(), "TMPDIR="+c.Dir)
 	out, err := v.cmd.StdoutPipe()
@@ -118,7 +117,7 @@ func (v *Volume) start(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the kernel takes the end of the thread that started it for that of the process
+		runtime.LockOSThread() // the kernel treats the end of the thread that started it as the end of the process
 		defer runtime.UnlockOSThread()
 		started <- cmd.Start()
 		<-v.ended
@@ -133,7 +132,7 @@ var (
 	configLine  = regexp.MustCompile(` volume show vol --config (\S+)$`)
 )
 
-// follow reads what the program says.
+// follow reads the output of the program.
 func (v *Volume) follow(out io.Reader) {
 	for s := bufio.NewScanner(out); s.Scan(); {
 		line := s.Text()
@@ -155,7 +154,7 @@ func (v *Volume) follow(out io.Reader) {
 	}
 }
 
-// until waits until what the program has said satisfies ok.
+// until waits until the output of the program satisfies ok.
 func (v *Volume) until(ctx context.Context, what string, ok func() bool) error {
 	for {
 		v.mu.Lock()
@@ -174,7 +173,7 @@ func (v *Volume) until(ctx context.Context, what string, ok func() bool) error {
 	}
 }
 
-// Until waits until the volume's newest map is as it is wanted.
+// Until waits until the volume's newest map satisfies ok.
 func (v *Volume) Until(ctx context.Context, what string, ok func(State) bool) error {
 	return v.until(ctx, what, func() bool { return ok(v.last()) })
 }
@@ -193,7 +192,7 @@ func (v *Volume) State() State {
 	return v.last()
 }
 
-// Kill kills a host's mcblock, and returns when the volume goes on without it. It is started again
+// Kill kills a host's mcblock, and returns when the volume continues without it. It is restarted
 // after some seconds.
 func (v *Volume) Kill(ctx context.Context, host string) (time.Duration, error) {
 	v.mu.Lock()
@@ -209,14 +208,15 @@ func (v *Volume) Kill(ctx context.Context, host string) (time.Duration, error) {
 	return time.Since(begun), err
 }
 
-// Other returns a host that is not one of these.
+// Other returns a host other than these.
 func (v *Volume) Other(hosts ...string) string {
 	return Hosts[slices.IndexFunc(Hosts, func(h string) bool { return !slices.Contains(hosts, h) })]
 }
 
 // KillTwo kills the primary and, when that is back, a replica: never the host that serves clients,
-// which must not be the primary at first. Before and after each kill, ready waits until they are at work.
-// The primary is first, because it is known then: beside load another one may follow it at any time.
+// which must not be the primary at first. Before and after each kill, ready waits until the clients
+// work. The primary is first, because it is known then: under load another host may become the
+// primary at any time.
 func (v *Volume) KillTwo(ctx context.Context, serving string, logf func(string, ...any), ready func()) error {
 	begun := time.Now()
 	for _, what := range []string{"the primary", "a replica"} {
@@ -239,22 +239,22 @@ func (v *Volume) KillTwo(ctx context.Context, serving string, logf func(string, 
 	return nil
 }
 
-// Whole waits until all three hosts have all of the volume.
+// Whole waits until all three hosts have all data of the volume.
 func (v *Volume) Whole(ctx context.Context) error {
 	return v.Until(ctx, "all hosts are acting", func(s State) bool { return s.Primary != "none" && len(s.Acting) == len(v.pids) })
 }
 
-// Address is where clients find a host.
+// Address returns a host's address for clients.
 func (v *Volume) Address(host string) netip.AddrPort {
 	return netip.AddrPortFrom(v.c.NBD.Addr(), v.c.NBD.Port()+uint16(slices.Index(Hosts, host))) //nolint:gosec // 0 to 2
 }
 
-// URI is where clients find a volume of this name at a host.
+// URI returns the URI of a volume of this name at a host.
 func (v *Volume) URI(host, name string) string {
 	return fmt.Sprintf("nbd://%v/%s", v.Address(host), name)
 }
 
-// Mcblock runs a command of mcblock, with h1's configuration, and returns what it says.
+// Mcblock runs a command of mcblock, with h1's configuration, and returns its output.
 func (v *Volume) Mcblock(ctx context.Context, args ...string) (string, error) {
 	v.mu.Lock()
 	config := v.config
@@ -272,7 +272,7 @@ func (v *Volume) Mcblock(ctx context.Context, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// Log returns what the program has said.
+// Log returns the output of the program.
 func (v *Volume) Log() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -281,7 +281,7 @@ func (v *Volume) Log() string {
 
 // Close ends the program, which leaves nothing behind.
 func (v *Volume) Close() error {
-	_ = v.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
+	_ = v.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	select {
 	case <-v.ended:
 		return v.err
