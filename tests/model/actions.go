@@ -7,41 +7,41 @@ import (
 	"strings"
 )
 
-// An action is one thing that can happen next.
+// An action is one possible next event.
 type action struct {
 	kind     kind
 	member   byte
-	over     byte   // 1: an answer overtakes the one before it
-	outcomes uint16 // of the packets that are sent: three bits each
-	anew     bool   // the switch loses its state, and is programmed again, just before
+	over     byte   // 1: an answer overtakes the previous one
+	outcomes uint16 // of the sent packets: three bits each
+	anew     bool   // the switch loses its state, and is programmed again, directly before
 }
 
 type kind byte
 
 const (
 	send         kind = iota // the sender's next packet reaches the switch, and copies leave it; an outcome for each member
-	loseSend                 // it does not reach the switch
-	late                     // data that was held reaches a member
-	answer                   // an answer reaches the switch; an outcome for what comes of it
+	loseSend                 // the packet does not reach the switch
+	late                     // held data reaches a member
+	answer                   // an answer reaches the switch; an outcome for the answer to the sender
 	loseAnswer               //
-	doubleAnswer             // it reaches the switch, and stays under way
-	lateMerged               // a merged answer that was held reaches the sender
-	timeout                  // of the sender's ACK timer
-	earlyTimeout             // the same, though answers are under way
+	doubleAnswer             // the answer reaches the switch, and stays in flight
+	lateMerged               // a held merged answer reaches the sender
+	timeout                  // the sender's ACK timer expires
+	earlyTimeout             // the same, although answers are in flight
 	retry                    // the sender's RNR wait ends
-	die                      // a member falls silent
-	remove                   // the control plane takes a member out
-	lie                      // an answer of a liar's own making reaches the switch; outcomes say which
+	die                      // a member stops answering
+	remove                   // the control plane removes a member
+	lie                      // a false answer from a liar reaches the switch; outcomes say which
 )
 
-// What scripts call the kinds.
+// The names of the kinds in scripts.
 var kindNames = [...]string{"send", "lose-send", "late", "answer", "lose-answer", "double-answer", "late-merged",
 	"timeout", "early-timeout", "retry", "die", "remove", "lie"}
 
 // ofMember reports whether the action is about one member.
 func (k kind) ofMember() bool { return k >= late && k <= doubleAnswer || k >= die && k <= lie }
 
-// An outcome is what becomes of a packet that is sent.
+// An outcome is what happens to a sent packet.
 type outcome byte
 
 const (
@@ -49,14 +49,14 @@ const (
 	lost
 	held    // until the next one has overtaken it, or nothing else moves
 	doubled // arrives twice
-	echoed  // arrives, and again like one that is held
+	echoed  // arrives, and arrives again as if held
 )
 
 var outcomeNames = [...]string{"arrives", "lost", "held", "doubled", "echoed"}
 
 func (f outcome) of(i int) uint16 { return uint16(f) << (3 * i) }
 
-// String is the action as scripts write it.
+// String returns the action in the form of scripts.
 func (a action) String() string {
 	s := kindNames[a.kind]
 	if a.kind.ofMember() {
@@ -81,7 +81,7 @@ func (a action) String() string {
 	return s
 }
 
-// parseAction is the way back.
+// parseAction is the inverse of String.
 func parseAction(s string) (a action, err error) {
 	words := strings.Fields(s)
 	if len(words) == 0 {
@@ -133,8 +133,8 @@ func parseAction(s string) (a action, err error) {
 	return a, nil
 }
 
-// actions appends all that can happen in w. Some of what is there proves to be
-// impossible when it is taken.
+// actions appends everything that can happen in w. Some actions prove to be impossible when they
+// are taken.
 func (m *machine) actions(w *world, to []action) []action {
 	m.sender.LoadState(w.sender, instant)
 	f := &w.left
@@ -161,8 +161,8 @@ func (m *machine) actions(w *world, to []action) []action {
 	return append(to, m.timers(w)...)
 }
 
-// lies appends what a liar can claim, also as the first answer to a switch that has
-// lost its state.
+// lies appends the possible answers of a liar, also as the first answer to a switch that has lost
+// its state.
 func lies(f *faults, at action, to []action) []action {
 	for i := range 2 * len(claims) {
 		at.outcomes = uint16(i)
@@ -205,15 +205,15 @@ func sends(w *world, to []action) []action {
 	return to
 }
 
-// answers appends what can happen to the answers of a member. A switch that loses
-// its state does so just before an answer: earlier, it would make no difference.
+// answers appends the actions on a member's answers. A switch that loses its state does so directly
+// before an answer: earlier, it would make no difference.
 func (m *machine) answers(w *world, b *member, at action, to []action) []action {
 	f := &w.left
 	for i := range min(b.answers.n, 2) {
 		at.over = i
 		for x := arrives; x <= echoed; x++ {
 			left := *f
-			if i > 0 && !left.spend(held) { // overtaking is a reordering, too
+			if i > 0 && !left.spend(held) { // overtaking is also a reordering
 				break
 			}
 			if left.spend(x) {

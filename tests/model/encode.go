@@ -8,9 +8,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// encode appends w in its canonical form: members are alike, so those states that
-// differ only in which member is which are one. It returns the members' order in
-// that form.
+// encode appends w in its canonical form: members are equivalent, so states that differ only in the
+// order of members are the same. It returns the members' order in that form.
 func (m *machine) encode(w *world, to []byte) ([]byte, [maxMembers]byte) {
 	flags := byte(w.n)
 	if w.learn {
@@ -54,7 +53,7 @@ func (m *machine) appendMember(to []byte, b *member) []byte {
 	return appendPackets(to, &b.answers)
 }
 
-// appendRecord appends a record of this epoch; any other is as good as none.
+// appendRecord appends a record of this epoch; all others are equivalent to none.
 func (m *machine) appendRecord(to []byte, r ackmerge.Record) []byte {
 	if r.Epoch != m.epoch {
 		return append(to, 0)
@@ -74,7 +73,7 @@ func appendPackets(to []byte, q *queue) []byte {
 	return to
 }
 
-// decode is the way back.
+// decode is the inverse of encode.
 func (m *machine) decode(b []byte) *world {
 	d := decoder{b: b, epoch: m.epoch}
 	flags := d.byte()
@@ -104,7 +103,7 @@ func (d *decoder) byte() (v byte) {
 	return v
 }
 
-// bytes returns a part of what is decoded; the caller must not write to it.
+// bytes returns a part of the decoded data; the caller must not write to it.
 func (d *decoder) bytes() (v []byte) {
 	n := d.byte()
 	v, d.b = d.b[:n:n], d.b[n:]

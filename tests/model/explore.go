@@ -16,25 +16,24 @@ import (
 type bound struct {
 	name     string
 	faults   faults
-	relearn  bool                   // after a restart the rules do not say the initial PSN
+	relearn  bool                   // after a restart the rules lack the initial PSN
 	optional bool                   // takes long
 	merger   func() (merger, error) // nil: that of pkg/ackmerge
 }
 
-// A result is what an exploration found.
+// A result is the result of an exploration.
 type result struct {
 	States, Transitions, Depth, Completed int
 	Violation                             *violation
 }
 
-// A violation is a state in which S1 or L1 does not hold, and the shortest way
-// there.
+// A violation is a state in which S1 or L1 does not hold, and the shortest path to it.
 type violation struct {
 	What    string
-	Actions []action // with members as they were counted at the beginning
+	Actions []action // with members numbered as at the beginning
 }
 
-// Trace describes the way, and of L1 what comes after it without end.
+// Trace describes the path, and for L1 the endless continuation.
 func (v *violation) Trace(b *bound) string {
 	text, w := replay(b, v.Actions)
 	if w == nil || !strings.HasPrefix(v.What, "L1") {
@@ -54,23 +53,23 @@ func (v *violation) Trace(b *bound) string {
 	return out.String()
 }
 
-// An explorer visits every state of a bound, breadth first, so that the first
-// violation is one with the shortest way.
+// An explorer visits every state of a bound, breadth first, so that the first violation has a
+// shortest path.
 type explorer struct {
 	b       *bound
 	seed    maphash.Seed
 	shards  [64]shard
 	count   atomic.Uint32
-	nodes   [1 << 16]atomic.Pointer[nodes] // in blocks, so that growing moves nothing
+	nodes   [1 << 16]atomic.Pointer[nodes] // in blocks, so that growing does not move them
 	mu      sync.Mutex
 	first   *found
 	edges   atomic.Int64
 	initial []byte
 }
 
-// A shard is a hash table from the fingerprints of states to their numbers. Two
-// states with one fingerprint would be taken for one: among 100 million that
-// happens with a probability of 3 in 10,000.
+// A shard is a hash table from the fingerprints of states to their numbers. Two states with the
+// same fingerprint would count as one: among 100 million states, the probability of that is 3 in
+// 10,000.
 type shard struct {
 	mu   sync.Mutex
 	keys []uint64 // 0: free
@@ -78,7 +77,7 @@ type shard struct {
 	n    int
 }
 
-// find returns the place of a fingerprint, or the free one where it belongs.
+// find returns the slot of a fingerprint, or the free slot for it.
 func (s *shard) find(key uint64) int {
 	i := int(key>>8) & (len(s.keys) - 1)
 	for s.keys[i] != 0 && s.keys[i] != key {
@@ -100,8 +99,8 @@ func (s *shard) grow() {
 
 const blockSize = 1 << 16
 
-// nodes are what is kept of each state: how it was reached, and what comes next
-// if nothing goes wrong any more.
+// nodes are the data about each state: how it was reached, and the next state if nothing goes wrong
+// any more.
 type nodes [blockSize]struct {
 	parent uint32
 	next   uint32
@@ -214,7 +213,7 @@ func (e *explorer) successors(m *machine, p pending, to []pending) []pending {
 	from := m.decode(p.data)
 	if m.done(from) {
 		e.block(p.id)[p.id%blockSize].next = complete
-		return to // what is still under way no longer matters
+		return to // packets in flight no longer matter
 	}
 	fair, ok := m.fair(from)
 	follow := noNode
@@ -249,9 +248,9 @@ func (e *explorer) violated(f *found) {
 	}
 }
 
-// checkL1 follows, from every state, what happens if nothing goes wrong any more.
-// It must end with all work completed, and neither stop nor go in circles. It
-// returns how many states have completed.
+// checkL1 follows, from every state, what happens if nothing goes wrong any more. All work must
+// complete, and no path may stop before or form a cycle. It returns the number of states that have
+// completed.
 func (e *explorer) checkL1() (completed int) {
 	n := e.count.Load()
 	good := make([]bool, n)
@@ -299,11 +298,11 @@ func (e *explorer) path(f *found) []action {
 	return e.named(as)
 }
 
-// named translates the members of a path's actions, which count them in each
-// state's canonical order, to those of the initial state.
+// named translates the members of a path's actions, which are numbered in each state's canonical
+// order, to those of the initial state.
 func (e *explorer) named(as []action) []action {
 	m := newMachine(e.b)
-	data, who := m.encode(m.initial(e.b), nil) // the member at this place
+	data, who := m.encode(m.initial(e.b), nil) // the member in this position
 	w := m.decode(data)
 	out := make([]action, 0, len(as))
 	for _, a := range as {

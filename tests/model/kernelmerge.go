@@ -11,8 +11,9 @@ import (
 	"github.com/mcrdma/mcrdma/tests/dataplane"
 )
 
-// kernelMerger merges by the bytecode of package bpf in the kernel (BPF_PROG_TEST_RUN): a state goes into its slot, an
-// answer in as a frame, and what is redirected is the answer that is passed on. Each has a group of its own.
+// kernelMerger merges by the bytecode of package bpf in the kernel (BPF_PROG_TEST_RUN): the state
+// is written to its slot, the answer is the input frame, and a redirected frame is the merged
+// answer. Each merger has its own group.
 type kernelMerger struct {
 	b *dataplane.Bytecode
 	g dataplane.Group
@@ -62,7 +63,7 @@ func (k *kernelMerger) merge(c *ackmerge.Config, s *ackmerge.State, a ackmerge.A
 	s.Passed = recordOf(slot.Passed)
 	const drop, redirect = 1, 4
 	if did == drop {
-		return a, ackmerge.Absorbed // or whatever: it was dropped
+		return a, ackmerge.Absorbed // or any other: it was dropped
 	}
 	f := dataplane.Frame{Data: out}
 	got, err := f.Parse()

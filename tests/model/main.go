@@ -1,15 +1,13 @@
-// Command model explores, exhaustively up to a bound, everything that can happen
-// between a sender, the switch that merges, and the receivers of a group: the real
-// requester and responder of pkg/qp/rc, the merging of pkg/ackmerge or of the
-// compiled P4 program or of the kernel's bytecode, and a network that loses, duplicates and reorders, members
-// that die, are removed, are not ready or lie, and a switch that loses its state. In
-// every state S1 must hold, and from every state all work must complete once
-// nothing goes wrong any more (L1). See pkg/ackmerge for both.
+// Command model explores, exhaustively up to a bound, everything that can happen between a sender,
+// the merging switch, and the receivers of a group: the real requester and responder of pkg/qp/rc;
+// the merging of pkg/ackmerge, of the compiled P4 program, or of the kernel's bytecode; a network
+// that loses, duplicates and reorders packets; members that die, are removed, are not ready or lie;
+// and a switch that loses its state. In every state S1 must hold, and from every state all work
+// must complete once nothing goes wrong any more (L1). See pkg/ackmerge for both.
 //
 //	go run ./tests/model [-p4|-kernel] [-only NAME]
 //
-// A violation is printed with the shortest way to it; its lines are a script for
-// testdata.
+// A violation is printed with the shortest path to it, in lines that form a script for testdata.
 package main
 
 import (
@@ -61,8 +59,8 @@ func chosen(only string, p4, kernel bool) (bs []bound) {
 	return bs
 }
 
-// bounds are what "make model" explores: three members and four PSNs across the
-// wrap throughout, every kind of fault together with every other.
+// bounds are the bounds of "make model": three members and four PSNs across the wrap throughout,
+// with every pair of kinds of faults.
 var bounds = []bound{
 	{name: "no faults"},
 	{name: "2 losses", faults: faults{losses: 2}},

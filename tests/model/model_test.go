@@ -15,7 +15,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// parallel is why tests run without the race detector only.
+// parallel is why tests only run without the race detector.
 const parallel = "the race detector sees what runs in parallel in TestModel and TestRandom"
 
 func check(t *testing.T, b *bound) *result {
@@ -49,7 +49,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// TestProgramWithoutRace has the compiled program merge.
+// TestProgramWithoutRace merges by the compiled program.
 func TestProgramWithoutRace(t *testing.T) {
 	testenv.WithoutRace(t, parallel)
 	for _, b := range testBounds()[:5] {
@@ -58,13 +58,14 @@ func TestProgramWithoutRace(t *testing.T) {
 	}
 }
 
-// TestKernelWithoutRace has the bytecode in the kernel merge; it also visits as many states by as many ways as the model.
+// TestKernelWithoutRace merges by the bytecode in the kernel; it visits as many states, on as many
+// paths, as the model.
 func TestKernelWithoutRace(t *testing.T) {
 	testenv.WithoutRace(t, parallel)
 	if _, err := newKernelMerger(); err != nil {
 		testenv.Skip(t, "%v", err)
 	}
-	bounds := tiny[:3] // an answer takes the kernel's interface 50 µs, and the other bounds have hundreds of thousands
+	bounds := tiny[:3] // an answer takes 50 µs through the kernel's interface, and the other bounds have hundreds of thousands
 	if os.Getenv("MCRDMA_LONG") != "" {
 		bounds = small
 	}
@@ -73,7 +74,7 @@ func TestKernelWithoutRace(t *testing.T) {
 	}
 }
 
-// TestProgramIsTheModelWithoutRace: both explorations visit as many states by as many ways.
+// TestProgramIsTheModelWithoutRace: both explorations visit as many states, on as many paths.
 func TestProgramIsTheModelWithoutRace(t *testing.T) {
 	testenv.WithoutRace(t, parallel)
 	sameAsModel(t, bound{name: "1 loss", faults: faults{losses: 1, restarts: 1, removals: 1}, relearn: true}, newP4Merger)
@@ -88,7 +89,7 @@ func sameAsModel(t *testing.T, b bound, merger func() (merger, error)) {
 	}
 }
 
-// mistakes are what the exploration must find, each with what it breaks.
+// mistakes are the mistakes that the exploration must find, each with the property that it breaks.
 var mistakes = []struct {
 	name   string
 	v      variant
@@ -111,8 +112,8 @@ func (v variant) bound(name string, f faults, learn bool) *bound {
 	return &bound{name: name, faults: f, relearn: learn, merger: func() (merger, error) { return v, nil }}
 }
 
-// TestMistakes: the exploration finds each, and the shortest way to it is a script
-// that leads there again.
+// TestMistakes: the exploration finds each, and the shortest path to it is a script that reproduces
+// it.
 func TestMistakes(t *testing.T) {
 	for _, m := range mistakes {
 		b := m.v.bound(m.name, m.faults, m.learn)
@@ -155,10 +156,9 @@ func TestVariantIsTheModel(t *testing.T) {
 	}
 }
 
-// TestLiteral: the paper's rule, by which an ACK is passed on only if it is itself
-// the smallest, keeps S1, but tells the sender late. How late: the mean number of
-// answers that arrive between the one that moves the minimum and the one by which
-// the sender learns of it.
+// TestLiteral: the paper's rule, by which an ACK is forwarded only if it is itself the smallest,
+// keeps S1, but delays the sender. The delay is the mean number of answers that arrive between the
+// one that raises the minimum and the one by which the sender gets it.
 func TestLiteral(t *testing.T) {
 	literal := variant{literal: true}
 	if r := explore(literal.bound("literal", faults{losses: 1}, false)); r.Violation != nil && strings.HasPrefix(r.Violation.What, "S1") {
@@ -178,7 +178,7 @@ func lateness(v variant, members int) float64 {
 	c := ackmerge.Config{Members: uint16(1<<members - 1), Epoch: 1, InitialPSN: 0}
 	var s ackmerge.State
 	acked := make([]int, members)
-	reached := []int{} // by how many answers PSN i was acknowledged by all
+	reached := []int{} // number of answers after which PSN i was acknowledged by all
 	late, told, n := 0, 0, 0
 	for range 100_000 {
 		i := rng.IntN(members)
@@ -200,10 +200,9 @@ func lateness(v variant, members int) float64 {
 	return float64(late) / float64(told)
 }
 
-// TestScripts runs testdata: ways through the model, as counterexamples are
-// printed, with what happens at each step. In a line, each member has what it has
-// received, in parentheses what the switch knows of that, data that is late, and
-// its answers under way.
+// TestScripts runs testdata: paths through the model, in the form of printed counterexamples, with
+// the effect of each step. In a line, each member has what it has received, in parentheses the
+// switch's record of that, held data, and its answers in flight.
 //
 //	run [losses=N] [duplicates=N] [reorderings=N] [early=N] [deaths=N] [removals=N] [restarts=N] [unready=N] [lies=N] [learn] [p4]
 func TestScripts(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"github.com/mcrdma/mcrdma/tests/dataplane"
 )
 
-// p4Merger merges by the compiled program on the embedded switch: a state goes into
-// its registers, an answer in at the member's port, and what comes out at the
-// sender's is the answer that is passed on.
+// p4Merger merges by the compiled program on the embedded switch: the state is written to its
+// registers, the answer arrives on the member's port, and the output on the sender's port is the
+// merged answer.
 type p4Merger struct {
 	sw *dataplane.Switch
 	g  dataplane.Group
@@ -43,7 +43,7 @@ func (p *p4Merger) merge(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answe
 	}
 	s.Passed = p.read("passed", p.g.Index)
 	if len(out) == 0 {
-		return a, ackmerge.Absorbed // or whatever: it was dropped
+		return a, ackmerge.Absorbed // or any other: it was dropped
 	}
 	got, err := out[0].Parse()
 	if err != nil || len(out) != 1 || out[0].Port != uint16(p.g.Sender) || got.H.Opcode != rocev2.Acknowledge ||

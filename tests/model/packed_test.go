@@ -47,13 +47,14 @@ func (p packedMerger) merge(c *ackmerge.Config, s *ackmerge.State, a ackmerge.An
 	return got, verdict
 }
 
-// chain is packed.Merge of an answer that is no CNP, written a second time, with mistakes to choose from.
+// chain is a second implementation of packed.Merge for answers other than CNPs, with optional
+// mistakes.
 type chain struct {
 	plainLess bool // records compared as numbers
 	skipped   bool // the last stage is left out
-	ownOnly   bool // the stages begin anew from the answer, not from what the stage before passed on
-	anything  bool // no check against what was sent
-	lowNAK    bool // a NAK goes on as it is
+	ownOnly   bool // the stages start again with the answer, instead of the previous stage's output
+	anything  bool // no check against the sent packets
+	lowNAK    bool // a NAK is forwarded unchanged
 }
 
 func (x chain) after(r, s packed.Record) bool {
@@ -158,7 +159,7 @@ func TestPackedMistakes(t *testing.T) {
 	}
 }
 
-// drawn has a chain merge answers drawn at random, and reports whether that breaks S1.
+// drawn merges random answers by a chain, and reports whether that breaks S1.
 func drawn(x chain) bool {
 	stream := answers.NewStream(rand.New(rand.NewPCG(5, 5)), packed.Window-1, maxMembers)
 	s := packed.Reset(stream.Group().InitialPSN, 0)

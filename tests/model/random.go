@@ -13,9 +13,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A run is one random world, far beyond the bounds of the exploration: up to 16
-// members, hundreds of messages of any length, bursts of faults, in virtual time.
-// Everything in it follows from its seed and from which of its faults are left out.
+// A run is one random world, far beyond the bounds of the exploration: up to 16 members, hundreds
+// of messages of any length, bursts of faults, in virtual time. It is determined by its seed and
+// the faults that are left out.
 type run struct {
 	seed    uint64
 	without map[int]bool // faults, by number, that do not happen
@@ -23,8 +23,8 @@ type run struct {
 
 	rng     *rand.Rand
 	now     time.Duration
-	quiet   time.Duration // from then on nothing goes wrong any more
-	burst   time.Duration // until then faults happen
+	quiet   time.Duration // nothing goes wrong after that
+	burst   time.Duration // faults happen until then
 	events  schedule
 	nfaults int // so far
 	log     []string
@@ -64,8 +64,8 @@ type scratch struct{ b [runMessage]byte }
 
 func (s *scratch) Remote(_ uint32, _ uint64, n int, _ qp.Access) ([]byte, bool) { return s.b[:n], true }
 
-// random runs a seed. The error says what broke; the number of faults is that of
-// those that could have happened.
+// random runs a seed. An error says what broke; the number of faults counts all that could have
+// happened.
 func random(seed uint64, m merger, without map[int]bool) (*run, error) {
 	r := &run{seed: seed, without: without, merger: m, rng: rand.New(rand.NewPCG(seed, 0x5151))}
 	r.setUp()
@@ -126,7 +126,7 @@ func (r *run) post(b *runMember, n int) {
 	}
 }
 
-// fault draws whether something goes wrong, with probability 1 in n.
+// fault decides whether something goes wrong, with probability 1 in n.
 func (r *run) fault(n int, format string, args ...any) bool {
 	if r.now >= r.quiet {
 		return false
@@ -148,7 +148,7 @@ func (r *run) fault(n int, format string, args ...any) bool {
 	return true
 }
 
-// kill makes a member fall silent; some time later it is removed.
+// kill makes a member stop answering; some time later it is removed.
 func (r *run) kill() {
 	i := r.rng.IntN(len(r.members))
 	if r.honest()&^(1<<i) == 0 || !r.fault(1, "member %d dies", i+1) {
@@ -161,7 +161,7 @@ func (r *run) kill() {
 	})
 }
 
-// lie makes a member claim what it does not have, until it is removed.
+// lie makes a member acknowledge packets that it does not have, until it is removed.
 func (r *run) lie() {
 	i := r.rng.IntN(len(r.members))
 	if r.honest()&^(1<<i) == 0 || !r.fault(1, "member %d lies", i+1) {
@@ -196,8 +196,8 @@ func (r *run) honest() (members uint16) {
 	return members
 }
 
-// restart makes the switch lose its state. Later it is programmed again, with or
-// without an initial PSN that all have passed.
+// restart makes the switch lose its state. Later it is programmed again, with or without an initial
+// PSN that all have passed.
 func (r *run) restart() {
 	if r.down || !r.fault(1, "the switch restarts") {
 		return
@@ -320,7 +320,7 @@ func (r *run) answer(i int, h rocev2.Headers) {
 	})
 }
 
-// carry brings a packet over a link: late, twice, or not at all.
+// carry sends a packet over a link: late, twice, or not at all.
 func (r *run) carry(what string, deliver func()) {
 	r.stats.Packets++
 	if r.fault(50, "%s is lost", what) {
@@ -346,7 +346,7 @@ type timed struct {
 	do  func()
 }
 
-// A schedule is a heap of what is to happen.
+// A schedule is a heap of future events.
 type schedule []timed
 
 func (s schedule) Len() int { return len(s) }
@@ -366,8 +366,8 @@ func (s *schedule) Pop() any {
 	return e
 }
 
-// shrink looks for a small set of faults with which a seed still breaks: it leaves
-// out ever smaller parts of them.
+// shrink searches a small set of faults with which a seed still breaks: it leaves out ever smaller
+// parts of them.
 func shrink(seed uint64, newMerger func() merger) (*run, error) {
 	without := map[int]bool{}
 	best, err := random(seed, newMerger(), without)

@@ -69,12 +69,12 @@ func (s *runStats) add(o runStats) {
 	s.RNRs += o.RNRs
 }
 
-// TestRandomFindsMistakesWithoutRace, and shrinks what it finds to a few faults.
+// TestRandomFindsMistakesWithoutRace also shrinks the faults to a few.
 func TestRandomFindsMistakesWithoutRace(t *testing.T) {
 	testenv.WithoutRace(t, parallel)
 	for _, m := range mistakes {
 		if m.v.allSlots || m.v.pairwise || m.v.noSpread {
-			continue // is about three members, or rare
+			continue // needs three members, or is rare
 		}
 		found := false
 		for seed := uint64(1); seed < 300 && !found; seed++ {

@@ -9,16 +9,16 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// errImpossible: the action has no meaning here, such as an outcome for a merged
-// answer where there is none.
+// errImpossible: the action is impossible here, such as an outcome for a merged answer where there
+// is none.
 var errImpossible = errors.New("cannot happen")
 
-// canSend reports whether the sender, which is loaded, would send now.
+// canSend reports whether the loaded sender would send now.
 func (m *machine) canSend() bool { return m.sender.Deadline() <= instant }
 
-// timers returns what happens when nothing else does: what was held comes after
-// all, or the sender's timer expires, or the wait that follows an RNR NAK ends.
-// Where timers may be early they may expire at any time.
+// timers returns what happens when nothing else does: held packets arrive after all, or the
+// sender's timer expires, or the wait after an RNR NAK ends. Where timers may be early they may
+// expire at any time.
 func (m *machine) timers(w *world) []action {
 	busy := m.canSend()
 	for i := range w.n {
@@ -48,8 +48,8 @@ func (m *machine) timers(w *world) []action {
 	return nil
 }
 
-// fair returns what happens next if nothing goes wrong any more: repairs first (a
-// member that is dead or lies is removed), then whatever is under way, the sender, and its timers last.
+// fair returns what happens next if nothing goes wrong any more: repairs first (a dead or lying
+// member is removed), then packets in flight, the sender, and its timers last.
 func (m *machine) fair(w *world) (action, bool) {
 	m.sender.LoadState(w.sender, instant)
 	if m.canSend() {
@@ -71,7 +71,7 @@ func (m *machine) fair(w *world) (action, bool) {
 	return action{}, false
 }
 
-// take does an action. An error other than errImpossible tells what it broke.
+// take takes an action. An error other than errImpossible says what it broke.
 func (m *machine) take(w *world, a action) error {
 	f := &w.left
 	b := &w.members[a.member]
@@ -119,7 +119,7 @@ func (m *machine) take(w *world, a action) error {
 	return nil
 }
 
-// manage does what is not about packets.
+// manage takes actions that are not about packets.
 func (m *machine) manage(w *world, b *member, k kind) {
 	switch k {
 	case die:
@@ -134,13 +134,12 @@ func (m *machine) manage(w *world, b *member, k kind) {
 	}
 }
 
-// reaches reports whether the switch sends copies to member i, and the member
-// is there to take them.
+// reaches reports whether the switch sends copies to member i, and the member can receive them.
 func (w *world) reaches(i int) bool {
 	return w.members[i].current && !w.members[i].dead
 }
 
-// replicate copies what is in m.out to the members that are current.
+// replicate copies the packets in m.out to the current members.
 func (m *machine) replicate(w *world, a action) {
 	p := packet{psn: encodePSN(m.out.PSN), ack: m.out.AckReq}
 	if want := p.headers(); want.Opcode != m.out.Opcode {
@@ -168,14 +167,14 @@ func (m *machine) replicate(w *world, a action) {
 	}
 }
 
-// receive gives a member a packet and sends off its answer.
+// receive gives a packet to a member and sends its answer.
 func (m *machine) receive(b *member, p packet) {
 	m.receiver.LoadState(b.state, instant)
 	in := rc.In{Headers: p.headers(), Payload: zeros[:]}
 	m.receiver.Handle(&in, instant)
 	for m.receiver.Next(instant, &m.reply) {
 		b.answers.push(packet{psn: encodePSN(m.reply.PSN), syndrome: m.reply.AETH.Syndrome, msn: byte(m.reply.AETH.MSN)})
-		if b.unready && m.reply.AETH.Syndrome.IsRNR() { // and then it is
+		if b.unready && m.reply.AETH.Syndrome.IsRNR() { // then it becomes ready
 			m.post(m.recvs - 1)
 			b.unready = false
 		}
@@ -185,7 +184,7 @@ func (m *machine) receive(b *member, p packet) {
 
 var zeros [mtu]byte
 
-// answer gives the switch an answer, and what comes of it to the sender.
+// answer gives an answer to the switch, and the merged answer, if any, to the sender.
 func (m *machine) answer(w *world, i int, p packet, x outcome, anew bool) error {
 	b := &w.members[i]
 	if anew {
@@ -242,7 +241,7 @@ func (m *machine) answer(w *world, i int, p packet, x outcome, anew bool) error 
 	return nil
 }
 
-// times returns how often a packet arrives at once.
+// times returns how often a packet arrives immediately.
 func (f outcome) times() int {
 	switch f {
 	case lost, held:
@@ -262,8 +261,8 @@ func (p packet) acknowledges() int {
 	return n
 }
 
-// checkS1: an answer to the sender acknowledges only what every current member that
-// is no liar has acknowledged to the switch.
+// checkS1: an answer to the sender acknowledges only what every current member that is no liar has
+// acknowledged to the switch.
 func (w *world) checkS1(p packet) error {
 	for i := range w.n {
 		if b := &w.members[i]; b.current && !b.liar && p.acknowledges() > int(b.said) {
@@ -274,7 +273,7 @@ func (w *world) checkS1(p packet) error {
 	return nil
 }
 
-// tell gives the sender a merged answer.
+// tell gives a merged answer to the sender.
 func (m *machine) tell(w *world, p packet) error {
 	m.sender.LoadState(w.sender, instant)
 	h := rocev2.Headers{BTH: rocev2.BTH{Opcode: rocev2.Acknowledge, PSN: p.wire()},
@@ -293,7 +292,7 @@ func (m *machine) failed() error {
 
 func (a action) outcome(i int) outcome { return outcome(a.outcomes >> (3 * i) & 7) }
 
-// spend takes an outcome out of what may go wrong, if there is enough left.
+// spend subtracts an outcome from the remaining faults, if enough are left.
 func (f *faults) spend(x outcome) bool {
 	l, d, r := byte(0), byte(0), byte(0)
 	switch x {

@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// replay takes actions from the initial state on, with members as they are counted
-// there, and describes each: what moved, and how the queues are afterward. It ends
-// at the first that breaks S1 or cannot happen, and otherwise also returns the state
-// that it has led to.
+// replay takes actions from the initial state on, with members numbered as there, and describes
+// each: what moved, and the queues afterward. It ends at the first that breaks S1 or is impossible,
+// and otherwise also returns the final state.
 func replay(b *bound, as []action) (string, *world) {
 	m := newMachine(b)
 	w := m.initial(b)
@@ -32,8 +31,8 @@ func replay(b *bound, as []action) (string, *world) {
 	return out.String(), w
 }
 
-// describe is the state in one line: what each member has received, what the
-// switch knows of it, and what is under way.
+// describe returns the state as one line: what each member has received, the switch's record of it,
+// and packets in flight.
 func (m *machine) describe(w *world) string {
 	var out strings.Builder
 	for i := range w.n {
@@ -62,7 +61,7 @@ func (m *machine) describe(w *world) string {
 
 type dataList []packet
 
-// String lists the packets' places in the stream.
+// String returns the packets' positions in the stream.
 func (l dataList) String() string {
 	var out strings.Builder
 	for _, p := range l {
@@ -71,7 +70,7 @@ func (l dataList) String() string {
 	return out.String()
 }
 
-// String is the packet as an answer.
+// String returns the packet as an answer.
 func (p packet) String() string {
 	n := p.wire().Sub(startPSN)
 	switch {

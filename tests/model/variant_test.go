@@ -7,19 +7,19 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A variant is ackmerge.Merge written a second time, with mistakes to choose from.
+// A variant is a second implementation of ackmerge.Merge, with optional mistakes.
 type variant struct {
 	plainLess bool // PSNs compared as numbers
-	rawNAK    bool // NAKs passed on as they are
+	rawNAK    bool // NAKs are forwarded unchanged
 	noEpoch   bool // any record counts
-	allSlots  bool // the minimum over members that are gone, too
-	noRepeat  bool // an ACK that moves nothing is not passed on
-	literal   bool // the paper: an ACK is passed on if it is itself the smallest
-	noStale   bool // NAKs that were overtaken are passed on
-	noWindow  bool // an answer may be anywhere
-	behind    bool // the window lies behind what the sender was told
-	noSpread  bool // where nothing is decided, records need not be near each other
-	pairwise  bool // PSNs compared two by two, around the circle, and no window
+	allSlots  bool // the minimum includes members that have been removed
+	noRepeat  bool // an ACK that moves nothing is not forwarded
+	literal   bool // the paper: an ACK is forwarded if it is itself the smallest
+	noStale   bool // NAKs that were overtaken are forwarded
+	noWindow  bool // an answer may have any PSN
+	behind    bool // the window is behind what the sender has received
+	noSpread  bool // before a decision, records need not be near each other
+	pairwise  bool // PSNs compared in pairs, around the circle, without a window
 }
 
 // newer compares by distance from base.
@@ -35,7 +35,7 @@ func (v variant) newer(a, b, base rocev2.PSN) bool {
 
 func ahead(psn, base rocev2.PSN) int { return int(psn-base) & rocev2.Mask24 }
 
-// window returns where distances begin, and how far they may reach.
+// window returns the base of distances, and their maximum.
 func (v variant) window(c *ackmerge.Config, s *ackmerge.State, psn rocev2.PSN) (base rocev2.PSN, reach int, undecided bool) {
 	base, reach = c.InitialPSN.Add(-1), ackmerge.Window
 	if s.Passed.Epoch == c.Epoch || v.noEpoch {
@@ -46,7 +46,7 @@ func (v variant) window(c *ackmerge.Config, s *ackmerge.State, psn rocev2.PSN) (
 	return base, reach, undecided
 }
 
-// outside reports whether an answer is dropped for where it lies.
+// outside reports whether an answer is dropped because of its PSN.
 func (v variant) outside(psn, base rocev2.PSN, reach int) bool {
 	if v.behind {
 		psn, base = base, psn

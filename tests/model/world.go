@@ -14,14 +14,13 @@ const (
 	maxMembers = 3
 	mtu        = 256
 	startPSN   = rocev2.PSN(0xfffffe) // so that four packets cross the wrap
-	instant    = time.Hour            // the time of every step; only a timer's expiry passes any
+	instant    = time.Hour            // the time of every step; only the expiry of a timer takes time
 	timeout14  = 14                   // the queue pairs' local ACK timeout, as a code
 )
 
 var ackTimeout = qp.AckTimeout(timeout14)
 
-// The sender's messages: a WRITE, and a SEND, which takes a receive request; of two
-// packets each.
+// The sender's messages: a WRITE, and a SEND, which consumes a receive request; two packets each.
 var workload = []qp.SendWR{
 	{ID: 1, Opcode: qp.OpWrite, RKey: 1, RemoteAddr: 4096},
 	{ID: 2, Opcode: qp.OpSend},
@@ -29,7 +28,7 @@ var workload = []qp.SendWR{
 
 const messagePackets = 2
 
-// A packet is a packet under way, in as few bytes as tell it from others.
+// A packet is a packet in flight, in the fewest bytes that identify it.
 type packet struct {
 	psn      byte // position from startPSN, plus one; so 0 is the PSN before
 	ack      bool // data: AckReq
@@ -37,12 +36,12 @@ type packet struct {
 	msn      byte
 }
 
-// claims are the PSNs that liars acknowledge, by their distance from startPSN: what
-// they do not have, and what is on either side of all that the switch compares.
+// claims are the PSNs that liars acknowledge, by their distance from startPSN: PSNs that they do
+// not have, and PSNs on both sides of all that the switch compares.
 var claims = [...]int{messagePackets*2 - 1, ackmerge.Spread, ackmerge.Window - 4, ackmerge.Window, ackmerge.Window + 8,
 	1<<23 - 4, 1<<23 + 2, -ackmerge.Spread, -ackmerge.Window}
 
-// Bytes from farPSN on are PSNs around the claims.
+// Bytes from farPSN on are PSNs near the claims.
 const (
 	farPSN = 64
 	around = 8
@@ -69,7 +68,7 @@ func (p packet) wire() rocev2.PSN {
 	return startPSN.Add(claims[i/around] + i%around - around/2)
 }
 
-// claim is the answer that the action of a liar sends: an ACK, or a NAK.
+// claim returns the answer that a liar sends: an ACK, or a NAK.
 func (a action) claim() packet {
 	psn := startPSN.Add(claims[a.outcomes/2])
 	if a.outcomes%2 == 1 {
@@ -78,8 +77,8 @@ func (a action) claim() packet {
 	return packet{psn: encodePSN(psn), syndrome: rocev2.AckNoLimit}
 }
 
-// A queue holds packets in the order in which they were sent. It is a value, so
-// that worlds can be copied.
+// A queue holds packets in the order in which they were sent. It is a value, so that worlds can be
+// copied.
 type queue struct {
 	n byte
 	p [30]packet
@@ -99,31 +98,30 @@ func (q *queue) take(i byte) packet {
 
 func (q *queue) all() []packet { return q.p[:q.n] }
 
-// A member is a receiver, its links, and what the switch knows of it.
+// A member is a receiver, its links, and the switch's record of it.
 type member struct {
 	state   []byte // of its rc.QP
-	held    queue  // data that is late: others overtake it
-	answers queue  // on their way to the switch
+	held    queue  // late data: other packets overtake it
+	answers queue  // in flight to the switch
 	record  ackmerge.Record
-	said    byte // packets that answers which have reached the switch acknowledged
+	said    byte // packets acknowledged by answers that have reached the switch
 	current bool // in the merge set
-	dead    bool // says nothing any more
+	dead    bool // does not answer any more
 	unready bool // posts its last receive request only after an RNR NAK
-	liar    bool // may also claim what is not so
+	liar    bool // may also acknowledge packets that it does not have
 }
 
-// A world is a state of everything: the sender, the members, the switch, packets
-// under way, and what may still go wrong.
+// A world is a complete state: the sender, the members, the switch, packets in flight, and the
+// remaining faults.
 //
-// Data reaches the members, and merged answers the sender, in the step in which
-// they are sent, unless they are lost or held. Nothing is lost by that: a copy that
-// takes its time does to its member what it would have done at once, and answers
-// may wait before the switch for as long as they like. What a late copy would
-// change is what a member has received by the time when the switch speaks for it;
-// so S1 is checked in a stronger form, against what has been said to the switch.
+// Data reaches the members, and merged answers the sender, in the step in which they are sent,
+// unless they are lost or held. That loses no generality: a late copy has the same effect on its
+// member as an immediate one, and answers may wait before the switch for any time. A late copy
+// would only change what a member has received when the switch acknowledges for it; so S1 is
+// checked in a stronger form, against the answers that the switch has received.
 type world struct {
 	sender  []byte
-	held    queue // merged answers that are late
+	held    queue // late merged answers
 	members [maxMembers]member
 	n       int // of them
 	passed  ackmerge.Record
@@ -131,19 +129,20 @@ type world struct {
 	left    faults
 }
 
-// faults are what may still go wrong, and what the control plane may still do.
+// faults are the faults that may still happen, and the actions that the control plane may still
+// take.
 type faults struct {
 	losses, duplicates, reorderings, earlyTimeouts, deaths, removals, restarts, unready, lies byte
 }
 
-// A machine holds the queue pairs that states are loaded into, one at a time.
+// A machine has the queue pairs that states are loaded into, one at a time.
 type machine struct {
 	sender   *rc.QP
 	receiver *rc.QP
 	recvs    int
 	empty    []byte // a receiver before it posts
 	merger   merger
-	relearn  bool // after a restart the rules do not say the initial PSN
+	relearn  bool // after a restart the rules lack the initial PSN
 	out      rc.Out
 	reply    rc.Out
 	edges    int64
@@ -153,7 +152,7 @@ type machine struct {
 	epoch    uint16
 }
 
-// A merger is the switch's merging: the model or the program.
+// A merger is the switch's merging: by the model, the program or the kernel.
 type merger interface {
 	merge(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) (ackmerge.Answer, ackmerge.Verdict)
 }
@@ -164,8 +163,8 @@ func (goMerger) merge(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) 
 	return ackmerge.Merge(c, s, a, 0)
 }
 
-// memory grants every WRITE a place that is never read: TestAdversary in
-// pkg/qp/rc checks that bytes are placed once and in order.
+// memory grants every WRITE a place that is never read: TestAdversary in pkg/qp/rc checks that
+// bytes are placed once and in order.
 type memory struct{ b [messagePackets * mtu]byte }
 
 func (m *memory) Remote(_ uint32, _ uint64, n int, _ qp.Access) ([]byte, bool) { return m.b[:n], true }
@@ -188,7 +187,7 @@ func newMachine(b *bound) *machine {
 	m.receiver = rc.NewQP(cfg, &memory{})
 	m.empty = m.receiver.AppendState(nil, instant)
 	for id := range m.recvs {
-		m.post(id) // so that there are requests for loaded states to name
+		m.post(id) // so that there are requests for loaded states to refer to
 	}
 	return m
 }
@@ -210,7 +209,7 @@ func (m *machine) initial(b *bound) *world {
 	return w
 }
 
-// senderState and receiverState keep the state of what is loaded.
+// senderState and receiverState save the state of the loaded queue pair.
 func (m *machine) senderState(now time.Duration) []byte {
 	at := len(m.arena)
 	m.arena = m.sender.AppendState(m.arena, now)
@@ -236,7 +235,7 @@ func (m *machine) received(b *member) int {
 	return epsn.Sub(startPSN)
 }
 
-// headers returns the packet that p stands for.
+// headers returns the packet's headers.
 func (p packet) headers() rocev2.Headers {
 	h := rocev2.Headers{BTH: rocev2.BTH{PSN: p.wire(), AckReq: p.ack, PKey: rocev2.DefaultPKey}}
 	switch p.wire().Sub(startPSN) {

@@ -17,15 +17,15 @@ import (
 	"github.com/mcrdma/mcrdma/tests/memnet"
 )
 
-// size is that of groups' one region.
+// size is the size of groups' only region.
 const size = 4096
 
-// An app is a host's application.
+// An app is an application of a host.
 type app struct {
 	h      *host
 	dev    *softroce.Device
 	client *mcrdma.Client
-	mem    *mcrdma.Memory // of the sender, or the receiver's region and room for messages
+	mem    *mcrdma.Memory // of the sender, or the receiver's region and space for messages
 	l      *mcrdma.Listener
 	m      *mcrdma.Member
 }
@@ -63,7 +63,7 @@ func (h *host) receive() *app {
 	return a
 }
 
-// listen offers the service; judge says whether a group is wanted.
+// listen offers the service; judge decides whether to join a group.
 func (a *app) listen(judge func(*mcrdma.Request) error) {
 	a.h.l.t.Helper()
 	var err error
@@ -76,7 +76,7 @@ func (a *app) listen(judge func(*mcrdma.Request) error) {
 	a.h.l.must(err)
 }
 
-// accept takes the member of the group that was created.
+// accept accepts the membership of the created group.
 func (a *app) accept() {
 	a.h.l.t.Helper()
 	ctx, cancel := context.WithTimeout(a.h.l.t.Context(), time.Minute)
@@ -86,7 +86,7 @@ func (a *app) accept() {
 	a.h.l.must(err)
 }
 
-// close ends the application in good order.
+// close ends the application in order.
 func (a *app) close() {
 	if a.h.app != a {
 		return
@@ -99,12 +99,12 @@ func (a *app) close() {
 	a.h.l.net.Kill(a.h.appProcess())
 }
 
-// kill ends it as a crash does.
+// kill ends the application as a crash would.
 func (a *app) kill() {
 	_ = a.dev.Close()
 	a.h.l.net.Kill(a.h.appProcess())
 	a.h.app = nil
-	a.h.l.wg.Go(func() { _ = a.client.Close() }) // what is left of it in this process; nothing gets out any more
+	a.h.l.wg.Go(func() { _ = a.client.Close() }) // cleanup in this process; no packets get out any more
 	synctest.Wait()                              // its daemon knows
 }
 
@@ -117,7 +117,7 @@ type team struct {
 	writes int
 }
 
-// cfg is a group's, to these hosts.
+// cfg returns the configuration of a group with these hosts.
 func groupTo(cfg mcrdma.GroupConfig, hosts ...*host) mcrdma.GroupConfig {
 	cfg.Service, cfg.Regions = "s", []mcrdma.Region{{Name: "r", Length: size}}
 	for _, h := range hosts {
@@ -126,7 +126,7 @@ func groupTo(cfg mcrdma.GroupConfig, hosts ...*host) mcrdma.GroupConfig {
 	return cfg
 }
 
-// group has the first host create a group with others, whose applications it starts.
+// group makes the first host create a group with others, whose applications it starts.
 func (l *lab) group(cfg mcrdma.GroupConfig, to ...*host) *team {
 	l.t.Helper()
 	tm := &team{l: l}
@@ -148,10 +148,10 @@ func (tm *team) create(cfg mcrdma.GroupConfig) {
 	}
 }
 
-// others are all hosts but the first.
+// others returns all hosts except the first.
 func (l *lab) others() []*host { return l.hosts[1:] }
 
-// write has all receivers get new bytes, and checks that they have them.
+// write writes new bytes to all receivers, and checks that they have them.
 func (tm *team) write() {
 	tm.l.t.Helper()
 	ctx, cancel := context.WithTimeout(tm.l.t.Context(), time.Minute)
@@ -166,18 +166,18 @@ func (tm *team) tryWrite(ctx context.Context) error {
 	return tm.g.Write(ctx, mcrdma.At{}, tm.sender.mem.Slice(0, size))
 }
 
-// same checks that the receivers have what was written last.
+// same checks that the receivers have the last written bytes.
 func (tm *team) same() {
 	tm.l.t.Helper()
 	for _, a := range tm.apps {
 		if !bytes.Equal(a.m.Region(0), tm.sender.mem.Bytes()[:size]) {
 			tm.l.t.Errorf("%s does not have write %d: %.20q (%v)", a.h.name, tm.writes, a.m.Region(0), a.m.Err())
 		}
-		a.m.Region(0) // what is written after this comes after that, for the race detector
+		a.m.Region(0) // for the race detector: later writes come after this
 	}
 }
 
-// without takes a receiver out of those that are to have what is written.
+// without removes a receiver from those that must have what is written.
 func (tm *team) without(a *app) {
 	for i, b := range tm.apps {
 		if a == b {
@@ -187,7 +187,7 @@ func (tm *team) without(a *app) {
 	}
 }
 
-// close has the sender close the group; all receivers learn that it was in good order.
+// close makes the sender close the group; all receivers must get that end.
 func (tm *team) close() {
 	tm.l.t.Helper()
 	if err := tm.g.Close(tm.l.t.Context()); err != nil {
@@ -198,7 +198,7 @@ func (tm *team) close() {
 	}
 }
 
-// ends checks why a membership has ended: for one of these reasons.
+// ends checks that a membership has ended for one of these reasons.
 func (a *app) ends(want ...error) {
 	a.h.l.t.Helper()
 	ctx, cancel := context.WithTimeout(a.h.l.t.Context(), 2*time.Minute)

@@ -12,8 +12,8 @@ import (
 	"github.com/mcrdma/mcrdma/tests/memnet"
 )
 
-// A caller gives up at any time while something is under way: it gets its context's error and
-// nothing is left, or it was done.
+// A caller cancels a call at any time: it gets its context's error and nothing is left, or the call
+// was completed.
 func TestCancel(t *testing.T) {
 	everywhere(t, []story{
 		{"creation", cancelCreate},
@@ -27,8 +27,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// stride is from one point of a sweep to the next: the race detector, which makes all some ten
-// times slower, does not have to see each of them.
+// stride is the distance between points of a sweep: the race detector, which makes everything ten
+// times slower, does not need all of them.
 func stride() int {
 	if testenv.Race {
 		return 5
@@ -36,7 +36,7 @@ func stride() int {
 	return 1
 }
 
-// upTo calls f with longer and longer times until it reports that this one was enough.
+// upTo calls f with increasing times until it reports that the time was enough.
 func (l *lab) upTo(most time.Duration, f func(d time.Duration) bool) {
 	l.t.Helper()
 	for d := time.Duration(0); ; d += time.Duration(stride()) * memnet.Latency {
@@ -79,7 +79,7 @@ func cancelAdd(l *lab, cfg mcrdma.GroupConfig) {
 			l.t.Errorf("given up after %v: %v", d, err)
 		}
 		time.Sleep(time.Second)
-		if n := len(tm.g.Info().Members); n == 3 { // it goes on, as the documentation says
+		if n := len(tm.g.Info().Members); n == 3 { // it continues, as documented
 			spare.accept()
 			tm.apps = append(tm.apps, spare)
 		} else if err == nil {
@@ -198,8 +198,8 @@ func silentCreating(l *lab, cfg mcrdma.GroupConfig) {
 	})
 }
 
-// creating creates a group, and meanwhile, d after the beginning, does something to it. The
-// group works, or there is a clear error. It reports whether the creation was faster.
+// creating creates a group, and does something to it d after the beginning. The group works, or
+// there is a clear error. It reports whether the creation was faster.
 func (l *lab) creating(a *app, cfg mcrdma.GroupConfig, d time.Duration, do func()) bool {
 	l.t.Helper()
 	done := make(chan time.Duration)
@@ -238,5 +238,5 @@ func cancelDial(l *lab, _ mcrdma.GroupConfig) {
 		}
 		cancel()
 	}
-	a.listen(func(*mcrdma.Request) error { return nil }) // nothing is left of the others
+	a.listen(func(*mcrdma.Request) error { return nil }) // nothing is left of the other requests
 }

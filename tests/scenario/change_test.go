@@ -12,7 +12,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// Receivers leave and join, and groups are closed, from either end.
+// Receivers leave and join, and either side closes groups.
 func TestChange(t *testing.T) {
 	everywhere(t, []story{
 		{"a receiver leaves", leaves},
@@ -29,7 +29,7 @@ func TestChange(t *testing.T) {
 	})
 }
 
-// The switches lose a group, or all that they know; it goes on, by hosts if need be.
+// The switches lose a group, or their whole state; the group continues, by hosts if necessary.
 func TestReform(t *testing.T) {
 	bySwitches(t, []story{
 		{"the switches lose the group", switchLosesGroup},
@@ -194,8 +194,8 @@ func messages(l *lab, cfg mcrdma.GroupConfig) {
 	tm.close()
 }
 
-// waitsForReceive: the group waits for receivers' applications, and is not formed anew for that; one that is
-// never ready is taken out.
+// waitsForReceive: the group waits for receivers' applications, and is not re-formed for that; one
+// that is never ready is removed.
 func waitsForReceive(l *lab, cfg mcrdma.GroupConfig) {
 	tm := l.group(cfg, l.others()...)
 	tm.write()
@@ -231,8 +231,8 @@ func waitsForReceive(l *lab, cfg mcrdma.GroupConfig) {
 	tm.close()
 }
 
-// replenished: two receives are enough for any number of messages; what Recv has returned stays until its
-// next call.
+// replenished: two receives are enough for any number of messages; the result of Recv stays valid
+// until its next call.
 func replenished(l *lab, cfg mcrdma.GroupConfig) {
 	tm := &team{l: l, sender: l.hosts[0].run()}
 	var wg sync.WaitGroup
@@ -268,7 +268,7 @@ func replenished(l *lab, cfg mcrdma.GroupConfig) {
 	tm.close()
 }
 
-// keepWriting writes until stop is called, which returns how often.
+// keepWriting writes until stop is called, which returns the number of writes.
 func (tm *team) keepWriting() (stop func() int) {
 	ctx, cancel := context.WithCancel(tm.l.t.Context())
 	done := make(chan int, 1)
@@ -327,7 +327,7 @@ func switchRestarts(l *lab, cfg mcrdma.GroupConfig) {
 }
 
 func switchOff(l *lab, cfg mcrdma.GroupConfig) {
-	cfg.Transport = "tcp" // the other one needs the switch, too
+	cfg.Transport = "tcp" // the other transport also needs the switch
 	tm := l.group(cfg, l.others()...)
 	tm.write()
 	stop := tm.keepWriting()

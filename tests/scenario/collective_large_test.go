@@ -11,14 +11,14 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/collective"
 )
 
-// operand is element i of what a rank has. Sums depend on the order.
+// operand returns element i of a rank's input. Sums depend on the order.
 func operand(rank, i int) float32 {
 	x := uint32(i)*2654435761 ^ uint32(rank+1)*2246822519 //nolint:gosec // any bits do
 	x ^= x >> 15
 	return float32(int32(x*2654435769)) / 1024 //nolint:gosec // likewise
 }
 
-// summed is what the documentation says that element i is of ranks from lo up to hi, in pairs of pairs.
+// summed returns the documented element i of the sum of ranks from lo up to hi, in pairs of pairs.
 func summed(lo, hi, i int) float32 {
 	if hi-lo == 1 {
 		return operand(lo, i)
@@ -30,7 +30,8 @@ func summed(lo, hi, i int) float32 {
 	return summed(lo, lo+half, i) + summed(lo+half, hi, i)
 }
 
-// TestCollectiveLargeWithoutRace: all operations give what a serial reference gives, bit by bit, at all ranks: 64 MiB at 2 to 16 ranks in the long mode.
+// TestCollectiveLargeWithoutRace: all operations give the result of a serial reference, bit by bit,
+// at all ranks: 64 MiB at 2 to 16 ranks in the long mode.
 func TestCollectiveLargeWithoutRace(t *testing.T) {
 	testenv.WithoutRace(t, "it takes ten times as long, and the tests with fewer bytes have the detector")
 	counts, bytes := []int{4}, 256<<10
@@ -51,7 +52,7 @@ func TestCollectiveLargeWithoutRace(t *testing.T) {
 	}
 }
 
-// large does all operations on so many elements in all, which are a multiple of the ranks'.
+// large does all operations on that many elements in total, a multiple of the number of ranks.
 func (r *ranks) large(elements int) {
 	r.l.t.Helper()
 	n := len(r.apps)

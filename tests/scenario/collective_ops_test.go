@@ -16,7 +16,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// inputs are what ranks have: floats of which sums depend on the order.
+// inputs returns the ranks' inputs: floats whose sums depend on the order.
 func inputs[T int32 | float64](seed uint64, ranks, n int) (all [][]T) {
 	r := rand.New(rand.NewPCG(seed, 5))
 	for range ranks {
@@ -29,7 +29,7 @@ func inputs[T int32 | float64](seed uint64, ranks, n int) (all [][]T) {
 	return all
 }
 
-// combined is what the documentation says, in pairs of pairs.
+// combined returns the documented result, in pairs of pairs.
 func combined[T collective.Element](all [][]T) []T {
 	if len(all) == 1 {
 		return slices.Clone(all[0])
@@ -43,7 +43,8 @@ func combined[T collective.Element](all [][]T) []T {
 	return a
 }
 
-// allOperations does each operation with so many elements for each rank, and compares what it gives with a serial reference, exactly: there is no NaN, nor a negative zero.
+// allOperations does each operation with that many elements per rank, and compares the result with
+// a serial reference, exactly: there is no NaN, nor a negative zero.
 func allOperations[T int32 | float64](ctx context.Context, c *collective.Comm, seed uint64, n int) error {
 	rank, size := c.Rank(), c.Size()
 	root := int(seed) % size
@@ -77,7 +78,7 @@ func allOperations[T int32 | float64](ctx context.Context, c *collective.Comm, s
 	return errors.Join(err, collective.Allgather(ctx, c, buf, own(buf)), same("allgather in place", buf, want), c.Barrier(ctx))
 }
 
-// everything does all operations with so many elements, on two lanes at a time.
+// everything does all operations with that many elements, on two lanes in parallel.
 func (r *ranks) everything(elements ...int) {
 	r.l.t.Helper()
 	r.each(func(ctx context.Context, _ int, c *collective.Comm) error {
@@ -97,14 +98,14 @@ func (r *ranks) everything(elements ...int) {
 	})
 }
 
-// A set is ranks that do all operations, with so many elements for each rank.
+// A set is ranks that do all operations, with that many elements per rank.
 type set struct {
 	ranks    int
 	elements []int
 	change   func(*collective.Config)
 }
 
-// operations tests sets in labs with so many hosts at each switch.
+// operations tests sets in labs with that many hosts at each switch.
 func operations(t *testing.T, perRack int, sets []set, change ...func(*lab)) {
 	for _, switches := range []bool{true, false} {
 		t.Run(map[bool]string{true: "switch", false: "relay"}[switches], func(t *testing.T) {
@@ -125,7 +126,8 @@ func operations(t *testing.T, perRack int, sets []set, change ...func(*lab)) {
 
 func asUsual(*collective.Config) {}
 
-// TestCollectiveOperations: all operations give what a serial reference gives, whatever the algorithm.
+// TestCollectiveOperations: all operations give the result of a serial reference, for all
+// algorithms.
 func TestCollectiveOperations(t *testing.T) {
 	operations(t, 3, []set{
 		{2, []int{0, 1, 500, 20000}, asUsual},
@@ -145,7 +147,7 @@ func TestCollectiveOfManyWithoutRace(t *testing.T) {
 	})
 }
 
-// TestCollectiveUplink: switches copy, so that a rank's cable carries what all others need once.
+// TestCollectiveUplink: switches copy, so that a rank's cable carries data for all others once.
 func TestCollectiveUplink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent atomic.Int64
@@ -178,7 +180,7 @@ func TestCollectiveUplink(t *testing.T) {
 			r.each(func(ctx context.Context, _ int, comm *collective.Comm) error {
 				return errors.Join(c.do(ctx, comm, make([]float64, n)), comm.Barrier(ctx))
 			})
-			if is := float64(sent.Load()-before) / (8 * n); is < c.share || is > c.share+0.09 { // headers, and answers for what the others send
+			if is := float64(sent.Load()-before) / (8 * n); is < c.share || is > c.share+0.09 { // headers, and answers to the others
 				t.Errorf("%s: the first rank has sent %.3f of the bytes, and not %v", c.what, is, c.share)
 			} else {
 				t.Logf("%s: %.3f", c.what, is)
@@ -189,7 +191,7 @@ func TestCollectiveUplink(t *testing.T) {
 	})
 }
 
-// TestCollectiveDisturbed: frames are lost and come late, and the operations give the same.
+// TestCollectiveDisturbed: frames are lost and late, and the results are the same.
 func TestCollectiveDisturbed(t *testing.T) {
 	var lost, late atomic.Int32
 	operations(t, 2, []set{{4, []int{1, 2000}, asUsual}}, func(l *lab) {

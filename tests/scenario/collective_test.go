@@ -16,7 +16,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// ranks are the applications of hosts, which do collective operations.
+// ranks are the applications of hosts that do collective operations.
 type ranks struct {
 	l     *lab
 	apps  []*app
@@ -42,7 +42,7 @@ func (l *lab) join(n int, change func(*collective.Config)) *ranks {
 	return r
 }
 
-// each does something at all ranks that are left at a time.
+// each does something at all remaining ranks in parallel.
 func (r *ranks) each(f func(ctx context.Context, i int, c *collective.Comm) error) {
 	r.l.t.Helper()
 	ctx, cancel := context.WithTimeout(r.l.t.Context(), time.Minute)
@@ -63,7 +63,8 @@ func (r *ranks) each(f func(ctx context.Context, i int, c *collective.Comm) erro
 	}
 }
 
-// sums does an allreduce of so many elements, and checks it. combining is called with each combination.
+// sums does an allreduce of that many elements, and checks it. combining is called with each
+// combination.
 func sums(ctx context.Context, c *collective.Comm, n int, combining func()) error {
 	buf := make([]float64, n)
 	for i := range buf {
@@ -93,13 +94,13 @@ func (r *ranks) close() {
 	r.each(func(ctx context.Context, _ int, c *collective.Comm) error { return c.Close(ctx) })
 }
 
-// aCall is what all ranks do, again and again.
+// aCall is a call that all ranks make repeatedly.
 type aCall struct {
 	name string
 	do   func(ctx context.Context, c *collective.Comm, n int, combining func()) error
 }
 
-// theCalls are all operations, of so many elements at each rank.
+// theCalls returns all operations, with that many elements at each rank.
 func theCalls() []aCall {
 	sum := func(combining func()) collective.Op[float64] {
 		return func(dst, src []float64) {
@@ -131,8 +132,8 @@ func theCalls() []aCall {
 	}
 }
 
-// TestCollectiveDeath: a rank dies, or is frozen, when it has sent so many packets since operations began. All others are told its name, go on without it, and leave
-// nothing.
+// TestCollectiveDeath: a rank dies, or is frozen, when it has sent that many packets since
+// operations began. All others get its name, continue without it, and leave nothing behind.
 func TestCollectiveDeath(t *testing.T) {
 	var stories []story
 	for _, call := range theCalls() {
@@ -154,12 +155,13 @@ func TestCollectiveDeath(t *testing.T) {
 	everywhere(t, stories)
 }
 
-// rankEnds: a rank is killed, or acknowledges nothing any more, when it sends its next packet after so many.
+// rankEnds: a rank is killed, or stops acknowledging, when it sends its next packet after that
+// many.
 func (l *lab) rankEnds(cfg mcrdma.GroupConfig, call aCall, elements int, packets int32, frozen bool) {
 	r := l.join(4, func(c *collective.Config) { c.Mode, c.Block, c.Small, c.Degree = cfg.Mode, 1024, 64, 1 })
 	const victim = 2
 	end := r.ends(victim, packets, frozen)
-	within := time.Second // as docs/failures.md has it
+	within := time.Second // as in docs/failures.md
 	if frozen {
 		within = 2 * time.Second
 		if l.path() == mcrdma.PathRelay {
@@ -192,7 +194,7 @@ func (l *lab) rankEnds(cfg mcrdma.GroupConfig, call aCall, elements int, packets
 	r.close()
 }
 
-// rankEndsShrinking: the same while all ranks shrink, as one has given up.
+// rankEndsShrinking: the same while all ranks shrink, because one has given up.
 func (l *lab) rankEndsShrinking(cfg mcrdma.GroupConfig, packets int32, frozen bool) {
 	r := l.join(4, usually(cfg))
 	const victim = 2
@@ -225,7 +227,7 @@ func (l *lab) rankEndsShrinking(cfg mcrdma.GroupConfig, packets int32, frozen bo
 	r.close()
 }
 
-// An end is that of a rank.
+// An end is the end of a rank.
 type end struct {
 	r      *ranks
 	victim int
@@ -236,7 +238,7 @@ type end struct {
 	at     time.Time
 }
 
-// ends has a rank killed, or acknowledge nothing any more, when it sends its next packet after so many.
+// ends kills a rank, or stops its acknowledgments, when it sends its next packet after that many.
 func (r *ranks) ends(victim int, packets int32, frozen bool) *end {
 	e := &end{r: r, victim: victim, lost: r.apps[victim], begun: make(chan struct{})}
 	var sent atomic.Int32
@@ -258,13 +260,13 @@ func (r *ranks) ends(victim int, packets int32, frozen bool) *end {
 	return e
 }
 
-// since returns how long ago that was.
+// since returns the time since that.
 func (e *end) since() time.Duration {
 	<-e.begun
 	return time.Since(e.at)
 }
 
-// clear takes away what is left of the rank.
+// clear removes the remains of the rank.
 func (e *end) clear() {
 	e.wg.Wait()
 	e.lost.h.sends.Store(nil)
@@ -273,7 +275,7 @@ func (e *end) clear() {
 	e.r.apps[e.victim] = nil
 }
 
-// TestCollectiveFails: what else ends operations.
+// TestCollectiveFails: other causes that end operations.
 func TestCollectiveFails(t *testing.T) {
 	everywhere(t, []story{
 		{"a rank's host goes silent", rankSilent},
@@ -290,7 +292,7 @@ func TestCollectiveFails(t *testing.T) {
 	})
 }
 
-// goOn has all ranks that are left fail with an operation, and go on together.
+// goOn makes all remaining ranks fail with an operation, and continue together.
 func (r *ranks) goOn(fails func(i int, err error) error) {
 	r.l.t.Helper()
 	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
@@ -311,7 +313,7 @@ func usually(cfg mcrdma.GroupConfig) func(*collective.Config) {
 	return func(c *collective.Config) { c.Mode = cfg.Mode }
 }
 
-// lostRank says whether an error is the loss of a rank.
+// lostRank reports whether an error is the loss of a rank.
 func lostRank(err error, rank int) error {
 	if e, ok := errors.AsType[*collective.Error](err); !ok || !errors.Is(err, collective.ErrLost) || e.Lost[0].Rank != rank {
 		return fmt.Errorf("rank %d is not named: %w", rank, err)
@@ -350,7 +352,7 @@ func rankGivesUp(l *lab, cfg mcrdma.GroupConfig) {
 	r.close()
 }
 
-// giveUp has a rank give up, and the ranks go on.
+// giveUp makes a rank give up, and the ranks continue.
 func (r *ranks) giveUp() {
 	r.each(func(ctx context.Context, i int, c *collective.Comm) error {
 		if i == 1 {
@@ -374,7 +376,8 @@ func (r *ranks) giveUp() {
 	})
 }
 
-// rankTooLate: a context that has ended before an operation begins, or while it waits for another one of its lane, is as one that ends later.
+// rankTooLate: a context that has ended before an operation begins, or while it waits for another
+// one of its lane, has the same effect as one that ends later.
 func rankTooLate(l *lab, cfg mcrdma.GroupConfig) {
 	r := l.join(3, usually(cfg))
 	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
@@ -396,7 +399,7 @@ func rankTooLate(l *lab, cfg mcrdma.GroupConfig) {
 		var wg sync.WaitGroup
 		if i == 1 {
 			long := ctx
-			wg.Go(func() { _ = c.Barrier(long) }) // for which the others do not come: they are on another lane
+			wg.Go(func() { _ = c.Barrier(long) }) // the others do not join: they are on another lane
 			time.Sleep(time.Millisecond)
 			ctx = short
 		} else {
@@ -412,7 +415,8 @@ func rankTooLate(l *lab, cfg mcrdma.GroupConfig) {
 	r.close()
 }
 
-// rankExits: a function that never returns, and does not panic either, gives the operation up.
+// rankExits: a function that never returns, and does not panic either, ends the operation with an
+// error.
 func rankExits(l *lab, cfg mcrdma.GroupConfig) {
 	r := l.join(3, usually(cfg))
 	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
@@ -464,11 +468,12 @@ func ranksDiffer(l *lab, cfg mcrdma.GroupConfig) {
 			return nil
 		})
 	}
-	r.giveUp() // which has nothing to do with what was before
+	r.giveUp() // which does not depend on what was before
 	r.close()
 }
 
-// rankCloses: Close at one rank does not match a barrier at others, which learn who closes. They go on.
+// rankCloses: Close at one rank does not match a barrier at others, which get the name of the
+// closing rank. They continue.
 func rankCloses(l *lab, cfg mcrdma.GroupConfig, closes int) {
 	r := l.join(4, usually(cfg))
 	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
@@ -487,7 +492,7 @@ func rankCloses(l *lab, cfg mcrdma.GroupConfig, closes int) {
 			if c, err = c.Shrink(ctx); err != nil {
 				return err
 			}
-			_ = c.Barrier(ctx) // with the one that leaves it fails
+			_ = c.Barrier(ctx) // it fails together with the rank that leaves
 		}
 		r.comms[i] = c
 		return nil
@@ -535,7 +540,7 @@ func ranksDie(l *lab, cfg mcrdma.GroupConfig) {
 	}
 	die(1, 1)
 	die(0, 0)
-	die(3, 1) // of those that were left, h3 and h4
+	die(3, 1) // of the remaining ones, h3 and h4
 	r.close()
 }
 
@@ -545,7 +550,8 @@ func rankMissing(l *lab, cfg mcrdma.GroupConfig) {
 	l.fails(err, mcrdma.ErrUnreachable, "h2")
 }
 
-// rankDiesJoining: a rank dies when it is a member of the others' groups, and has not made its own, for which they wait.
+// rankDiesJoining: a rank dies when it is a member of the others' groups, and has not created its
+// own, which they wait for.
 func rankDiesJoining(l *lab, cfg mcrdma.GroupConfig) {
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// Groups are created, or refused with a clear error and nothing left.
+// Groups are created, or refused with a clear error, and nothing is left.
 func TestCreate(t *testing.T) {
 	everywhere(t, []story{
 		{"created", created},
@@ -24,12 +24,12 @@ func TestCreate(t *testing.T) {
 	})
 }
 
-// What takes time while a group is created is done in parallel.
+// Slow steps of creating a group run in parallel.
 func TestCreateInSeries(t *testing.T) {
 	bySwitches(t, []story{{"slow switches", slowSwitches}, {"slow disks", slowDisks}})
 }
 
-// Where switches cannot copy, hosts relay, and Info says why; or it is an error.
+// Where switches cannot copy, hosts relay, and Info says why; or the creation fails.
 func TestFallBack(t *testing.T) {
 	bySwitches(t, []story{
 		{"agent away", agentAway},
@@ -47,10 +47,10 @@ func (l *lab) fails(err error, want error, host string) {
 	}
 }
 
-// because is an error of that reason, for fails.
+// because returns an error of that reason, for fails.
 func because(r mcrdmav1.Reason) error { return &mcrdma.Error{Reason: r} }
 
-// create has the first host's application create a group with all others.
+// create makes the first host's application create a group with all others.
 func (l *lab) create(cfg mcrdma.GroupConfig) error {
 	l.t.Helper()
 	a := l.hosts[0].app
@@ -79,7 +79,7 @@ func created(l *lab, cfg mcrdma.GroupConfig) {
 	tm.close()
 }
 
-// inSeries says how many times as long as that a group takes.
+// inSeries returns how many times that long it takes to create a group.
 func inSeries(l *lab, cfg mcrdma.GroupConfig, each time.Duration) int {
 	for _, h := range l.others() {
 		h.receive()
@@ -92,8 +92,8 @@ func inSeries(l *lab, cfg mcrdma.GroupConfig, each time.Duration) int {
 	return int((took + each/2) / each)
 }
 
-// slowSwitches: all are written to at the same time, in three calls: what depends on nothing, what
-// uses that, and the match. The sender's has counters read before.
+// slowSwitches: all switches are written in parallel, in three calls: entries without dependencies,
+// entries that use these, and the match. The sender's switch has counters read before.
 func slowSwitches(l *lab, cfg mcrdma.GroupConfig) {
 	for _, n := range l.switches {
 		n.slow.Store(int64(100 * time.Millisecond))
@@ -104,8 +104,8 @@ func slowSwitches(l *lab, cfg mcrdma.GroupConfig) {
 	}
 }
 
-// slowDisks: a formation that has begun is stored while it is made, and then that it is
-// complete, here and at the members.
+// slowDisks: the beginning of a formation is stored while it is formed, and then its completion,
+// here and at the members.
 func slowDisks(l *lab, cfg mcrdma.GroupConfig) {
 	for _, h := range l.hosts {
 		h.disk.setLatency(100 * time.Millisecond)

@@ -9,7 +9,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// Applications and hosts die; the others learn who it was, and go on.
+// Applications and hosts die; the others get their names, and continue.
 func TestDeath(t *testing.T) {
 	everywhere(t, []story{
 		{"a receiver's application dies", receiverDies},
@@ -24,7 +24,7 @@ func TestDeath(t *testing.T) {
 	})
 }
 
-// removed waits until a receiver is taken out, and checks that the others go on.
+// removed waits until a receiver is removed, and checks that the others continue.
 func (tm *team) removed(a *app) mcrdma.Event {
 	tm.l.t.Helper()
 	e := tm.event(mcrdma.EventRemoved)
@@ -35,7 +35,7 @@ func (tm *team) removed(a *app) mcrdma.Event {
 	return e
 }
 
-// members checks how many receivers a group has.
+// members checks the number of a group's receivers.
 func (tm *team) members(n int) {
 	tm.l.t.Helper()
 	if i := tm.g.Info(); len(i.Members) != n || i.Path != tm.l.path() {
@@ -59,7 +59,7 @@ func receiverSilent(l *lab, cfg mcrdma.GroupConfig) {
 	lost := tm.apps[1]
 	lost.h.silence(true)
 	done := make(chan error, 1)
-	l.wg.Go(func() { done <- tm.tryWrite(l.t.Context()) }) // completes without the lost one
+	l.wg.Go(func() { done <- tm.tryWrite(l.t.Context()) }) // it completes without the lost one
 	begun := time.Now()
 	tm.removed(lost)
 	if took := time.Since(begun); took > 3*time.Second {
@@ -75,7 +75,7 @@ func receiverSilent(l *lab, cfg mcrdma.GroupConfig) {
 	tm.close()
 }
 
-// receiverSilentShortly: what is under way arrives late.
+// receiverSilentShortly: packets in flight arrive late.
 func receiverSilentShortly(l *lab, cfg mcrdma.GroupConfig) {
 	tm := l.group(cfg, l.others()...)
 	tm.write()
@@ -91,7 +91,7 @@ func receiverSilentShortly(l *lab, cfg mcrdma.GroupConfig) {
 	tm.close()
 }
 
-// TestFrozen: an application answers no packets any more, and its host is well.
+// TestFrozen: an application stops answering packets, and its host runs.
 func TestFrozen(t *testing.T) {
 	bySwitches(t, []story{{"a receiver's application freezes", func(l *lab, cfg mcrdma.GroupConfig) {
 		tm := l.group(cfg, l.others()...)
@@ -100,7 +100,7 @@ func TestFrozen(t *testing.T) {
 		frozen.h.cable.Cut(true)
 		begun := time.Now()
 		l.must(tm.tryWrite(l.t.Context()))
-		if took := time.Since(begun); took > 650*time.Millisecond { // as docs/failures.md has it
+		if took := time.Since(begun); took > 650*time.Millisecond { // as in docs/failures.md
 			l.t.Errorf("the write took %v", took)
 		}
 		if e := tm.removed(frozen); !strings.Contains(e.Text, "acknowledges nothing") {
@@ -130,7 +130,7 @@ func senderDies(l *lab, cfg mcrdma.GroupConfig) {
 }
 
 func senderSilent(l *lab, cfg mcrdma.GroupConfig) {
-	l.wait = leases // what is taken down when a request has broken off waits for the agents' next sync
+	l.wait = leases // remains of a broken-off request wait for the agents' next sync
 	tm := l.group(cfg, l.others()...)
 	tm.write()
 	tm.sender.h.silence(true)

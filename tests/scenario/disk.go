@@ -14,11 +14,11 @@ import (
 	"github.com/mcrdma/mcrdma/internal/store"
 )
 
-// errDisk is what a store says whose disk is full, or whose process was killed.
+// errDisk is the error of a store whose disk is full, or whose process was killed.
 var errDisk = fmt.Errorf("%w: no space left on device", store.ErrFailed)
 
-// A disk keeps the state of one daemon or agent while that is not running, in memory or,
-// if it has a path, in a file.
+// A disk keeps the state of one daemon or agent while that is not running, in memory or, if it has
+// a path, in a file.
 type disk struct {
 	path string
 
@@ -27,11 +27,10 @@ type disk struct {
 	pairs    map[string]map[string][]byte // by bucket and key
 	counters map[string]uint64
 	full     bool
-	latency  time.Duration // of a commit; not for agents, which hold a lock then
+	latency  time.Duration // of a commit; not for agents, which hold a lock meanwhile
 	open     *state
-	// strike is called at each write, before it and after it, and at those of an agent to
-	// its switch. Once it has returned true, nothing more is written by this process, nor
-	// said to be.
+	// strike is called at each write, before and after it, and at an agent's writes to its switch.
+	// Once it has returned true, this process writes nothing more, and no write succeeds.
 	strike func(after bool) bool
 }
 
@@ -39,7 +38,7 @@ func newDisk() *disk {
 	return &disk{pairs: map[string]map[string][]byte{}, counters: map[string]uint64{}}
 }
 
-// A state is the disk as one process has it open.
+// A state is the disk as a process has it open.
 type state struct {
 	d    *disk
 	file *store.Store // nil: in memory
@@ -67,21 +66,21 @@ func (d *disk) start(ctx context.Context) (*state, error) {
 	return s, nil
 }
 
-// setFull has all writes fail from now on, or none of the next process's.
+// setFull makes all writes fail from now on, or none of the next process's.
 func (d *disk) setFull(on bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.full = on
 }
 
-// setLatency has each commit take so long.
+// setLatency sets the time of each commit.
 func (d *disk) setLatency(t time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.latency = t
 }
 
-// onWrite has a function called at each write; see strike.
+// onWrite sets a function that is called at each write; see strike.
 func (d *disk) onWrite(f func(after bool) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,7 +105,7 @@ func (d *disk) toSwitch(do func() error) error {
 	return err
 }
 
-// copy returns what is kept in memory, and put puts it back; the zero copy is an empty disk.
+// copy returns the data in memory, and put restores it; the zero copy is an empty disk.
 func (d *disk) copy() (c diskCopy) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,7 +134,7 @@ type diskCopy struct {
 	counters map[string]uint64
 }
 
-// len counts what is kept.
+// len returns the number of entries.
 func (d *disk) len() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -257,7 +256,7 @@ func (s *state) Close() error {
 	return nil
 }
 
-// kill has nothing be written any more.
+// kill prevents all further writes.
 func (s *state) kill() {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// A disk is full. Groups that are there go on; new ones get a clear error. When there is room
-// again and the process was started anew, all is well.
+// A disk is full. Existing groups continue; new ones get a clear error. When there is space again
+// and the process has been restarted, everything works.
 func TestDiskFull(t *testing.T) {
 	everywhere(t, []story{
 		{"the sender's", func(l *lab, cfg mcrdma.GroupConfig) { diskFull(l, cfg, l.hosts[0]) }},
@@ -75,7 +75,7 @@ func diskFullChange(l *lab, cfg mcrdma.GroupConfig) {
 	tm.close()
 }
 
-// keepTrying writes until stop is called, whether or not that works.
+// keepTrying writes until stop is called, and ignores errors.
 func (tm *team) keepTrying() (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	tm.l.wg.Go(func() {
@@ -95,7 +95,7 @@ func (tm *team) keepTrying() (stop func()) {
 }
 
 func diskFullClose(l *lab, cfg mcrdma.GroupConfig) {
-	l.wait = leases // the daemons remember sessions that have ended
+	l.wait = leases // the daemons remember ended sessions
 	tm := l.group(cfg, l.others()...)
 	tm.write()
 	for _, h := range l.hosts {

@@ -12,12 +12,11 @@ import (
 // How long the judge waits until nothing is left.
 const (
 	prompt = 5 * time.Second
-	leases = 70 * time.Second // for stories in which a process cannot tell the others: leases and grace end first
+	leases = 70 * time.Second // for stories in which a process cannot notify the others: leases and grace end first
 )
 
-// judge ends the applications, lets time pass, and checks that nothing of any group is left:
-// in no daemon, no agent, no switch and on no disk; and that this is still so when all
-// daemons and agents have been started again.
+// judge ends the applications, lets time pass, and checks that nothing of any group is left in a
+// daemon, an agent, a switch or on a disk; and the same after a restart of all daemons and agents.
 func (l *lab) judge() {
 	l.t.Helper()
 	for _, h := range l.hosts {
@@ -33,17 +32,17 @@ func (l *lab) judge() {
 		h.stop()
 		h.start()
 	}
-	time.Sleep(time.Second) // they find each other again
+	time.Sleep(time.Second) // they connect again
 	l.nothingLeft("after a restart", true)
 }
 
-// noGroups checks that nothing is left of any group although applications go on.
+// noGroups checks that nothing is left of any group while applications continue.
 func (l *lab) noGroups(when string) {
 	l.t.Helper()
 	l.nothingLeft(when, false)
 }
 
-// nothingLeft waits until nothing is left, for as long as the story lets it.
+// nothingLeft waits until nothing is left, for as long as the story allows.
 func (l *lab) nothingLeft(when string, sessions bool) {
 	l.t.Helper()
 	begun := time.Now()
@@ -59,7 +58,7 @@ func (l *lab) nothingLeft(when string, sessions bool) {
 	}
 }
 
-// left lists what is left of groups, and of sessions if there are to be none.
+// left returns what is left of groups, and of sessions if none should be left.
 func (l *lab) left(sessions bool) string {
 	var b strings.Builder
 	for _, h := range l.hosts {
@@ -101,7 +100,7 @@ func (l *lab) left(sessions bool) string {
 	return b.String()
 }
 
-// ofGroups lists what a switch has for groups.
+// ofGroups returns a switch's entries for groups.
 func ofGroups(s *switchspec.State) (list []string) {
 	for e := range s.All() {
 		switch e := e.(type) {

@@ -12,9 +12,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// A process is killed at each of its durable writes, before it and after it, and comes back
-// soon. What was asked for then is there and works, or there was an error and nothing
-// is left.
+// A process is killed at each of its durable writes, before and after it, and is restarted soon.
+// The requested change has been made and works, or there was an error and nothing is left.
 func TestKilledAtEachWrite(t *testing.T) {
 	for _, switches := range []bool{true, false} {
 		victims := []string{"h1", "h2", "h3", "h4"}
@@ -40,7 +39,7 @@ type killer struct {
 	l     *lab
 	name  string // of the host or switch
 	disk  *disk
-	over  chan struct{} // closed when no more is to be killed
+	over  chan struct{} // closed when no more must be killed
 	dead  chan struct{} // closed when the process was killed
 	alive chan struct{} // closed when it is back, or nothing was killed
 
@@ -48,7 +47,7 @@ type killer struct {
 	count int
 }
 
-// arm has a process be killed at its nth write from now on, and started again.
+// arm makes a process be killed at its nth write from now on, and restarted.
 func (l *lab) arm(name string, n int, after bool) *killer {
 	k := &killer{l: l, name: name, over: make(chan struct{}), dead: make(chan struct{}), alive: make(chan struct{})}
 	process, restart := "", func() {}
@@ -74,7 +73,7 @@ func (l *lab) arm(name string, n int, after bool) *killer {
 		if k.count < n || done != after {
 			return false
 		}
-		close(k.dead) // before others can meet what follows from it
+		close(k.dead) // before others can see the effects
 		l.net.Kill(process)
 		return true
 	})
@@ -92,7 +91,7 @@ func (l *lab) arm(name string, n int, after bool) *killer {
 	return k
 }
 
-// end disarms it, and reports whether it has killed.
+// end disarms it, and reports whether it has killed the process.
 func (k *killer) end() bool {
 	k.disk.onWrite(nil)
 	close(k.over)
@@ -116,7 +115,7 @@ func (l *lab) killedAtEach(victim string, after bool) {
 		l.linksUp()
 		k := l.arm(victim, n, after)
 		stays, leaves, joins := l.hosts[1], l.hosts[2], l.hosts[3]
-		if victim == "leaf2" { // which has copies to make only for two receivers behind it
+		if victim == "leaf2" { // it makes copies only for two receivers behind it
 			stays, leaves = leaves, stays
 		}
 		l.life(k, stays, leaves, joins)
@@ -138,9 +137,9 @@ func (l *lab) killedAtEach(victim string, after bool) {
 	l.t.Logf("%s was killed at up to %d writes", victim, n-1)
 }
 
-// life is a group's whole life: it is created with two receivers, one of which leaves; another
-// one joins; it is closed. If something fails, the process has been killed, and it is tried
-// again when that is back.
+// life is the life of a group: it is created with two receivers; one leaves, another one joins; it
+// is closed. If something fails, the process has been killed, and the step is tried again after the
+// restart.
 func (l *lab) life(k *killer, stays, leaves, joins *host) {
 	for _, h := range l.others() {
 		h.receive()
@@ -207,8 +206,8 @@ func (l *lab) life(k *killer, stays, leaves, joins *host) {
 	}
 }
 
-// leftAlone waits until a receiver that leaves is out. It reports false if the group has failed, because the daemon
-// of the only other receiver was away when the group was formed anew.
+// leftAlone waits until a leaving receiver has been removed. It returns false if the group has
+// failed because the daemon of the only other receiver was down during a re-formation.
 func (tm *team) leftAlone(k *killer, leaves *host) bool {
 	tm.l.t.Helper()
 	tm.apps = tm.apps[:1]
@@ -230,8 +229,8 @@ func (tm *team) leftAlone(k *killer, leaves *host) bool {
 	}
 }
 
-// still checks that all receivers are there, except one whose daemon was killed when the group
-// was formed anew, and those behind a switch whose agent was away so long that its links went down.
+// still checks that all receivers are members, except one whose daemon was killed during a
+// re-formation, and those behind a switch whose agent was down so long that its links went down.
 func (tm *team) still(k *killer) {
 	tm.l.t.Helper()
 	for _, a := range tm.apps {
@@ -245,9 +244,9 @@ func (tm *team) still(k *killer) {
 	}
 }
 
-// memberOf accepts until it is this group's member: those of tries that have failed come, too.
-// They end because the sender does not connect, because its daemon learns that no application has the group, or because
-// the sender's library closes a group of which it learns only after its daemon is back.
+// memberOf accepts until it gets this group's membership: those of failed attempts arrive too. They
+// end because the sender does not connect, because its daemon finds that no application has the
+// group, or because the sender's library closes a group that it finds after its daemon's restart.
 func (a *app) memberOf(g *mcrdma.Group) {
 	a.h.l.t.Helper()
 	for {
@@ -260,7 +259,7 @@ func (a *app) memberOf(g *mcrdma.Group) {
 	}
 }
 
-// clear says whether an error is one that the package names.
+// clear reports whether an error is one of the package's.
 func clear(err error) bool {
 	for _, known := range []error{mcrdma.ErrDaemon, mcrdma.ErrUnreachable, mcrdma.ErrTimeout, mcrdma.ErrLimit, mcrdma.ErrClosed, mcrdma.ErrFailed} {
 		if errors.Is(err, known) {

@@ -16,12 +16,12 @@ import (
 
 var killsSeed = flag.Uint64("scenario.kills.seed", 0, "only this run of TestKillsUnderLoad, with its kills")
 
-// TestKillsUnderLoad: while writes are under way, receivers, daemons at their durable writes and
-// agents are killed, and at last the sender's host is lost, in every second run at the moment of
-// the first completion in a smaller view. When an operation completes, its view was handed to
-// the application, and its bytes are at each member of the view. What the survivors' daemons say
-// then, or in every second run what they had on disk at that moment, names a last view at least
-// as late, and all its members have all that was acknowledged.
+// TestKillsUnderLoad: during writes, receivers, daemons (at their durable writes) and agents are
+// killed, and at the end the sender's host is lost, in every second run at the moment of the first
+// completion in a smaller view. When an operation completes, the application has received its view,
+// and its bytes are at each member of the view. The survivors' daemons then report, or in every
+// second run had on disk at that moment, a last view at least as late, and all its members have
+// everything that was acknowledged.
 func TestKillsUnderLoad(t *testing.T) {
 	kills := 30
 	if os.Getenv("MCRDMA_LONG") != "" {
@@ -56,41 +56,41 @@ func TestKillsUnderLoad(t *testing.T) {
 	}
 }
 
-// A killTally counts what happened, so that runs that test nothing are noticed.
+// A killTally counts events, so that runs that test nothing are noticed.
 type killTally struct {
 	runs, kills, acked int
 	smaller            int // runs with completions in a smaller view
-	lostAtFirst        int // of those, runs whose sender's host was lost at the first one
+	lostAtFirst        int // runs whose sender's host was lost at the first such completion
 	failed             int // groups that failed
 }
 
-// slotSize is that of a write under load; they go to the region's slots in turn.
+// slotSize is the size of a write under load; the writes use the region's slots in turn.
 const (
 	slotSize = 64
 	slots    = size / slotSize
 )
 
-// A load is a stream of writes, and what is known of them.
+// A load is a stream of writes, with their results.
 type load struct {
 	*team
 	rnd     *rand.Rand
 	regions map[string][]byte // by host
 	atFirst bool              // the sender's host is lost at the first completion in a smaller view
-	onDisk  bool              // and what the others have on disk then counts
+	onDisk  bool              // the state of the others' disks at that moment counts
 
 	mu     sync.Mutex
-	handed map[uint32][]string // views that the application knows
+	handed map[uint32][]string // views that the application has received
 	acked  [slots]uint64       // the last write to each slot that was acknowledged
 	count  int
-	first  uint32 // the view at first
-	last   uint32 // of what was acknowledged
+	first  uint32 // the first view
+	last   uint32 // the last view of an acknowledged write
 	lost   bool
 	over   chan struct{} // closed when the sender's host is lost
 }
 
 func (l *lab) killedUnderLoad(seed uint64, sum *killTally) {
 	rnd := rand.New(rand.NewPCG(seed, 18))
-	// What has to be done before a completion in a smaller view takes longer than a queue pair waits.
+	// The hook before a completion in a smaller view takes longer than a queue pair waits.
 	var disks, hook time.Duration
 	switch seed % 3 {
 	case 1:
@@ -104,7 +104,7 @@ func (l *lab) killedUnderLoad(seed uint64, sum *killTally) {
 	x := &load{rnd: rnd, regions: map[string][]byte{}, handed: map[uint32][]string{}, over: make(chan struct{}),
 		atFirst: seed%2 == 0, onDisk: seed%4 < 2}
 	x.team = l.group(mcrdma.GroupConfig{MinSize: 1, OnView: func(_ context.Context, v mcrdma.View) error {
-		time.Sleep(hook) // the application makes it durable
+		time.Sleep(hook) // the application records it durably
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		x.handed[v.Number] = nil
@@ -154,7 +154,7 @@ func (l *lab) killedUnderLoad(seed uint64, sum *killTally) {
 	}
 }
 
-// write writes until the sender's host is lost, so many at a time as under has room for.
+// write writes until the sender's host is lost, as many at a time as under has room for.
 func (x *load) write(ctx context.Context, pace *rand.Rand, under chan uint64) {
 	for n := uint64(1); ; n++ {
 		time.Sleep(time.Duration(pace.IntN(4000)) * time.Microsecond)
@@ -205,7 +205,7 @@ func (x *load) done(n uint64, op *mcrdma.Op) {
 	}
 }
 
-// has is the write that a host has in a slot.
+// has returns the write that a host has in a slot.
 func (x *load) has(host string, slot int) uint64 {
 	b := x.regions[host][slot*slotSize:][:slotSize]
 	n := binary.BigEndian.Uint64(b)
@@ -217,7 +217,7 @@ func (x *load) has(host string, slot int) uint64 {
 	return n
 }
 
-// loseSender has nothing come from the sender's host any more, and nothing be written on disks if those count.
+// loseSender stops all packets of the sender's host, and all writes to disks if those count.
 func (x *load) loseSender() {
 	if x.lost {
 		return
@@ -232,7 +232,7 @@ func (x *load) loseSender() {
 	close(x.over)
 }
 
-// killSome has daemons and agents be killed at some of their next writes, and kills receivers, but not all.
+// killSome kills daemons and agents at some of their next writes, and kills receivers, but not all.
 func (x *load) killSome() (kills []*killer) {
 	l := x.l
 	for _, h := range l.hosts {
@@ -263,7 +263,7 @@ func (x *load) killSome() (kills []*killer) {
 	return kills
 }
 
-// alive are the receivers' hosts that were not killed.
+// alive returns the receivers' hosts that were not killed.
 func (x *load) alive() (list []*host) {
 	for _, a := range x.apps {
 		if a.h.app == a {
@@ -290,7 +290,7 @@ func (x *load) judgeSurvivors(sum *killTally) {
 	}
 	var last uint32
 	var members []string
-	var out []string // they have been taken out meanwhile, or have lost what they must know
+	var out []string // they have been removed meanwhile, or have lost required state
 	for _, h := range x.alive() {
 		if x.onDisk {
 			h.disk.onWrite(nil)

@@ -12,14 +12,15 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// TestKV: a backup of examples/kv is killed while writers put entries, each of their own and some that
-// all put; it comes back, is caught up meanwhile, and at last all have the same.
+// TestKV: a backup of examples/kv is killed while writers put entries, some with keys of their own
+// and some with common keys; it comes back, is caught up meanwhile, and at the end all stores are
+// equal.
 func TestKV(t *testing.T) {
 	everywhere(t, []story{{"a backup of a store is killed", storeKeeps}, {"a backup cannot be caught up at once", storeRetries},
 		{"the only backup ends and comes back", storeWaits}})
 }
 
-// storeWaits: without its only backup the store waits, and it goes on with that one.
+// storeWaits: without its only backup the store waits, and continues when it is back.
 func storeWaits(l *lab, cfg mcrdma.GroupConfig) {
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
 	defer cancel()
@@ -120,8 +121,8 @@ func storeKeeps(l *lab, cfg mcrdma.GroupConfig) {
 	l.must(p.Close(l.t.Context()))
 }
 
-// storeRetries: a backup takes no entry for a while, and the connection on which it is caught up is lost
-// meanwhile. It is sent all that it lacks, when it takes it.
+// storeRetries: a backup accepts no entry for a while, and the connection for catching up is lost
+// meanwhile. It gets all missing entries when it accepts them again.
 func storeRetries(l *lab, cfg mcrdma.GroupConfig) {
 	ctx, cancel := context.WithCancel(l.t.Context())
 	defer cancel()

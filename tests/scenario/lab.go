@@ -33,21 +33,21 @@ import (
 	"github.com/mcrdma/mcrdma/tests/memnet"
 )
 
-// hostsPerRack hosts are at each switch, unless a test wants more.
+// hostsPerRack is the number of hosts at each switch, unless a test has more.
 const hostsPerRack = 2
 
-// A Lab is four hosts, each with its daemon. With switches, h1 and h2 are at leaf1, h3 and
-// h4 at leaf2, and a cable joins these. Without, each host's frames get to each other's.
+// A Lab is four hosts, each with its daemon. With switches, h1 and h2 are at leaf1, h3 and h4 at
+// leaf2, and a cable joins these. Without switches, hosts exchange frames directly.
 type lab struct {
 	t        *testing.T
 	perRack  int // hosts
 	net      *memnet.Network
 	dir      string
-	hub      *memnet.Hub // nil: there are switches
+	hub      *memnet.Hub // nil if there are switches
 	switches []*leaf
 	hosts    []*host
 	trunk    *memnet.Cable  // between the switches
-	clean    []int          // what is on each disk when there are no groups
+	clean    []int          // content of each disk without groups
 	wait     time.Duration  // of the judge
 	wg       sync.WaitGroup // goroutines of stories
 }
@@ -66,8 +66,8 @@ type leaf struct {
 	rpc    *grpc.Server
 	served chan struct{}
 	reader *p4rt.Client
-	conn   *grpc.ClientConn // an administrator's, with the agent
-	slow   atomic.Int64     // how long a call of the agent to the switch takes
+	conn   *grpc.ClientConn // an administrator's connection to the agent
+	slow   atomic.Int64     // time of a call of the agent to the switch
 }
 
 // A host has a daemon, and at most one application.
@@ -79,23 +79,23 @@ type host struct {
 	addr  netip.Addr
 	rack  int // from 0
 	cable *memnet.Cable
-	sends atomic.Pointer[func()] // nil, or called for each frame that it sends
-	side  int                    // of the cable
+	sends atomic.Pointer[func()] // if not nil, called for each sent frame
+	side  int                    // side of the cable
 	disk  *disk
 	cfg   func(*config.Config) // nil: as usual
-	conn  *grpc.ClientConn     // an application's with the daemon, for its status
+	conn  *grpc.ClientConn     // an application's connection to the daemon, for its status
 	app   *app                 // nil: none
 }
 
-// A service is a daemon or an agent, which is started and ended.
+// A service is a daemon or an agent.
 type service struct {
-	runs *process // nil: it does not run
+	runs *process // nil if it does not run
 }
 
-// stop ends it in good order.
+// stop ends the service in order.
 func (s *service) stop() { s.end(false) }
 
-// crash ends it as a crash does.
+// crash ends the service as a crash would.
 func (s *service) crash() { s.end(true) }
 
 func (s *service) end(crash bool) {
@@ -105,7 +105,7 @@ func (s *service) end(crash bool) {
 	}
 }
 
-// A process is a daemon or an agent that runs.
+// A process is a running daemon or agent.
 type process struct {
 	name   string
 	l      *lab
@@ -122,7 +122,7 @@ func (l *lab) run(name string, s *state, f func(context.Context) error) *process
 	return p
 }
 
-// end ends a process, in good order or, from one moment to the next, as a crash does.
+// end ends a process, in order or, as a crash would, at once.
 func (p *process) end(crash bool) {
 	p.l.t.Helper()
 	if crash {
@@ -142,7 +142,7 @@ func newLab(t *testing.T, switches bool, change ...func(*lab)) *lab {
 	return newLabOf(t, hostsPerRack, switches, change...)
 }
 
-// newLabOf is newLab with so many hosts at each switch, up to 8.
+// newLabOf is newLab with that many hosts at each switch, up to 8.
 func newLabOf(t *testing.T, perRack int, switches bool, change ...func(*lab)) *lab {
 	t.Helper()
 	l := &lab{t: t, perRack: perRack, net: memnet.New(), dir: t.TempDir()}
@@ -206,12 +206,12 @@ func (l *lab) disks() (list []*disk) {
 	return list
 }
 
-// dialer connects as one process.
+// dialer returns a dialer for one process.
 func (l *lab) dialer(process string) grpc.DialOption {
 	return grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return l.net.Dial(ctx, process, addr) })
 }
 
-// client is a connection of this test's own.
+// client makes a connection of this test.
 func (l *lab) client(addr string, options ...grpc.DialOption) *grpc.ClientConn {
 	options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.net.Dial(ctx, "operator/test", addr) }))
@@ -235,7 +235,7 @@ func (l *lab) writeTopology() {
 	l.must(os.WriteFile(filepath.Join(l.dir, "fabric.yaml"), []byte(b.String()), 0o600))
 }
 
-// close ends everything; synctest demands that no goroutine is left.
+// close ends everything; synctest requires that no goroutine is left.
 func (l *lab) close() {
 	l.wg.Wait()
 	for _, h := range l.hosts {
@@ -276,7 +276,7 @@ func (n *leaf) mac(port uint16) switchspec.MAC {
 func (n *leaf) target() string { return fmt.Sprintf("%v:9559", n.l.net.Addr(n.name)) }
 func (n *leaf) listen() string { return fmt.Sprintf("%v:9560", n.l.net.Addr(n.name)) }
 
-// startSwitch starts the switch, which knows nothing.
+// startSwitch starts the switch, with no state.
 func (n *leaf) startSwitch() {
 	l := n.l
 	l.t.Helper()
@@ -368,7 +368,7 @@ func (n *leaf) start() {
 	n.runs = l.run(name, s, a.Run)
 }
 
-// ready waits until the agent knows its routes and groups.
+// ready waits until the agent has its routes and groups.
 func (n *leaf) ready() {
 	n.l.t.Helper()
 	n.l.eventually("the agent of "+n.name+" is ready", func() error {
@@ -386,7 +386,7 @@ func (n *leaf) status() (*mcrdmav1.GetStatusResponse, error) {
 	return mcrdmav1.NewSwitchStatusClient(n.conn).GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
 }
 
-// state is what is on the switch.
+// state returns the switch's entries.
 func (n *leaf) state() *switchspec.State {
 	n.l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -452,13 +452,13 @@ func (h *host) tryStart() error {
 	return nil
 }
 
-// silence has nothing come from the host or get to it, or ends that.
+// silence stops all packets from and to the host, or ends that.
 func (h *host) silence(on bool) {
 	h.cable.Cut(on)
 	h.l.net.Silence(h.name, on)
 }
 
-// daemon is what the host's daemon says of itself.
+// daemon returns the host's daemon's own status.
 func (h *host) daemon() (*mcrdmav1.GetDaemonResponse, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -8,8 +8,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// Daemons and agents end, in good order or not, and come back with their state: groups live
-// on. Those whose application is gone end when the time to come back has passed.
+// Daemons and agents end, in order or not, and restart with their state: groups continue. Groups
+// whose application has ended end when its grace has ended.
 func TestRestart(t *testing.T) {
 	everywhere(t, []story{
 		{"the sender's daemon", func(l *lab, cfg mcrdma.GroupConfig) { restarts(l, cfg, l.hosts[0]) }},
@@ -36,7 +36,7 @@ func TestAgentRestart(t *testing.T) {
 	})
 }
 
-// resumed waits until an application has found its group or membership again.
+// resumed waits until an application has resumed its group or membership.
 func (tm *team) resumed(h *host) {
 	tm.l.t.Helper()
 	if h == tm.sender.h {
@@ -197,14 +197,14 @@ func removedMeanwhile(l *lab, cfg mcrdma.GroupConfig) {
 	tm.close()
 }
 
-// stateInFiles: the store of production, over some restarts.
+// stateInFiles: the production store, over several restarts.
 func stateInFiles(l *lab, cfg mcrdma.GroupConfig) {
 	for _, h := range l.hosts {
 		h.stop()
 		h.disk.path = filepath.Join(l.dir, h.name+".db")
 		h.start()
 	}
-	time.Sleep(time.Second) // daemons find each other again
+	time.Sleep(time.Second) // daemons connect again
 	restarts(l, cfg, l.hosts...)
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// A daemon's or agent's state is lost, or an older copy of it is put back. Groups that only it
-// knew end, or are formed anew; later ones work, and no number is used twice.
+// The state of a daemon or agent is lost, or replaced by an older copy. Groups that only it knew
+// end, or are re-formed; later ones work, and no number is used twice.
 func TestStateLost(t *testing.T) {
 	everywhere(t, []story{
 		{"the sender's", func(l *lab, cfg mcrdma.GroupConfig) { stateLost(l, cfg, l.hosts[0]) }},
@@ -25,8 +25,8 @@ func TestStateLost(t *testing.T) {
 	})
 }
 
-// afterward checks what is left of a group when a host's state was lost, and that new groups
-// can be made.
+// afterward checks what is left of a group after a host's state was lost, and that new groups can
+// be created.
 func (tm *team) afterward(h *host) {
 	l := tm.l
 	l.t.Helper()
@@ -78,7 +78,7 @@ func stateLost(l *lab, cfg mcrdma.GroupConfig, h *host) {
 func olderCopy(l *lab, cfg mcrdma.GroupConfig, h *host) {
 	first := l.group(cfg, l.others()...)
 	h.stop()
-	c := h.disk.copy() // with a group that then is closed
+	c := h.disk.copy() // with a group that is closed afterward
 	h.start()
 	first.resumed(h)
 	first.write()

@@ -11,8 +11,8 @@ import (
 
 var only = flag.String("scenario.only", "", "tell only the stories whose names match this expression")
 
-// A story is what happens in a lab, whose judge follows it. It leaves all daemons and agents
-// running. cfg is that of groups, as far as it depends on the lab.
+// A story is a sequence of events in a lab; the judge follows it. It leaves all daemons and agents
+// running. cfg is the configuration of groups, as far as it depends on the lab.
 type story struct {
 	name string
 	tell func(l *lab, cfg mcrdma.GroupConfig)
@@ -23,8 +23,8 @@ func inVirtualTime(t *testing.T, switches bool, f func(l *lab)) {
 	synctest.Test(t, func(t *testing.T) { f(newLab(t, switches)) })
 }
 
-// bySwitches tells stories in one lab with switches, one after the other: it takes longer to
-// make than most stories take.
+// bySwitches runs stories in one lab with switches, one after another: creating the lab takes
+// longer than most stories.
 func bySwitches(t *testing.T, stories []story) {
 	t.Run("switch", func(t *testing.T) {
 		t.Parallel()
@@ -36,7 +36,7 @@ func bySwitches(t *testing.T, stories []story) {
 	})
 }
 
-// byHosts tells each story in a lab of its own, where hosts relay.
+// byHosts runs each story in its own lab, where hosts relay.
 func byHosts(t *testing.T, stories []story) {
 	for _, s := range stories {
 		t.Run("relay/"+s.name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func byHosts(t *testing.T, stories []story) {
 	}
 }
 
-// everywhere tells stories in both.
+// everywhere runs stories in both.
 func everywhere(t *testing.T, stories []story) {
 	bySwitches(t, stories)
 	byHosts(t, stories)
@@ -65,11 +65,11 @@ func (l *lab) tell(s story, cfg mcrdma.GroupConfig) {
 	s.tell(l, cfg)
 	l.judge()
 	if l.t.Failed() {
-		l.t.FailNow() // the next story would begin with what this one has left
+		l.t.FailNow() // the next story would begin with the remains of this one
 	}
 }
 
-// path is that of groups here.
+// path returns the path of groups here.
 func (l *lab) path() mcrdma.Path {
 	if len(l.switches) > 0 {
 		return mcrdma.PathSwitch

@@ -10,7 +10,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// The unicast connection between a sender and each member: what it outlives, and what ends it.
+// The unicast connection between a sender and each member: what it survives, and what ends it.
 func TestUnicast(t *testing.T) {
 	everywhere(t, []story{
 		{"the group is formed anew", unicastReformed},
@@ -21,7 +21,7 @@ func TestUnicast(t *testing.T) {
 	})
 }
 
-// unicasts are the sender's connections with all receivers.
+// unicasts returns the sender's connections with all receivers.
 func (tm *team) unicasts() (list []*mcrdma.Unicast) {
 	tm.l.t.Helper()
 	for _, a := range tm.apps {
@@ -32,7 +32,7 @@ func (tm *team) unicasts() (list []*mcrdma.Unicast) {
 	return list
 }
 
-// talk has each receiver tell the sender something, and the sender read it back from there.
+// talk makes each receiver send a message to the sender, and the sender read it back from there.
 func (tm *team) talk(n int) {
 	tm.l.t.Helper()
 	ctx, cancel := context.WithTimeout(tm.l.t.Context(), time.Minute)
@@ -47,7 +47,7 @@ func (tm *team) talk(n int) {
 		if got := mem.Bytes()[size+1]; got != byte(n+i) || a.m.Region(0)[size-1] != byte(n+i) {
 			tm.l.t.Errorf("%s has byte %d; it was read as %d, and is %d", a.h.name, a.m.Region(0)[size-1], got, byte(n+i))
 		}
-		a.m.Region(0) // what is written after this comes after that, for the race detector
+		a.m.Region(0) // for the race detector: later writes come after this
 		tm.l.must(u.Send(ctx, mem.Slice(size, 1)))
 		r, err := a.m.Recv(ctx)
 		if err != nil || !r.Unicast || r.N != 1 {
@@ -60,8 +60,8 @@ func (tm *team) talk(n int) {
 	}
 }
 
-// unicastReformed: the group gets another formation, and in one lab goes from switches to hosts. What is
-// under way on the unicast connections goes on.
+// unicastReformed: the group is re-formed, in one lab from switches to hosts. Operations in flight
+// on the unicast connections continue.
 func unicastReformed(l *lab, cfg mcrdma.GroupConfig) {
 	tm := l.group(cfg, l.hosts[1], l.hosts[2])
 	tm.write()
@@ -114,7 +114,7 @@ func unicastWithoutDaemons(l *lab, cfg mcrdma.GroupConfig) {
 		h.crash()
 	}
 	tm.talk(2)
-	for _, a := range tm.apps { // the connections are made again; where hosts relay, the group would wait for daemons
+	for _, a := range tm.apps { // the connections are established again; where hosts relay, the group would wait for daemons
 		if len(l.switches) > 0 {
 			l.net.Break(tm.sender.h.appProcess(), a.h.appProcess())
 		}
@@ -135,14 +135,14 @@ func unicastWithoutDaemons(l *lab, cfg mcrdma.GroupConfig) {
 	tm.close()
 }
 
-// unicastLost: what is under way fails, and says so; later operations, and counters, come over the next
+// unicastLost: operations in flight fail, and say so; later operations, and counters, use the next
 // connection.
 func unicastLost(l *lab, cfg mcrdma.GroupConfig) {
 	tm := l.group(cfg, l.others()...)
 	tm.talk(1)
 	u, a := tm.unicasts()[0], tm.apps[0]
 	var waits []*mcrdma.Pending
-	for range 20 { // the member takes no message: some wait
+	for range 20 { // the member receives no message: some wait
 		p, err := u.Post(l.t.Context(), mcrdma.Op{Kind: mcrdma.OpSend, Pieces: []mcrdma.Piece{tm.sender.mem.Slice(0, 10)}})
 		l.must(err)
 		waits = append(waits, p)
@@ -176,8 +176,8 @@ func unicastLost(l *lab, cfg mcrdma.GroupConfig) {
 	tm.close()
 }
 
-// unicastRemoved: the connection ends when the member is taken out; when its host is a member again it is
-// another one, with counters of its own.
+// unicastRemoved: the connection ends when the member is removed; when its host is a member again,
+// it has another one, with its own counters.
 func unicastRemoved(l *lab, cfg mcrdma.GroupConfig) {
 	tm := l.group(cfg, l.others()...)
 	tm.talk(5)

@@ -13,7 +13,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// The application, and the daemons of the members that stay, know a view before an operation
+// The application, and the daemons of the remaining members, get a view before an operation
 // completes in it.
 func TestViews(t *testing.T) {
 	everywhere(t, []story{
@@ -28,7 +28,7 @@ func TestViews(t *testing.T) {
 	})
 }
 
-// hooked creates a group whose hook for views of so few receivers is f.
+// hooked creates a group whose hook for views with that few receivers is f.
 func (l *lab) hooked(cfg mcrdma.GroupConfig, few int, f func(context.Context, mcrdma.View) error) *team {
 	l.t.Helper()
 	cfg.OnView = func(ctx context.Context, v mcrdma.View) error {
@@ -42,7 +42,7 @@ func (l *lab) hooked(cfg mcrdma.GroupConfig, few int, f func(context.Context, mc
 	return tm
 }
 
-// underWay begins a write.
+// underWay starts a write.
 func (tm *team) underWay() <-chan error {
 	done := make(chan error, 1)
 	tm.l.wg.Go(func() { done <- tm.tryWrite(context.Background()) })
@@ -101,7 +101,7 @@ func hookFails(l *lab, cfg mcrdma.GroupConfig) {
 	l.fails(tm.g.Err(), errHook, "")
 }
 
-// endsByHook kills a receiver: the group ends, and what is under way does not complete.
+// endsByHook kills a receiver: the group ends, and operations in flight do not complete.
 func (tm *team) endsByHook() {
 	tm.l.t.Helper()
 	lost := tm.apps[1]
@@ -113,7 +113,7 @@ func (tm *team) endsByHook() {
 	tm.l.noGroups("after the hook's failure")
 }
 
-// recorded is the view that a member's daemon has recorded.
+// recorded returns the view that a member's daemon has recorded.
 func (h *host) recorded() (view uint32, members []string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -163,8 +163,8 @@ func lostAfterRemoval(l *lab, cfg mcrdma.GroupConfig) {
 	tm.event(mcrdma.EventFailed)
 }
 
-// daemonAwayAtRemoval: while the view cannot be recorded at a member, nothing completes without
-// the lost one; the member is not at fault.
+// daemonAwayAtRemoval: while the view cannot be recorded at a member, nothing completes without the
+// lost one; the member is not removed for that.
 func daemonAwayAtRemoval(l *lab, cfg mcrdma.GroupConfig) {
 	tm := l.hooked(cfg, 0, nil)
 	lost, away := tm.apps[1], tm.apps[2].h
@@ -180,7 +180,8 @@ func daemonAwayAtRemoval(l *lab, cfg mcrdma.GroupConfig) {
 	tm.close()
 }
 
-// daemonGoneAtRemoval: a member whose daemon cannot record the view counts as dead in the end, and the group goes on without both.
+// daemonGoneAtRemoval: a member whose daemon cannot record the view counts as dead eventually, and
+// the group continues without both.
 func daemonGoneAtRemoval(l *lab, cfg mcrdma.GroupConfig) {
 	l.wait = leases
 	tm := l.hooked(cfg, 0, nil)

@@ -27,7 +27,7 @@ type Spec struct {
 	// the embedded switch has, is refused.
 	BMv2     bool
 	FullRate bool // hosts send as fast as they can
-	// Daemons has lines of YAML for the configuration of all daemons.
+	// Daemon has lines of YAML for the configuration of all daemons.
 	Daemon string
 	// Prepare, if not nil, is called with each process before its first start, and may change how
 	// to start it.
