@@ -11,7 +11,7 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
 
-// daemonFlags say which daemon a command talks to, and how.
+// daemonFlags say which daemon a command connects to, and how.
 type daemonFlags struct {
 	socket  string
 	timeout time.Duration
@@ -24,12 +24,12 @@ func addDaemonFlags(cmd *cobra.Command) *daemonFlags {
 	return f
 }
 
-// dial returns the daemon; it connects when it is first called. The error is one of usage.
+// dial returns the daemon; it connects at the first call. The error is a usage error.
 func (f *daemonFlags) dial() (*cli.Daemon, error) {
 	return cli.DialDaemon(cli.Socket(f.socket), "cmd-daemon", f.timeout)
 }
 
-// A question is a command under way that asks the daemon.
+// A question is a running command that asks the daemon.
 type question struct {
 	context.Context
 	*cli.Daemon
@@ -38,7 +38,7 @@ type question struct {
 	args []string
 }
 
-// asking makes a command one that asks the daemon of its flags, and shows the answer.
+// asking makes a command ask the daemon of its flags, and show the answer.
 func asking(cmd *cobra.Command, ask func(question) error) *daemonFlags {
 	out, flags := cli.AddOutputFlag(cmd), addDaemonFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -52,7 +52,7 @@ func asking(cmd *cobra.Command, ask func(question) error) *daemonFlags {
 	return flags
 }
 
-// show shows an answer as JSON, or as text does.
+// show writes an answer as JSON, or by text.
 func (q question) show(answer proto.Message, text func() error) error {
 	if q.out.IsJSON() {
 		return q.out.Message(q.w, answer)

@@ -90,7 +90,7 @@ func cmtimeCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = client.Close() }() // what it holds ends with the session
+		defer func() { _ = client.Close() }() // the end of the session ends everything
 		if o.serve {
 			return o.receive(ctx, client, cmd.OutOrStdout())
 		}
@@ -101,7 +101,7 @@ func cmtimeCommand() *cobra.Command {
 
 // check reads the flags. Errors are usage errors.
 func (o *cmtimeOptions) check() (cfg mcrdma.GroupConfig, err error) {
-	cfg = mcrdma.GroupConfig{Service: o.service, Receivers: o.receivers, Wait: 10 * time.Second} // they may have been started just now
+	cfg = mcrdma.GroupConfig{Service: o.service, Receivers: o.receivers, Wait: 10 * time.Second} // they may be starting just now
 	switch {
 	case o.service == "":
 		return cfg, cli.Usagef("a service is needed: --service NAME, the same at sender and receivers")
@@ -123,7 +123,7 @@ func (o *cmtimeOptions) check() (cfg mcrdma.GroupConfig, err error) {
 	return cfg, nil
 }
 
-// maxServed is the largest region that a receiver gives, in bytes.
+// maxServed is the largest region that a receiver grants, in bytes.
 const maxServed = 1 << 30
 
 // receive is the receivers' side.
@@ -144,7 +144,7 @@ func (o *cmtimeOptions) receive(ctx context.Context, client *mcrdma.Client, w io
 				if err != nil {
 					return nil, err
 				}
-				memory = m // the one before is freed with the client, when its groups have ended
+				memory = m // the previous memory is freed with the client, when its groups have ended
 			}
 			g.Regions = append(g.Regions, memory.Slice(0, int(region.Length))) //nolint:gosec // checked above
 		}
@@ -170,7 +170,7 @@ func (o *cmtimeOptions) receive(ctx context.Context, client *mcrdma.Client, w io
 		go func() { // until the sender closes it, or the client is closed
 			for range m.Events() {
 			}
-			_ = m.Close() // it has ended
+			_ = m.Close() // the group has ended
 		}()
 	}
 }
@@ -199,7 +199,7 @@ func (o *cmtimeOptions) measure(ctx context.Context, client *mcrdma.Client, cfg 
 	}
 	p.Done()
 	if errors.Is(failed, context.Canceled) && ctx.Err() != nil {
-		failed = nil // interrupted: what was measured is shown
+		failed = nil // interrupted: the results so far are shown
 	}
 	if t.groups == 0 {
 		return failed
@@ -215,7 +215,7 @@ func (o *cmtimeOptions) measure(ctx context.Context, client *mcrdma.Client, cfg 
 	return errors.Join(failed, out.Table(w, []string{"phase", "times", "min us", "avg us", "p50 us", "p99 us", "max us"}, r.rows()))
 }
 
-// one makes a group, perhaps writes to it, and closes it.
+// one creates a group, perhaps writes to it, and closes it.
 func (o *cmtimeOptions) one(ctx context.Context, client *mcrdma.Client, cfg mcrdma.GroupConfig, piece mcrdma.Piece, t *timings) error {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
@@ -232,7 +232,7 @@ func (o *cmtimeOptions) one(ctx context.Context, client *mcrdma.Client, cfg mcrd
 		}
 	}
 	written := time.Now()
-	// A group that is there is closed, whatever happens.
+	// An existing group is closed in any case.
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), o.timeout)
 	defer done()
 	if err := g.Close(closing); err != nil {
@@ -251,7 +251,7 @@ func (o *cmtimeOptions) one(ctx context.Context, client *mcrdma.Client, cfg mcrd
 	return lost(g.Departures())
 }
 
-// lost is the error of a group that has lost receivers: what was measured includes that.
+// lost returns the error for a group that has lost receivers, which are part of the measurement.
 func lost(list []mcrdma.Departure) error {
 	var errs []error
 	for _, d := range list {

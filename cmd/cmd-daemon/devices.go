@@ -11,7 +11,7 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
 
-// devicesCommand shows what the devices of this host's applications have counted.
+// devicesCommand shows the counters of this host's applications' devices.
 func devicesCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{

@@ -14,15 +14,15 @@ import (
 	agentconfig "github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
 
-// A direct is the agent of the host's switch that runs within the daemon. The daemon
-// talks to it by gRPC as to any other: to the agent this host is one like others.
+// A direct is the agent of the host's switch, inside the daemon. The daemon uses it by gRPC like
+// any other; for the agent this host is like any other.
 type direct struct {
 	cfg     *agentconfig.Config
-	address string // once it has begun
+	address string // once it has started
 }
 
-// loadDirect reads the agent's configuration. If the daemon's names a switch too, it must
-// be the same.
+// loadDirect reads the agent's configuration. If the daemon's configuration also names a switch, it
+// must be the same.
 func loadDirect(cfg *config.Config) (*direct, error) {
 	own, err := agentconfig.Load(cfg.Direct)
 	if err != nil {
@@ -39,7 +39,7 @@ func loadDirect(cfg *config.Config) (*direct, error) {
 	return &direct{cfg: own}, nil
 }
 
-// start begins the agent, which runs until life ends; if it ends before, that ends life.
+// start starts the agent, which runs until life ends; if it ends before, it ends life.
 // wait waits for its end.
 func (d *direct) start(life context.Context, fail context.CancelCauseFunc, log *slog.Logger) (wait func(), err error) {
 	a, err := switchagent.New(life, d.cfg, switchagent.Options{Logger: log.With("agent", d.cfg.Name), Version: cli.Version(), Busy: new(hostload.Meter).Busy})
@@ -58,12 +58,12 @@ func (d *direct) start(life context.Context, fail context.CancelCauseFunc, log *
 	return func() { <-ran }, nil
 }
 
-// point has the daemon use the agent.
+// point makes the daemon use the agent.
 func (d *direct) point(cfg *config.Config) {
 	cfg.Switch = config.Switch{Name: d.cfg.Name, Agent: d.address}
 }
 
-// reachable is where one connects to what listens at an address.
+// reachable returns the address to connect to for a listening address.
 func reachable(a net.Addr) string {
 	if p, err := netip.ParseAddrPort(a.String()); err == nil && p.Addr().IsUnspecified() {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), p.Port()).String()

@@ -14,7 +14,7 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/findings"
 )
 
-// defaultConfig is where packages put the configuration; a test has another.
+// defaultConfig is where packages install the configuration; tests change it.
 var defaultConfig = "/etc/mcrdma/daemon.yaml"
 
 const doctorHelp = `Checks this host's daemon and everything that it needs, and says what is wrong, why,
@@ -34,7 +34,7 @@ Exit code 1 means that there is at least one error; warnings and notes do not co
 
 The JSON has the findings, with severity, subject, what, why and do.`
 
-// doctorCommand looks for what is wrong.
+// doctorCommand diagnoses this host's daemon.
 func doctorCommand() *cobra.Command {
 	var file string
 	var noDevice bool
@@ -59,7 +59,7 @@ func doctorCommand() *cobra.Command {
 	return cmd
 }
 
-// collect collects all facts; looked says about what.
+// collect collects all facts; looked names what was checked.
 func collect(ctx context.Context, flags *daemonFlags, file string, device bool) (facts doctor.Facts, looked string, err error) {
 	looked = "the daemon"
 	if file == "" {

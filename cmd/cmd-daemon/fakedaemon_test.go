@@ -25,7 +25,7 @@ type fakeDaemon struct {
 
 	daemon *mcrdmav1.GetDaemonResponse
 	list   *mcrdmav1.ListGroupsResponse
-	fails  error // of every call
+	fails  error // of all calls
 	hangs  bool
 
 	socket string
@@ -76,8 +76,8 @@ func (f *fakeDaemon) GetGroup(_ context.Context, r *mcrdmav1.GetGroupRequest) (*
 	return nil, refusal(codes.NotFound, "NOT_FOUND", "there is no such group")
 }
 
-// ListDevices tells a device with counters, an application without one, two
-// without routes, and one that is silent.
+// ListDevices returns a device with counters, an application without one, two without routes, and
+// one that does not answer.
 func (f *fakeDaemon) ListDevices(context.Context, *mcrdmav1.ListDevicesRequest) (*mcrdmav1.ListDevicesResponse, error) {
 	var counters []*mcrdmav1.DeviceCounter
 	for _, name := range []string{"qps", "rx_drop_qpn", "rx_drop_state", "rx_packets", "tx_errors", "tx_packets", "tx_retransmits"} {
@@ -92,7 +92,7 @@ func (f *fakeDaemon) ListDevices(context.Context, *mcrdmav1.ListDevicesRequest) 
 	}}, nil
 }
 
-// WatchEvents tells two events, and ends.
+// WatchEvents sends two events, and ends.
 func (f *fakeDaemon) WatchEvents(_ *mcrdmav1.WatchEventsRequest, out grpc.ServerStreamingServer[mcrdmav1.WatchEventsResponse]) error {
 	at := timestamppb.New(time.Date(2026, 1, 2, 12, 0, 0, 5e6, time.Local))
 	for _, e := range []*mcrdmav1.WatchEventsResponse{{Time: at, Kind: "watching", Host: "h1"},
@@ -105,7 +105,7 @@ func (f *fakeDaemon) WatchEvents(_ *mcrdmav1.WatchEventsRequest, out grpc.Server
 	return refusal(codes.ResourceExhausted, "LIMIT", "the events came faster than they were read: watch anew")
 }
 
-// refusal is an error as the daemon gives it.
+// refusal is an error in the daemon's form.
 func refusal(code codes.Code, reason, text string) error {
 	s, err := status.New(code, text).WithDetails(&errdetails.ErrorInfo{Domain: "mcrdma", Reason: reason})
 	if err != nil {
@@ -116,7 +116,7 @@ func refusal(code codes.Code, reason, text string) error {
 
 func ago(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(time.Now().Add(-d)) }
 
-// busy is a daemon with two groups and a membership.
+// busy is the state of a daemon with two groups and a membership.
 func busy(t testing.TB) *fakeDaemon {
 	const root = 0
 	us := func(n int) *durationpb.Duration { return durationpb.New(time.Duration(n) * time.Microsecond) }

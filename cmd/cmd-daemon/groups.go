@@ -17,7 +17,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/grouptree"
 )
 
-// groupsCommand lists the groups that start here.
+// groupsCommand lists the groups whose sender is this host.
 func groupsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "groups [flags]",
@@ -83,7 +83,7 @@ The JSON is a ListGroupsResponse (api/mcrdma/v1/daemon.proto) without groups.`,
 	return cmd
 }
 
-// groupCommand holds what there is to do with one group.
+// groupCommand has the subcommands for one group.
 func groupCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "group", Short: "Show one group"}
 	cli.Parent(cmd)
@@ -141,7 +141,7 @@ Exit code 1 means that the group was not found, or that something is wrong with 
 	return cmd
 }
 
-// withMCID is the group that switches know by that number; nil: there is none.
+// withMCID returns the group with that MC_ID; nil: there is none.
 func withMCID(l *mcrdmav1.ListGroupsResponse, id *mcrdmav1.GroupID) *mcrdmav1.GroupInfo {
 	for _, g := range l.GetGroups() {
 		if f := g.GetFormation(); f.GetGroup().GetSource() == id.GetSource() && uint64(f.GetMcId()) == id.GetNumber() && f.GetMcId() != 0 {
@@ -179,7 +179,7 @@ func membershipText(q question, m *mcrdmav1.MembershipInfo) error {
 	return q.out.Tables(q.w, cli.Table{Header: []string{"receiver", "host"}, Rows: rows})
 }
 
-// viewNumber is the number of a view in words; "": there is none.
+// viewNumber returns the number of a view as text; "": there is none.
 func viewNumber(n uint32) string {
 	if n == 0 {
 		return ""
@@ -228,7 +228,7 @@ func groupText(w io.Writer, out *cli.Output, g *mcrdmav1.GroupInfo, now time.Tim
 		cli.Table{Header: []string{"phase", "us"}, Rows: phaseRows(f.GetPhases())})
 }
 
-// memberRows has a row for each receiver that is or was.
+// memberRows returns a row for each present and former receiver.
 func memberRows(g *mcrdmav1.GroupInfo, now time.Time) (rows [][]any) {
 	states := map[string]*mcrdmav1.MemberState{}
 	for _, s := range g.GetStates() {
@@ -242,7 +242,7 @@ func memberRows(g *mcrdmav1.GroupInfo, now time.Time) (rows [][]any) {
 	for _, m := range g.GetFormation().GetMembers() {
 		row(m.GetAddress(), m.GetHost(), cli.QPN(m.GetQpn()))
 	}
-	for _, s := range g.GetStates() { // those that are members no more, in their order
+	for _, s := range g.GetStates() { // those that are no longer members, in order
 		if states[s.GetAddress()] != nil {
 			row(s.GetAddress(), s.GetHost(), "")
 		}
@@ -261,7 +261,7 @@ func groupName(id *mcrdmav1.GroupID) string {
 	return fmt.Sprintf("%s/%d", id.GetSource(), id.GetNumber())
 }
 
-// mcID is a group's MC_ID as a part of a line; "": it is not known.
+// mcID returns a group's MC_ID as part of a line; "": it is not known.
 func mcID(n uint32) string {
 	if n == 0 {
 		return ""
@@ -289,11 +289,11 @@ func modeName(m mcrdmav1.Mode) string {
 	return "auto"
 }
 
-// completionTimeout is how long a shell waits for what the daemon knows.
+// completionTimeout is how long a shell waits for the daemon.
 const completionTimeout = time.Second
 
-// completeGroups offers this host's groups. Errors are not reported to a shell in the
-// middle of a line.
+// completeGroups completes this host's groups. It does not report errors, which would disturb the
+// command line.
 func completeGroups(flags *daemonFlags) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
 		if len(args) > 0 {

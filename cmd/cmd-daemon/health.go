@@ -15,8 +15,7 @@ type healthServer struct {
 	close  func()
 }
 
-// serveHealth serves at an address, or nowhere if it is empty; later errors are passed
-// to fail.
+// serveHealth serves at an address, or not at all if it is empty; it passes later errors to fail.
 func serveHealth(address string, metrics prometheus.Gatherer, readiness func() (bool, string), fail context.CancelCauseFunc) (h *healthServer, err error) {
 	h = &healthServer{}
 	h.close, err = grpcserver.ServeMetrics(address, metrics, func() (bool, string) {

@@ -88,7 +88,7 @@ func initCommand() *cobra.Command {
 	return cmd
 }
 
-// spec reads the flags. Errors are usage errors, but for those of the topology file.
+// spec reads the flags. Errors are usage errors, except those of the topology file.
 func (o *initOptions) spec(localSet bool) (spec lab.Spec, err error) {
 	if o.days < 1 || o.days > 3650 {
 		return spec, cli.Usagef("--days %d: want 1 to 3650", o.days)

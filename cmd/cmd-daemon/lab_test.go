@@ -14,7 +14,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
-// TestInitText: what init says, for a lab on this machine and for one of several.
+// TestInitText: the output of init, for a lab on this machine and for one on several.
 func TestInitText(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, c := range []struct{ args, want string }{
@@ -70,7 +70,7 @@ take them up with the next connection.
 	}
 }
 
-// TestInitTopology: what to do next is named for each switch.
+// TestInitTopology: the next steps are printed for each switch.
 func TestInitTopology(t *testing.T) {
 	fabric, err := filepath.Abs("../../examples/twoswitches/fabric.yaml")
 	must(t, err)
@@ -106,8 +106,7 @@ func edit(t testing.TB, file string, change func(string) string) {
 	must(t, os.WriteFile(file, []byte(change(string(data))), 0o644))
 }
 
-// TestCheck: run --check says what a configuration is, and what is wrong with it and with
-// the files that it names.
+// TestCheck: run --check reports on a configuration, and on the errors in it and in its files.
 func TestCheck(t *testing.T) {
 	dir := makeLab(t, 2, "--switch", "torA=127.0.0.1:9560,h1")
 	one, two := filepath.Join(dir, "h1", "daemon.yaml"), filepath.Join(dir, "h2", "daemon.yaml")
@@ -162,8 +161,7 @@ ports: [{port: 1}]
 	}
 }
 
-// TestExpired: an expired certificate keeps the daemon from starting: no peer would
-// accept it.
+// TestExpired: a daemon with an expired certificate does not start: no peer would accept it.
 func TestExpired(t *testing.T) {
 	s, err := loadSetup(filepath.Join(makeLab(t, 1), "h1", "daemon.yaml"))
 	must(t, err)
@@ -172,7 +170,7 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// free is an address of a port on which no process listens.
+// free returns an address with a free port.
 func free(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

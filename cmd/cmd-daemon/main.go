@@ -20,7 +20,7 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// configPage is the manual page of what "run" reads.
+// configPage is the manual page of the configuration of "run".
 var configPage = cli.ConfigPage{
 	Name: "cmd-daemon.yaml", Short: "configuration of the daemon of a host that takes part in mcrdma's groups",
 	Long: `A YAML file, which the package expects at /etc/mcrdma/daemon.yaml. **cmd-daemon init** makes one for each host of a lab;
@@ -29,7 +29,7 @@ loopback. Unknown fields are errors. Relative file names are relative to the fil
 	Reference: config.Reference, See: "cmd-daemon-run(1), cmd-daemon-init(1), switchctl-agent.yaml(5)",
 }
 
-// run is the whole program. The end of ctx ends it as SIGTERM does.
+// run is the whole program. When ctx ends, it ends as with SIGTERM.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:   "cmd-daemon",

@@ -65,10 +65,10 @@ func start(t testing.TB, args ...string) *started {
 	return s
 }
 
-// waitFor waits until the output has this.
+// waitFor waits until the output has this text.
 func (s *started) waitFor(t testing.TB, text string) {
 	t.Helper()
-	for end := time.Now().Add(patience); !strings.Contains(s.out.String(), text); time.Sleep(time.Millisecond) { // it comes from another goroutine
+	for end := time.Now().Add(patience); !strings.Contains(s.out.String(), text); time.Sleep(time.Millisecond) { // the output comes from another goroutine
 		if time.Now().After(end) {
 			t.Fatalf("no %q in %q, %s", text, s.out.String(), s.errs.String())
 		}
@@ -83,7 +83,7 @@ func (s *started) waitFor(t testing.TB, text string) {
 	}
 }
 
-// stop ends it as SIGTERM does, and returns the exit code. It may be called again.
+// stop ends it as SIGTERM does, and returns the exit code. It may be called more than once.
 func (s *started) stop(t testing.TB) int {
 	t.Helper()
 	s.cancel()
@@ -97,7 +97,7 @@ func (s *started) stop(t testing.TB) int {
 	return -1
 }
 
-// TestUsage: what is wrong with a command line is said, with exit code 2.
+// TestUsage: errors of command lines are reported, with exit code 2.
 func TestUsage(t *testing.T) {
 	t.Setenv(cli.SocketEnv, "/no/such.sock")
 	for _, c := range []struct{ args, want string }{
@@ -155,8 +155,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestClientScripts: commands that ask a daemon, and what they show. In the scripts,
-// {socket} is its socket.
+// TestClientScripts: commands that ask a daemon, and their output. In the scripts, {socket} is its
+// socket.
 func TestClientScripts(t *testing.T) {
 	t.Setenv(cli.SocketEnv, "")
 	stamp := regexp.MustCompile(`"\d{4}-\d\d-\d\dT[^"]*Z"`)
@@ -191,7 +191,7 @@ func TestWatchJSON(t *testing.T) {
 	}
 }
 
-// TestSocket: the environment names the daemon, unless the command line does.
+// TestSocket: the daemon is that of the environment, unless the command line names one.
 func TestSocket(t *testing.T) {
 	fake := busy(t)
 	fake.daemon.Problems = nil
@@ -258,7 +258,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// A process is the program as a process of its own.
+// A process is the program in its own process.
 type process struct {
 	*exec.Cmd
 	ready  string // its first line
@@ -287,8 +287,8 @@ func startProcess(t *testing.T, env []string, args ...string) *process {
 	return p
 }
 
-// TestGroupNames: a group is found by its number, and by the MC_ID that switches and packets
-// have, and each is printed beside the other.
+// TestGroupNames: a group is found by its number, and by the MC_ID that switches and packets have,
+// and both are printed.
 func TestGroupNames(t *testing.T) {
 	fake := busy(t)
 	for _, name := range []string{"10.1.0.11/3", "10.1.0.11/0x800003", "10.1.0.11/8388611"} {

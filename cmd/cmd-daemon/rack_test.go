@@ -12,13 +12,13 @@ import (
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
-// TestRack: the example of a rack works: one daemon has the switch's agent in itself, and
-// groups are made by the switch. It builds and runs programs, so it takes a while.
+// TestRack: examples/rack works: one daemon contains the switch's agent, and the switch copies for
+// groups. It builds and runs programs, so it takes a while.
 func TestRack(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		testenv.Skip(t, "there is no bash")
 	}
-	// With an empty cache, compiling takes longer than all else; then run finds it done.
+	// With an empty cache, compiling takes most of the time; then run finds it done.
 	if out, err := exec.Command("go", "build", "-o", t.TempDir(), "../switchctl", ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -46,7 +46,7 @@ with "ready" to standard output, and notifies systemd. With "metrics", it serves
 /metrics for Prometheus, /healthz, and /readyz, which answers 503 while the daemon
 starts or stops.`
 
-// closeTimeout is how long groups may take to be closed at the end.
+// closeTimeout is how long closing groups may take at the end.
 const closeTimeout = 10 * time.Second
 
 // runOptions are the flags of run.
@@ -109,15 +109,15 @@ func runCommand() *cobra.Command {
 	return cmd
 }
 
-// A setup is all that the configuration files say.
+// A setup is the content of the configuration files.
 type setup struct {
 	file   string
 	cfg    *config.Config
 	direct *direct // nil: the switch's agent runs elsewhere, or there is none
 }
 
-// loadSetup reads the configuration, and the files that it names, to say what is wrong
-// with any of them before anything is begun.
+// loadSetup reads the configuration, and its files, to report errors in any of them before anything
+// starts.
 func loadSetup(file string) (*setup, error) {
 	s, err := loadConfigured(file)
 	if err != nil {
@@ -129,8 +129,7 @@ func loadSetup(file string) (*setup, error) {
 	return s, nil
 }
 
-// loadConfigured reads the configuration, and that of the agent that it names,
-// which names the switch.
+// loadConfigured reads the configuration, and that of the agent in it, which names the switch.
 func loadConfigured(file string) (*setup, error) {
 	cfg, err := config.Load(file)
 	if err != nil {
@@ -145,8 +144,8 @@ func loadConfigured(file string) (*setup, error) {
 	return s, nil
 }
 
-// check says what the files alone do not: what on this host makes the configuration
-// impossible, or lets others act as the host.
+// check finds what the files alone do not show: facts about this host that make the configuration
+// impossible, or let others act as the host.
 func (s *setup) check() error {
 	var errs []error
 	add := func(field string, err error) {
@@ -176,14 +175,15 @@ func (s *setup) check() error {
 // infiniband is where the kernel lists RDMA devices.
 const infiniband = "/sys/class/infiniband"
 
-// absent says that a host lacks the device that its configuration names, if it does: by this kernel,
-// with its devices in list. It is no error, as devices come later than the daemon where a host starts.
+// absent returns why a host lacks the device of its configuration, if it does, according to this
+// kernel with its devices in list. It is not an error, because devices may appear after the daemon
+// has started at boot.
 func absent(cfg *config.Config, list string) string {
 	driver, rest, _ := strings.Cut(cfg.Device, ":")
 	switch {
 	case driver == "ibverbs":
 		name, _, _ := strings.Cut(rest, "?")
-		devices, _ := os.ReadDir(list) // there is none without RDMA devices
+		devices, _ := os.ReadDir(list) // without RDMA devices, it does not exist
 		names := make([]string, 0, len(devices))
 		for _, d := range devices {
 			names = append(names, d.Name())
@@ -202,8 +202,7 @@ func absent(cfg *config.Config, list string) string {
 	return ""
 }
 
-// checkCertificate says whether peers will accept this host under the name in its
-// configuration.
+// checkCertificate reports whether peers will accept this host under the name in its configuration.
 func checkCertificate(cfg *config.Config, now time.Time) error {
 	own, until, err := identity.Files(cfg.TLS).Read()
 	switch {
@@ -218,7 +217,7 @@ func checkCertificate(cfg *config.Config, now time.Time) error {
 	return nil
 }
 
-// String is one line for people.
+// String returns it as one line of text.
 func (s *setup) String() string {
 	text := fmt.Sprintf("%s is right: host %s at %v, %s", s.file, s.cfg.Name, s.cfg.Address, cli.Plural(len(s.cfg.Hosts), "other host"))
 	switch {
@@ -236,7 +235,7 @@ func (s *setup) String() string {
 func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, stdout io.Writer) (err error) {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	// What runs here ends after the groups have been closed, by its own context.
+	// Everything here ends after the groups have been closed, by its own context.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	wait := func() {}
 	defer func() {
@@ -306,7 +305,7 @@ func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, std
 	return <-ran
 }
 
-// causeOf is the fault that ended ctx; nil if there is none.
+// causeOf returns the error that ended ctx; nil if there is none.
 func causeOf(ctx context.Context) error {
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
@@ -314,7 +313,7 @@ func causeOf(ctx context.Context) error {
 	return nil
 }
 
-// makeDirectories makes the directories of socket and state if systemd has not.
+// makeDirectories makes the directories of socket and state if systemd has not made them.
 func makeDirectories(cfg *config.Config) error {
 	for _, d := range []struct {
 		file, what string

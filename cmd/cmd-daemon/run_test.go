@@ -41,21 +41,21 @@ func runHosts(t testing.TB, n int, flags ...string) (list []*host) {
 	return list
 }
 
-// run runs the daemon, again perhaps.
+// run starts the daemon, perhaps again.
 func (h *host) run(t testing.TB, flags ...string) {
 	t.Helper()
 	h.started = start(t, append([]string{"run", "--config", h.config, "--log-level", "warn"}, flags...)...)
 	h.waitFor(t, "ready: daemon of host h")
 }
 
-// TestTwoHosts: a lab made by init works at once, and all commands work with it.
+// TestTwoHosts: a lab made by init works without changes, and all commands work with it.
 func TestTwoHosts(t *testing.T) {
 	hosts := runHosts(t, 2)
 	receiver := start(t, "cmtime", "--serve", "--service", "bench", "--socket", hosts[1].socket)
 	receiver.waitFor(t, "ready: host h2 receives for service bench")
 
 	code, stdout, stderr := call("cmtime", "--service", "bench", "--receivers", "h2", "-n", "5", "--warm-up", "1", "--write", "5000", "--socket", hosts[0].socket)
-	// What takes over a second shows its progress.
+	// Commands of more than a second show progress.
 	stderr = regexp.MustCompile(`(?m)^\d of 6 groups\n`).ReplaceAllString(stderr, "")
 	if code != cli.ExitOK || stderr != "" || !strings.HasPrefix(stdout, "5 groups of service bench, receivers h2; 5 groups by hosts\n\nPHASE ") {
 		t.Errorf("%d, %s%s", code, stdout, stderr)
@@ -112,7 +112,7 @@ func TestTwoHosts(t *testing.T) {
 	}
 }
 
-// couple makes a group of host 0 with a member on host 1, through the daemons.
+// couple creates a group of host 0 with a member on host 1, through the daemons.
 func couple(t *testing.T, hosts []*host) (*mcrdma.Group, *mcrdma.Member) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -120,7 +120,7 @@ func couple(t *testing.T, hosts []*host) (*mcrdma.Group, *mcrdma.Member) {
 	dial := func(h *host) *mcrdma.Client {
 		c, err := mcrdma.Dial(ctx, mcrdma.Options{Socket: h.socket})
 		must(t, err)
-		t.Cleanup(func() { _ = c.Close() }) // what it has may be gone
+		t.Cleanup(func() { _ = c.Close() }) // its groups may have ended
 		return c
 	}
 	from, to := dial(hosts[0]), dial(hosts[1])
@@ -149,8 +149,8 @@ func ended(t *testing.T, events <-chan mcrdma.Event, err func() error) error {
 	}
 }
 
-// TestOnStop: a daemon that ends leaves groups alone, and the next one has them; with
-// --on-stop close it ends them everywhere, as a sender's and as a receiver's.
+// TestOnStop: a daemon that ends leaves groups alone, and the next one has them; with --on-stop
+// close it ends them everywhere, as the sender's and as a receiver's.
 func TestOnStop(t *testing.T) {
 	hosts := runHosts(t, 2, "--on-stop", "close")
 	g, m := couple(t, hosts)
@@ -182,7 +182,7 @@ func TestOnStop(t *testing.T) {
 		t.Errorf("%d, %s", code, hosts[0].errs.String())
 	}
 	hosts[0].run(t)
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) { // the library comes back by itself
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) { // the library connects again by itself
 		_, stdout, _ := call("groups", "--socket", hosts[0].socket)
 		_, there, _ := call("members", "--socket", hosts[1].socket)
 		if strings.Contains(stdout, g.Info().ID.String()) && strings.Contains(there, g.Info().ID.String()) {
@@ -206,7 +206,7 @@ func TestOnStop(t *testing.T) {
 	}
 }
 
-// TestHealth: metrics and health are served, and readiness follows the daemon's.
+// TestHealth: metrics and health are served, and readiness is that of the daemon.
 func TestHealth(t *testing.T) {
 	lab := makeLab(t, 1)
 	h := &host{dir: filepath.Join(lab, "h1")}
@@ -300,7 +300,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestRunErrors: what keeps a daemon from starting.
+// TestRunErrors: errors that prevent a start of the daemon.
 func TestRunErrors(t *testing.T) {
 	lab := makeLab(t, 1)
 	config := filepath.Join(lab, "h1", "daemon.yaml")
@@ -339,7 +339,8 @@ listen: `+busy.Addr().String()+"\n"), 0o600))
 	}
 }
 
-// TestCheckImpossible: what cannot be on this host, and what must not, is told before the daemon is started.
+// TestCheckImpossible: what is impossible or forbidden on this host is reported before the daemon
+// starts.
 func TestCheckImpossible(t *testing.T) {
 	lab := makeLab(t, 1)
 	config := filepath.Join(lab, "h1", "daemon.yaml")
@@ -378,7 +379,8 @@ func TestCheckImpossible(t *testing.T) {
 	}
 }
 
-// TestCheckDevice: all of a device's name is checked, as its driver reads it, and whether it has a way to the other hosts.
+// TestCheckDevice: the whole name of a device is checked, by the rules of its driver, and whether
+// it has a route to the other hosts.
 func TestCheckDevice(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "daemon.yaml")
 	const tunnel = "softroce:10.1.0.11/24,tunnel=127.0.0.1:19611-127.0.0.1:19601"
@@ -404,7 +406,7 @@ hosts: [{name: h2, address: 10.1.0.12, daemon: "127.0.0.1:19672"}, {name: h3, ad
 	}
 }
 
-// TestAbsent: a device that the host does not have is named, with those that it has.
+// TestAbsent: the error about a missing device has its name, and those of the existing ones.
 func TestAbsent(t *testing.T) {
 	none, two := filepath.Join(t.TempDir(), "none"), t.TempDir()
 	for _, name := range []string{"mlx5_0", "rxe0"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
 
-// statusCommand shows the daemon.
+// statusCommand shows the daemon's status.
 func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
@@ -81,7 +81,7 @@ func statusText(w io.Writer, out *cli.Output, socket string, s *mcrdmav1.GetDaem
 		cli.Table{Header: []string{"application", "pid", "user", "listens for", "since", "session"}, Rows: sessions})
 }
 
-// micros is a short time span, or nothing if it is not known.
+// micros returns a short time span as text, or "" if it is not known.
 func micros(d time.Duration) string {
 	if d <= 0 {
 		return ""
@@ -89,7 +89,7 @@ func micros(d time.Duration) string {
 	return fmt.Sprintf("%d us", d.Microseconds())
 }
 
-// userName is the name of a user of this host, or else the number.
+// userName returns the name of a user of this host, or otherwise the number.
 func userName(uid uint32) string {
 	number := strconv.FormatUint(uint64(uid), 10)
 	if u, err := user.LookupId(number); err == nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// timings are how long the phases of several groups took.
+// timings are the times of the phases of several groups.
 type timings struct {
 	groups int
-	order  []string // of phases, as they first came
+	order  []string // of phases, as they first occurred
 	phases map[string][]time.Duration
-	paths  map[string]int // how often each
+	paths  map[string]int // number of groups by path
 }
 
 func (t *timings) add(phase string, took time.Duration) {
@@ -30,7 +30,7 @@ func (t *timings) add(phase string, took time.Duration) {
 	t.phases[phase] = append(t.phases[phase], took)
 }
 
-// reset forgets what was measured; the order of phases stays.
+// reset discards the measurements, and keeps the order of phases.
 func (t *timings) reset() {
 	t.groups = 0
 	clear(t.paths)
@@ -48,7 +48,7 @@ type timingReport struct {
 	Phases    []phaseTimes   `json:"phases"`
 }
 
-// phaseTimes are of one phase, in microseconds.
+// phaseTimes are the times of one phase, in microseconds.
 type phaseTimes struct {
 	Phase string  `json:"phase"`
 	Times int     `json:"times"`
@@ -69,7 +69,7 @@ func (t *timings) report(cfg mcrdma.GroupConfig) timingReport {
 	return r
 }
 
-// summary sums a phase up.
+// summary summarizes a phase.
 func summary(name string, took []time.Duration) phaseTimes {
 	sorted := slices.Sorted(slices.Values(took))
 	var sum time.Duration
@@ -78,7 +78,7 @@ func summary(name string, took []time.Duration) phaseTimes {
 	}
 	n := len(sorted)
 	us := func(d time.Duration) float64 { return float64(d.Nanoseconds()/100) / 10 }
-	// The smallest value that so many of a hundred do not exceed.
+	// The smallest value that is not exceeded by that many percent.
 	percentile := func(p int) float64 { return us(sorted[max((p*n+99)/100, 1)-1]) }
 	return phaseTimes{name, n, us(sorted[0]), us(sum / time.Duration(n)), percentile(50), percentile(99), us(sorted[n-1])}
 }
@@ -94,7 +94,7 @@ func (r timingReport) rows() (rows [][]any) {
 	return rows
 }
 
-// pathText says who copied.
+// pathText returns whether switches or hosts copied.
 func (t *timings) pathText() string {
 	var parts []string
 	for _, p := range slices.Sorted(maps.Keys(t.paths)) {

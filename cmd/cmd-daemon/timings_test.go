@@ -26,7 +26,7 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// TestLost: a receiver that was lost is an error, with the reason if that is known.
+// TestLost: a lost receiver is an error, with the reason if it is known.
 func TestLost(t *testing.T) {
 	if err := lost(nil); err != nil {
 		t.Error(err)
@@ -37,8 +37,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestTimings: phases are in the order of their first coming, and what is not counted is
-// not shown.
+// TestTimings: phases are in the order in which they first occurred, and warm-up groups are not
+// shown.
 func TestTimings(t *testing.T) {
 	tm := &timings{paths: map[string]int{"relay": 1}}
 	tm.add("a", 1)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestUnit: systemd takes the units, and their command lines are right.
+// TestUnit: systemd accepts the units, and their command lines are valid.
 func TestUnit(t *testing.T) {
 	unit, err := os.ReadFile("../../contrib/systemd/cmd-daemon.service")
 	must(t, err)
@@ -48,7 +48,7 @@ func TestUnit(t *testing.T) {
 		cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":")
 		out, err := cmd.CombinedOutput()
 		for line := range strings.Lines(string(out)) {
-			if strings.Contains(line, name) { // others' units may be as they want
+			if strings.Contains(line, name) { // other packages' units may have any content
 				t.Errorf("%v: %s", err, line)
 			}
 		}

@@ -15,19 +15,18 @@ import (
 	"github.com/mcrdma/mcrdma/internal/failure"
 )
 
-// A Callee is a gRPC server, as messages about it need it.
+// A Callee is a gRPC server, as error messages describe it.
 type Callee struct {
-	Name    string        // as "agent 192.0.2.1:9560"
-	Kind    string        // what should listen there, as "a switch agent"
+	Name    string        // such as "agent 192.0.2.1:9560"
+	Kind    string        // what should listen there, such as "a switch agent"
 	Timeout time.Duration // of each call
-	// Words are what messages say instead of "answers: ", by code; they end with what the
-	// server says.
+	// Words replace "answers: " in messages, by code; the server's text follows.
 	Words map[codes.Code]string
 	// Unavailable explains why there is no connection.
 	Unavailable func(said string) string
 }
 
-// A callError is a call that failed, in words that say what to do.
+// A callError is a failed call, with a message that says what to do.
 type callError struct {
 	code codes.Code
 	text string
@@ -37,7 +36,7 @@ type callError struct {
 func (e *callError) Error() string { return e.text }
 func (e *callError) Unwrap() error { return e.err }
 
-// CodeOf is what kind of failure a call was.
+// CodeOf returns the code of a failed call.
 func CodeOf(err error) codes.Code {
 	if e, ok := errors.AsType[*callError](err); ok {
 		return e.code
@@ -45,8 +44,8 @@ func CodeOf(err error) codes.Code {
 	return codes.Unknown
 }
 
-// Intercept bounds each call's time, removes control characters from what comes back, and
-// explains errors.
+// Intercept limits the time of each call, removes control characters from answers, and explains
+// errors.
 func (c Callee) Intercept() grpc.DialOption {
 	return grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		ctx, cancel := context.WithTimeout(ctx, c.Timeout)
@@ -61,7 +60,7 @@ func (c Callee) Intercept() grpc.DialOption {
 	})
 }
 
-// Explain is the error of a call in words that say what to do.
+// Explain returns the error of a call with a message that says what to do.
 func (c Callee) Explain(method string, err error) error {
 	s := status.Convert(err)
 	e := &callError{code: s.Code(), err: err}
@@ -70,7 +69,7 @@ func (c Callee) Explain(method string, err error) error {
 	info := failure.Info(err)
 	switch s.Code() {
 	case codes.Unavailable:
-		if info != nil { // the server is there
+		if info != nil { // the server has answered
 			break
 		}
 		what = c.Unavailable(said)

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Clean takes out of a text what would do something to a terminal.
+// Clean removes characters that control a terminal from a text.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -21,14 +21,14 @@ func Clean(s string) string {
 	}, s)
 }
 
-// CleanMessage does so with all texts of a message.
+// CleanMessage cleans all texts of a message.
 func CleanMessage(m proto.Message) { clean(m.ProtoReflect()) }
 
 func clean(m protoreflect.Message) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		text, message := f.Kind() == protoreflect.StringKind, f.Message() != nil
 		switch {
-		case f.IsMap(): // the contract has none
+		case f.IsMap(): // there are none in api/
 		case f.IsList() && message:
 			for i := range v.List().Len() {
 				clean(v.List().Get(i).Message())

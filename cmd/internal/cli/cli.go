@@ -24,7 +24,7 @@ const (
 )
 
 // Run runs a whole program, and returns its exit code. Errors go to stderr, as JSON if the
-// result was asked for as JSON. The manual has the pages of its configurations.
+// command's output is JSON. The manual includes the pages of its configurations.
 func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer, pages ...ConfigPage) int {
 	root.Version = Version()
 	root.SilenceErrors, root.SilenceUsage = true, true
@@ -43,7 +43,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 		return cmdline.Exit(cmd.CommandPath(), err, stderr)
 	}
 	code := cmdline.Exit("", err, io.Discard)
-	_ = json.NewEncoder(stderr).Encode(struct { // a terminal that is gone has no error shown
+	_ = json.NewEncoder(stderr).Encode(struct { // a closed terminal shows no error
 		Command string `json:"command"`
 		Error   string `json:"error"`
 		Exit    int    `json:"exit"`
@@ -51,8 +51,8 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	return code
 }
 
-// wantsJSON says whether the result of a command was asked for as JSON, by flags that it has read
-// or, if one before them is wrong, would have read.
+// wantsJSON reports whether a command's output is JSON, by the flags that it has parsed or, after a
+// wrong flag, would have parsed.
 func wantsJSON(cmd *cobra.Command, args []string) bool {
 	f := cmd.Flags().Lookup("output")
 	if f == nil {
@@ -64,8 +64,7 @@ func wantsJSON(cmd *cobra.Command, args []string) bool {
 		func(said string) bool { return strings.Contains(line, " "+said+" ") }))
 }
 
-// strict has "completion" and "help" refuse words that they do not know; they write to what root
-// does now.
+// strict makes "completion" and "help" refuse unknown words, and write to root's current output.
 func strict(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -90,7 +89,7 @@ func strict(root *cobra.Command) {
 	}
 }
 
-// Parent makes a command one that only has sub-commands.
+// Parent makes a command one that only has subcommands.
 func Parent(cmd *cobra.Command) {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
@@ -104,8 +103,8 @@ func Parent(cmd *cobra.Command) {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 }
 
-// unquote takes the quotes out of the flags' descriptions, in which help texts find the name
-// of a flag's value: shells show them as they are.
+// unquote removes the quotes from the flags' descriptions, which mark the name of a flag's value in
+// help texts: shells would show them.
 func unquote(cmd *cobra.Command) {
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { f.Usage = strings.ReplaceAll(f.Usage, "`", "") })
 	for _, c := range cmd.Commands() {
@@ -113,7 +112,7 @@ func unquote(cmd *cobra.Command) {
 	}
 }
 
-// subcommands are the names of a command's sub-commands, in order.
+// subcommands returns the names of a command's subcommands, in order.
 func subcommands(cmd *cobra.Command) []string {
 	var names []string
 	for _, c := range cmd.Commands() {
@@ -124,13 +123,13 @@ func subcommands(cmd *cobra.Command) []string {
 	return names
 }
 
-// Usage makes an error one of usage.
+// Usage makes an error a usage error.
 func Usage(err error) error { return cmdline.Usage(err) }
 
-// Usagef makes an error of usage.
+// Usagef returns a usage error.
 func Usagef(format string, args ...any) error { return cmdline.Usagef(format, args...) }
 
-// Version is that of the program, as the Go tool recorded it.
+// Version returns the version of the program, as the Go tool recorded it.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {

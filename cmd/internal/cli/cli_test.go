@@ -17,7 +17,7 @@ type named struct{ inner netip.Addr }
 
 func (n named) String() string { return "group of " + n.inner.String() }
 
-// TestJSONLog: what a text log shows of a value, a JSON log shows too.
+// TestJSONLog: a JSON log has the same values as a text log.
 func TestJSONLog(t *testing.T) {
 	cmd := &cobra.Command{}
 	logger := AddLogFlags(cmd)
@@ -41,7 +41,7 @@ func TestJSONLog(t *testing.T) {
 	}
 }
 
-// TestMeant: what is almost the name of a command or flag is answered with that.
+// TestMeant: the error for a word that is similar to the name of a command or flag suggests it.
 func TestMeant(t *testing.T) {
 	for args, want := range map[string]string{
 		"statsu":          `no subcommand "statsu"; did you mean status?`,
@@ -75,7 +75,8 @@ func tree() *cobra.Command {
 	return root
 }
 
-// TestErrorJSON: a command that is asked for JSON gives errors as JSON, also those of flags; others do not.
+// TestErrorJSON: commands with JSON output report errors as JSON, including errors of flags; others
+// do not.
 func TestErrorJSON(t *testing.T) {
 	for args, code := range map[string]int{
 		"fail -o json": ExitFailure, "fail --json": ExitFailure, "fail --output=json": ExitFailure, "fail --xyzzy -o json": ExitUsage, "fail --xyzzy --json": ExitUsage,

@@ -14,7 +14,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// A Daemon is a connection to one. Its calls end after a time, what they return has no control
+// A Daemon is a connection to a daemon. Its calls have a timeout, their results have no control
 // characters, and errors say what to do.
 type Daemon struct {
 	mcrdmav1.ApplicationsClient
@@ -23,8 +23,8 @@ type Daemon struct {
 	conn   *grpc.ClientConn
 }
 
-// DialDaemon returns the daemon at a socket, for a program; it connects when it is first called.
-// The error is one of usage.
+// DialDaemon returns the daemon at a socket, for a program; it connects at the first call. The
+// error is a usage error.
 func DialDaemon(socket, program string, timeout time.Duration) (*Daemon, error) {
 	if timeout <= 0 {
 		return nil, Usagef("--timeout %v: it is more than 0, such as 5s", timeout)
@@ -50,7 +50,7 @@ func DialDaemon(socket, program string, timeout time.Duration) (*Daemon, error) 
 // Close closes the connection.
 func (d *Daemon) Close() { _ = d.conn.Close() }
 
-// unavailable says why there is no connection. gRPC's text is that of the error, wrapped.
+// unavailable explains why there is no connection. gRPC's error is wrapped.
 func unavailable(said string) string {
 	switch {
 	case strings.Contains(said, "no such file"):

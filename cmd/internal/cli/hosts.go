@@ -9,12 +9,11 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// completionTimeout is how long a shell waits for what a daemon knows.
+// completionTimeout is how long a shell waits for a daemon.
 const completionTimeout = time.Second
 
-// CompleteHosts completes the last of a flag's values, which have commas between, by the
-// other hosts that the daemon at a socket knows. Errors are not reported to a shell in the
-// middle of a line.
+// CompleteHosts completes the last of a flag's comma-separated values by the other hosts that the
+// daemon at a socket knows. It does not report errors, which would disturb the command line.
 func CompleteHosts(cmd *cobra.Command, flag string, socket *string) {
 	CompleteList(cmd, flag, func() (names []string) {
 		d, err := DialDaemon(Socket(*socket), "completion", completionTimeout)

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// Interruptible ends with ctx, or when the program is interrupted or asked to end. Once stop was called, a signal ends the
-// program at once.
+// Interruptible returns a context that ends with ctx, or when the program is interrupted or
+// terminated. After stop, a signal ends the program at once.
 func Interruptible(ctx context.Context) (_ context.Context, stop context.CancelFunc) {
 	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 }

@@ -14,22 +14,22 @@ import (
 
 // A ConfigPage is the manual page of a configuration, in section 5.
 type ConfigPage struct {
-	Name      string // as "cmd-daemon.yaml"
-	Short     string // what it is
+	Name      string // such as "cmd-daemon.yaml"
+	Short     string // its description
 	Long      string // which program reads it, and how
 	Reference string // a complete configuration with comments
-	See       string // the page of that program, as "cmd-daemon-run(1)"
+	See       string // the page of that program, such as "cmd-daemon-run(1)"
 }
 
 // write writes the page to a directory of manual pages.
 func (p ConfigPage) write(dir string) error {
 	text := fmt.Sprintf("%% %q \"5\" \"\" \"mcrdma\" \"mcrdma\"\n# NAME\n%s - %s\n\n# SYNOPSIS\n**%[2]s**\n\n# DESCRIPTION\n%[4]s\n\n# ALL FIELDS\n```\n%[5]s```\n\n# SEE ALSO\n**%[6]s**\n",
 		strings.ToUpper(p.Name), p.Name, p.Short, p.Long, p.Reference, p.See)
-	return os.WriteFile(filepath.Join(dir, "man5", p.Name+".5"), md2man.Render([]byte(text)), 0o644) //nolint:gosec // for all to read
+	return os.WriteFile(filepath.Join(dir, "man5", p.Name+".5"), md2man.Render([]byte(text)), 0o644) //nolint:gosec // readable by all
 }
 
-// manCommand writes manual pages, one for each command and configuration, in directories as man
-// has them: "man -M DIRECTORY PAGE" shows one. It is for packagers, and hidden.
+// manCommand writes manual pages, one for each command and configuration, in man's directory
+// layout: "man -M DIRECTORY PAGE" shows a page. It is for packagers, and hidden.
 func manCommand(pages []ConfigPage) *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIRECTORY",
@@ -43,7 +43,7 @@ func manCommand(pages []ConfigPage) *cobra.Command {
 			}
 			verbatim(root)
 			for _, section := range []string{"man1", "man5"} {
-				if err := os.MkdirAll(filepath.Join(args[0], section), 0o755); err != nil { //nolint:gosec // for all to read
+				if err := os.MkdirAll(filepath.Join(args[0], section), 0o755); err != nil { //nolint:gosec // readable by all
 					return err
 				}
 			}
@@ -58,8 +58,8 @@ func manCommand(pages []ConfigPage) *cobra.Command {
 	}
 }
 
-// verbatim keeps the lines of help texts as they are, which would be Markdown otherwise. Commands
-// that only have sub-commands list them.
+// verbatim keeps the lines of help texts unchanged, which would be Markdown otherwise. Commands
+// that only have subcommands list them.
 func verbatim(cmd *cobra.Command) {
 	cmd.DisableAutoGenTag = true
 	if cmd.HasAvailableSubCommands() {

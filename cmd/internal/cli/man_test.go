@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestMan: each command has a page, with its flags, and no text turns into a request.
+// TestMan: each command has a page, with its flags, and no text becomes a troff request.
 func TestMan(t *testing.T) {
 	build := func() *cobra.Command {
 		root := &cobra.Command{Use: "prog", Short: "Does things", Long: "Long text.\n.PP is no request\n'nor is this\nback\\slash"}
@@ -47,7 +47,7 @@ func TestMan(t *testing.T) {
 			t.Errorf("%s tells a hidden flag", name)
 		}
 	}
-	if files, _ := filepath.Glob(filepath.Join(dir, "man[15]", "*.[15]")); len(files) != 3 { // and none of cobra's completions
+	if files, _ := filepath.Glob(filepath.Join(dir, "man[15]", "*.[15]")); len(files) != 3 { // none of cobra's completion commands
 		t.Errorf("%q", files)
 	}
 	for _, args := range [][]string{{"man"}, {"man", "a", "b"}} {

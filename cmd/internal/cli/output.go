@@ -21,21 +21,20 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// Formats that every command with an --output has.
+// Formats of all commands with --output.
 const (
 	FormatText = "text"
 	FormatJSON = "json"
 )
 
-// An Output is how a command shows its result: the flag --output. Results go to
-// standard output, in one of the formats; errors and notes go to standard error, errors in JSON
-// if the format is that.
+// An Output is the output format of a command: the flag --output. Results go to standard output in
+// that format; errors and notes go to standard error, errors as JSON if the format is JSON.
 type Output struct {
 	format  string
-	formats []string // that there are; the first is the default
+	formats []string // possible formats; the first is the default
 }
 
-// AddOutputFlag adds --output to a command. more are formats beyond text and json.
+// AddOutputFlag adds --output to a command. more are formats in addition to text and json.
 func AddOutputFlag(cmd *cobra.Command, more ...string) *Output {
 	o := &Output{format: FormatText, formats: append([]string{FormatText, FormatJSON}, more...)}
 	cmd.Flags().VarP(o, "output", "o", "`format` of the result: "+Enumeration(o.formats)+"; with json an error is JSON too, on standard error")
@@ -45,7 +44,7 @@ func AddOutputFlag(cmd *cobra.Command, more ...string) *Output {
 	return o
 }
 
-// Format is the one that was chosen.
+// Format returns the chosen format.
 func (o *Output) Format() string { return o.format }
 
 // String implements pflag.Value.
@@ -81,10 +80,10 @@ func (f jsonFlag) Set(s string) error {
 	return nil
 }
 
-// IsJSON says whether the result is wanted as JSON.
+// IsJSON reports whether the format is JSON.
 func (o *Output) IsJSON() bool { return o.format == FormatJSON }
 
-// JSON writes a value as indented JSON, whatever the format.
+// JSON writes a value as indented JSON, in any format.
 func (o *Output) JSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -92,7 +91,8 @@ func (o *Output) JSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// MessageJSON is a message with the names of its definition; fields are those that it has, none: all.
+// MessageJSON is a message as JSON with the names of its definition, and with only these fields;
+// none: all.
 func MessageJSON(m proto.Message, fields ...string) (json.RawMessage, error) {
 	raw, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
 	if err != nil || len(fields) == 0 {
@@ -106,7 +106,7 @@ func MessageJSON(m proto.Message, fields ...string) (json.RawMessage, error) {
 	return json.Marshal(all)
 }
 
-// Message writes a message as JSON, whatever the format.
+// Message writes a message as JSON, in any format.
 func (o *Output) Message(w io.Writer, m proto.Message) error {
 	raw, err := MessageJSON(m)
 	if err != nil {
@@ -121,7 +121,7 @@ type Table struct {
 	Rows   [][]any
 }
 
-// Tables writes those that have rows, each after an empty line.
+// Tables writes the tables that have rows, each after an empty line.
 func (o *Output) Tables(w io.Writer, list ...Table) error {
 	for _, t := range list {
 		if len(t.Rows) == 0 {
@@ -137,9 +137,8 @@ func (o *Output) Tables(w io.Writer, list ...Table) error {
 	return nil
 }
 
-// Table writes columns under a header, whatever the format. Columns that hold
-// numbers (and perhaps empty strings) are aligned to the right. Without rows only
-// the header is written.
+// Table writes columns under a header, in any format. Columns of numbers (and perhaps empty
+// strings) are aligned to the right. Without rows it writes only the header.
 func (o *Output) Table(w io.Writer, header []string, rows [][]any) error {
 	t := table.NewWriter()
 	t.SetStyle(table.Style{
@@ -153,7 +152,7 @@ func (o *Output) Table(w io.Writer, header []string, rows [][]any) error {
 	var head table.Row
 	var columns []table.ColumnConfig
 	for i, h := range header {
-		if !strings.Contains(h, "[") { // units stay as they are: Gb is not GB
+		if !strings.Contains(h, "[") { // units are unchanged: Gb is not GB
 			h = strings.ToUpper(h)
 		}
 		head = append(head, h)
@@ -170,7 +169,7 @@ func (o *Output) Table(w io.Writer, header []string, rows [][]any) error {
 	return err
 }
 
-// numeric says whether a column holds a number, and no text.
+// numeric reports whether a column has a number, and no text.
 func numeric(rows [][]any, column int) bool {
 	found := false
 	for _, r := range rows {
@@ -193,11 +192,11 @@ func CompleteFlag(cmd *cobra.Command, flag string, values func() []string) {
 		return values(), cobra.ShellCompDirectiveNoFileComp
 	})
 	if err != nil {
-		panic(err) // the flag does not exist, or has a completion: a mistake in this program
+		panic(err) // the flag does not exist, or already has a completion: a bug
 	}
 }
 
-// CompleteList completes the last of a flag's values, which have commas between.
+// CompleteList completes the last of a flag's comma-separated values.
 func CompleteList(cmd *cobra.Command, flag string, values func() []string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		before := typed[:strings.LastIndexByte(typed, ',')+1]
@@ -214,17 +213,17 @@ func CompleteList(cmd *cobra.Command, flag string, values func() []string) {
 	}
 }
 
-// CompleteFile completes a flag's value by files with these endings.
+// CompleteFile completes a flag's value by files with these extensions.
 func CompleteFile(cmd *cobra.Command, flag string, endings ...string) {
 	if err := cmd.MarkFlagFilename(flag, endings...); err != nil {
 		panic(err)
 	}
 }
 
-// Enumeration is "a, b or c".
+// Enumeration returns "a, b or c".
 func Enumeration(list []string) string { return join(list, " or ") }
 
-// All is "a, b and c".
+// All returns "a, b and c".
 func All(list []string) string { return join(list, " and ") }
 
 func join(list []string, last string) string {
@@ -234,7 +233,7 @@ func join(list []string, last string) string {
 	return strings.Join(list[:len(list)-1], ", ") + last + list[len(list)-1]
 }
 
-// NoArgs refuses arguments, as a usage error.
+// NoArgs refuses arguments, with a usage error.
 func NoArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return cmdline.Usagef("unexpected argument %q: this command takes flags only", args[0])
@@ -242,10 +241,10 @@ func NoArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// ExactArg wants one argument; what says which.
+// ExactArg requires one argument; what describes it.
 func ExactArg(what string) cobra.PositionalArgs { return ExactArgs(what) }
 
-// ExactArgs wants one argument for each of these.
+// ExactArgs requires one argument for each of these.
 func ExactArgs(what ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != len(what) {
@@ -255,8 +254,7 @@ func ExactArgs(what ...string) cobra.PositionalArgs {
 	}
 }
 
-// SocketEnv is the environment variable that --socket is taken from; applications take
-// theirs from it too.
+// SocketEnv is the environment variable for --socket; applications use it too.
 const SocketEnv = "MCRDMA_SOCKET"
 
 // AddSocketFlag adds --socket, which names a daemon's socket.
@@ -265,5 +263,5 @@ func AddSocketFlag(cmd *cobra.Command, socket *string, short string) {
 	CompleteFile(cmd, "socket", "sock")
 }
 
-// Socket is the socket to be used.
+// Socket returns the socket to use.
 func Socket(flag string) string { return cmp.Or(flag, os.Getenv(SocketEnv), mcrdma.DefaultSocket) }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Progress says how far something is, if it takes more than a second, and then once a
-// second: on a terminal in one line.
+// A Progress shows the progress of something that takes more than a second, once a second: on a
+// terminal in one line.
 type Progress struct {
 	w     io.Writer
 	live  bool
@@ -22,7 +22,7 @@ func NewProgress(w io.Writer) *Progress {
 	return &Progress{w: w, live: ok && IsTerminal(f), last: time.Now()}
 }
 
-// Say shows a text if it is time for one.
+// Say shows a text if a second has passed.
 func (p *Progress) Say(text func() string) {
 	if time.Since(p.last) < time.Second {
 		return
@@ -35,7 +35,7 @@ func (p *Progress) Say(text func() string) {
 	}
 }
 
-// Done takes the line away.
+// Done removes the line.
 func (p *Progress) Done() {
 	if p.live && p.shown {
 		fmt.Fprint(p.w, "\r\x1b[K")

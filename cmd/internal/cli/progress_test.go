@@ -8,7 +8,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
-// TestProgress: nothing is said in the first second, and then once a second.
+// TestProgress: no output in the first second, and then once a second.
 func TestProgress(t *testing.T) {
 	var b testenv.SyncBuffer
 	p := NewProgress(&b)

@@ -15,29 +15,29 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// NotifySystemd reports a state to the service manager, if there is one
-// (sd_notify(3)).
+// NotifySystemd reports a state to the service manager, if there is one (sd_notify(3)).
 func NotifySystemd(state string) {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
 		return
 	}
-	if c, err := net.Dial("unixgram", name); err == nil { // a leading @ is an abstract name
+	if c, err := net.Dial("unixgram", name); err == nil { // a leading @ means an abstract name
 		_, _ = io.WriteString(c, state) // there is no way to report an error
 		c.Close()
 	}
 }
 
-// CollectSeldom has garbage collected a quarter as often, unless the environment says how often (GOGC). What agents, daemons
-// and switches keep is a few megabytes, but for very large tables of routes, so that costs little memory, and a collection delays what others wait for.
+// CollectSeldom collects garbage a quarter as often, unless GOGC is set. Agents, daemons and
+// switches keep a few megabytes, except very large tables of routes, so that this costs little
+// memory, and a collection delays others.
 func CollectSeldom() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
 }
 
-// AddLogFlags adds --log-level and --log-json. The function that it returns makes the log;
-// its error is a usage error.
+// AddLogFlags adds --log-level and --log-json. The returned function makes the logger; its error is
+// a usage error.
 func AddLogFlags(cmd *cobra.Command) func(w io.Writer) (*slog.Logger, error) {
 	level, asJSON := "", false
 	cmd.Flags().StringVar(&level, "log-level", "info", "lowest `level` of messages: debug, info, warn or error")
@@ -57,8 +57,8 @@ func AddLogFlags(cmd *cobra.Command) func(w io.Writer) (*slog.Logger, error) {
 	}
 }
 
-// asText has the JSON log write a value as the text log does, where JSON would show its
-// fields, or that it has none to show.
+// asText makes the JSON log write a value as the text log does, where JSON would write its fields,
+// or an empty object.
 func asText(_ []string, a slog.Attr) slog.Attr {
 	switch v := a.Value.Any().(type) {
 	case error, json.Marshaler, encoding.TextMarshaler, time.Time, time.Duration, slog.Level:

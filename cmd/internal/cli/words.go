@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// Since is how long ago something was.
+// Since returns how long ago something was.
 func Since(t *timestamppb.Timestamp, now time.Time) string {
 	if t == nil {
 		return ""
@@ -15,7 +15,7 @@ func Since(t *timestamppb.Timestamp, now time.Time) string {
 	return Age(now.Sub(t.AsTime()))
 }
 
-// Age is a time span as exact as people want it: 12s, 5m12s, 7h30m, 12d7h.
+// Age returns a time span with limited precision: 12s, 5m12s, 7h30m, 12d7h.
 func Age(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -27,7 +27,7 @@ func Age(d time.Duration) string {
 	return max(d, 0).Truncate(time.Second).String()
 }
 
-// Either is one of two words.
+// Either returns one of two words.
 func Either(b bool, yes, no string) string {
 	if b {
 		return yes
@@ -35,7 +35,7 @@ func Either(b bool, yes, no string) string {
 	return no
 }
 
-// Plural counts things.
+// Plural returns a count with its noun.
 func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -43,7 +43,7 @@ func Plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// QPN is a QPN, or an MC_ID, as drivers and tools print it; "": there is none.
+// QPN returns a QPN, or an MC_ID, as drivers and tools print it; "": there is none.
 func QPN(n uint32) string {
 	if n == 0 {
 		return ""

@@ -13,13 +13,13 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
 
-// Severity says how bad a finding is.
+// A Severity is the severity of a finding.
 type Severity uint8
 
 // Severities, the worst last.
 const (
 	Note    Severity = iota // worth knowing
-	Warning                 // works, but not as it should, or not for long
+	Warning                 // works, but not well, or not for long
 	Error                   // does not work
 )
 
@@ -36,7 +36,7 @@ func (s Severity) String() string {
 // MarshalText makes severities words in JSON.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// A Finding is something that is not as it should be.
+// A Finding is a problem, or a note.
 type Finding struct {
 	Severity Severity `json:"severity"`
 	Subject  string   `json:"subject"` // a switch, or "interface NAME"
@@ -53,13 +53,13 @@ func (l *List) Add(s Severity, subject, what, why, do string) {
 	*l = append(*l, Finding{Severity: s, Subject: subject, What: what, Why: why, Do: do})
 }
 
-// Sorted are the findings in order of severity, the worst first.
+// Sorted returns the findings sorted by severity, the worst first.
 func (l List) Sorted() []Finding {
 	slices.SortStableFunc(l, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
 	return l
 }
 
-// Failed is an error if there is a finding that is at least so bad.
+// Failed returns an error if a finding has at least that severity.
 func Failed(findings []Finding, bad Severity) error {
 	if slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity >= bad }) {
 		return errors.New("not all is well")
@@ -67,7 +67,7 @@ func Failed(findings []Finding, bad Severity) error {
 	return nil
 }
 
-// Show shows findings as JSON or as text, and then returns the error that is Failed's.
+// Show writes findings as JSON or as text, and then returns the error of Failed.
 func Show(w io.Writer, out *cli.Output, list []Finding, looked string, bad Severity) (err error) {
 	if out.IsJSON() {
 		err = out.JSON(w, struct {
@@ -79,8 +79,8 @@ func Show(w io.Writer, out *cli.Output, list []Finding, looked string, bad Sever
 	return cmp.Or(err, Failed(list, bad))
 }
 
-// Text writes findings for people; looked says at what the doctor looked. Without
-// findings it says that all is well.
+// Text writes findings as text; looked names what was checked. Without findings it says that all is
+// well.
 func Text(w io.Writer, list []Finding, looked string, color bool) error {
 	var b strings.Builder
 	var count [Error + 1]int

@@ -37,7 +37,7 @@ NOTE     h1: is old
 	}
 }
 
-// TestList: findings come the worst first, and only an error makes a command fail.
+// TestList: the worst findings come first, and only an error makes a command fail.
 func TestList(t *testing.T) {
 	var l List
 	l.Add(Note, "a", "", "", "")

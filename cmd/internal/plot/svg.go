@@ -20,28 +20,28 @@ type Panel struct {
 	Absolute     bool // not ratios; the y axis is logarithmic if the values differ much
 }
 
-// A Series is a curve: a value for each tick; 0: there is none.
+// A Series is a curve, with a value for each tick; 0: none.
 type Series struct {
 	Name   string
 	Points []float64
 }
 
-// Sizes of what is drawn.
+// Sizes in the drawing.
 const (
-	panelWidth, panelHeight  = 400, 300 // of the axes' rectangle
+	panelWidth, panelHeight  = 400, 300 // of the rectangle between the axes
 	marginLeft, marginTop    = 76, 40
 	marginRight, marginBelow = 30, 50
-	columns                  = 2 // of panels, so that the whole fits on a page
+	columns                  = 2 // of panels, so that the drawing fits on a page
 	headHeight               = 50
 	legendLine               = 18
-	muchMore                 = 20 // times the least value: the axis is logarithmic
+	muchMore                 = 20 // times the smallest value: the axis is logarithmic
 )
 
-// colors that differ for the color-blind, too; marks differ besides.
+// colors that are also distinct for the color-blind; marks differ too.
 var colors = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
 
-// Writable says what is wrong with the file of a --plot before anything is measured. Without one, nothing is. Errors are
-// usage errors.
+// Writable checks the file of a --plot before anything is measured. Without --plot it returns nil.
+// Errors are usage errors.
 func Writable(file string) error {
 	dir := filepath.Dir(file)
 	if i, err := os.Stat(dir); file != "" && (err != nil || !i.IsDir()) {
@@ -54,14 +54,14 @@ func Writable(file string) error {
 func Write(file, title, conditions string, panels []Panel) error {
 	var b bytes.Buffer
 	Draw(&b, title, conditions, panels)
-	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil { //nolint:gosec // every user may read the plot
+	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil { //nolint:gosec // all users may read the plot
 		return fmt.Errorf("--plot: %w", err)
 	}
 	return nil
 }
 
-// Draw writes diagrams as one SVG, two in a row, under a title, the conditions and the
-// legend, which all have in common: curves have the same order in each.
+// Draw writes diagrams as one SVG, two per row, under a common title, conditions and legend: curves
+// have the same order in each.
 func Draw(b *bytes.Buffer, title, conditions string, panels []Panel) {
 	var legend []string
 	for _, p := range panels {
@@ -141,7 +141,7 @@ func (p *Panel) draw(b *bytes.Buffer, left, top float64) {
 	}
 }
 
-// axisText is a value at an axis: four digits that count, and 20,000 rather than 2e+04.
+// axisText returns the label of a value: four significant digits, and 20,000 instead of 2e+04.
 func axisText(v float64) string {
 	if v < 1000 {
 		return fmt.Sprintf("%.4g", v)
@@ -153,8 +153,7 @@ func axisText(v float64) string {
 	return text
 }
 
-// bounds are the least and the largest value that is drawn; of ratios, the largest is at
-// least 1.
+// bounds returns the smallest and the largest value; for ratios, the largest is at least 1.
 func (p *Panel) bounds() (least, most float64) {
 	for _, s := range p.Series {
 		for _, v := range s.Points {
@@ -170,7 +169,7 @@ func (p *Panel) bounds() (least, most float64) {
 	return least, most
 }
 
-// niceStep is the least of 1, 2 and 5 times a power of ten that is not less.
+// niceStep returns the smallest of 1, 2 and 5 times a power of ten that is not less.
 func niceStep(least float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(least)))
 	for _, m := range []float64{1, 2, 5} {
@@ -181,7 +180,7 @@ func niceStep(least float64) float64 {
 	return 10 * power
 }
 
-// mark draws a point: each curve has a shape of its own.
+// mark draws a point: each curve has its own shape.
 func mark(b *bytes.Buffer, curve int, x, y float64, color string) {
 	switch curve % 4 {
 	case 0:

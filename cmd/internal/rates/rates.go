@@ -13,31 +13,31 @@ import (
 	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
-// Flags are what a command line says of the rates of links between switches, and of single ones.
+// Flags are the flags for the rates of links between switches, and of single links.
 type Flags struct {
 	fabric string
 	links  []string
 }
 
-// Add adds the flags. with is what the help puts before, such as "with --lab: ".
+// Add adds the flags. with is a prefix of the descriptions, such as "with --lab: ".
 func (f *Flags) Add(fs *pflag.FlagSet, with, without string) {
 	fs.StringVar(&f.fabric, "fabric-rate", "", with+"`rate` of links between switches; default: "+without)
 	fs.StringSliceVar(&f.links, "link-rate", nil, with+"the rate of the links between two nodes, as `A:B=RATE`, or several separated by commas")
 }
 
-// Given says that there is one.
+// Given reports whether a flag was given.
 func (f *Flags) Given() bool { return f.fabric != "" || len(f.links) > 0 }
 
-// Rates are bits a second of links.
+// Rates are the rates of links, in bits per second.
 type Rates struct {
-	Fabric float64               // between switches; 0: nothing was said
+	Fabric float64               // between switches; 0: not given
 	links  map[[2]string]float64 // by names, in both orders
 }
 
-// Link is the rate of the links between two nodes; 0: nothing was said of them.
+// Link returns the rate of the links between two nodes; 0: not given.
 func (r *Rates) Link(a, b string) float64 { return r.links[[2]string{a, b}] }
 
-// Links are the pairs of nodes whose links have rates of their own, in both orders.
+// Links returns the pairs of nodes with rates of their own, in both orders.
 func (r *Rates) Links() [][2]string {
 	return slices.SortedFunc(maps.Keys(r.links), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) })
 }
@@ -73,7 +73,7 @@ func (f *Flags) Rates(t *topology.Topology) (r Rates, err error) {
 	return r, nil
 }
 
-// Bits reads a flag's rate, which is more than 0. Errors are usage errors.
+// Bits parses a flag's rate, which must be more than 0. Errors are usage errors.
 func Bits(flag, text string) (float64, error) {
 	r, err := traffic.ParseRate(text)
 	if err != nil || !r.Bits || r.PerSecond == 0 {

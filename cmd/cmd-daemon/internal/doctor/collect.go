@@ -23,8 +23,8 @@ import (
 // errRejected: the peer closed the connection after the handshake.
 var errRejected = errors.New("hung up after the handshake: it does not accept this host's certificate")
 
-// Collect looks at this host, at its certificates, and at which peers it can reach.
-// Nothing is changed; the device is opened for a moment unless device is false.
+// Collect examines this host, its certificates, and which peers it can reach. Nothing is changed;
+// the device is opened for a moment unless device is false.
 func Collect(ctx context.Context, cfg *config.Config, device bool) Facts {
 	f := Facts{Now: time.Now(), Config: cfg, Certificate: readCertificate(cfg), Host: lookAtHost(cfg.Socket)}
 	f.Links = tryLinks(ctx, cfg)
@@ -57,9 +57,9 @@ func readCertificate(cfg *config.Config) *Certificate {
 	return c
 }
 
-// certificates reads those of a PEM file, as far as they can be.
+// certificates reads the certificates of a PEM file, as far as possible.
 func certificates(name string) (list []*x509.Certificate) {
-	rest, _ := os.ReadFile(name) // identity has read it: what is wrong was said
+	rest, _ := os.ReadFile(name) // identity has read the file and reported errors
 	for {
 		var b *pem.Block
 		if b, rest = pem.Decode(rest); b == nil {
@@ -71,7 +71,7 @@ func certificates(name string) (list []*x509.Certificate) {
 	}
 }
 
-// tryLinks tries to reach all peers that the configuration names, at the same time.
+// tryLinks tries to reach all peers in the configuration, in parallel.
 func tryLinks(ctx context.Context, cfg *config.Config) []Link {
 	type aim struct {
 		Link
@@ -97,9 +97,8 @@ func tryLinks(ctx context.Context, cfg *config.Config) []Link {
 	return out
 }
 
-// reach connects to a server, checks its identity by its certificate, and checks that
-// it answers: only so does a client learn that its own certificate, or that none, is
-// accepted.
+// reach connects to a server, checks its identity by its certificate, and checks that it answers:
+// only then does a client know that the server accepts its certificate, or none.
 func reach(ctx context.Context, own identity.Files, address string, expect identity.Identity) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -119,7 +118,7 @@ func reach(ctx context.Context, own identity.Files, address string, expect ident
 			return err
 		}
 	}
-	if _, err := io.WriteString(secure, http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil { // and no settings
+	if _, err := io.WriteString(secure, http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil { // and empty settings
 		return err
 	}
 	if _, err := io.ReadFull(secure, make([]byte, 1)); err != nil {

@@ -1,7 +1,7 @@
-// Package doctor says what is wrong with a host's daemon, why, and what to do.
+// Package doctor diagnoses a host's daemon: what is wrong, why, and what to do.
 //
-// The rules are pure: Diagnose makes findings of collected facts. Collect looks at this
-// host and its neighbors for them; the command collects what the daemon itself says.
+// The rules are pure: Diagnose turns collected facts into findings. Collect gathers them from this
+// host and its neighbors; the command gathers the daemon's own report.
 package doctor
 
 import (
@@ -22,12 +22,12 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// Facts are what was collected. What was not looked at is zero.
+// Facts are the collected facts. Facts that were not collected are zero.
 type Facts struct {
 	Now    time.Time
 	Config *config.Config
 
-	// What the daemon said at its socket; DaemonErr if it did not answer.
+	// The daemon's answer on its socket; DaemonErr if it did not answer.
 	Daemon    *mcrdmav1.GetDaemonResponse
 	DaemonErr error
 
@@ -37,12 +37,12 @@ type Facts struct {
 	Device      *Device // nil: not tried
 }
 
-// A Certificate is this host's own.
+// A Certificate is this host's certificate.
 type Certificate struct {
-	Err         error // nothing else is known
+	Err         error // then nothing else is known
 	Own         identity.Identity
 	From, Until time.Time
-	CAUntil     time.Time // the last of the CAs; zero: not known
+	CAUntil     time.Time // of the last CA; zero: not known
 	KeyMode     os.FileMode
 }
 
@@ -51,20 +51,20 @@ type Link struct {
 	What    string // "daemon of host h2", "agent of switch torA"
 	Address string
 	Err     error
-	Own     bool // it is the daemon's own address
+	Own     bool // it is the address of the daemon itself
 }
 
-// A Host is what this machine has.
+// A Host is the state of this machine.
 type Host struct {
-	Addresses []Address // nil: not looked at
+	Addresses []Address // nil: not checked
 	MemLock   uint64    // soft limit of this process, bytes
 	Unlimited bool      // of locked memory
 	RawNet    bool      // CAP_NET_RAW
-	Busy      bool      // more runs than it has processors
+	Busy      bool      // more tasks are running than there are processors
 	Ordinary  bool      // the daemon's priority is that of other processes, or lower
 }
 
-// An Address is one of an interface.
+// An Address is an address of an interface.
 type Address struct {
 	Prefix    netip.Prefix
 	Interface string
@@ -78,17 +78,17 @@ type Device struct {
 	Attr qp.DeviceAttr
 }
 
-// Severities, for short.
+// Abbreviations of severities.
 const (
 	note    = findings.Note
 	warning = findings.Warning
 	failure = findings.Error
 )
 
-// soon is how long before their end certificates are to be renewed.
+// soon is how long before expiry to renew certificates.
 const soon = 14 * 24 * time.Hour
 
-// Diagnose applies all rules. Findings are in order of severity, the worst first.
+// Diagnose applies all rules. Findings are sorted by severity, the worst first.
 func Diagnose(f Facts) []findings.Finding {
 	d := &diagnosis{Facts: f}
 	d.daemon()
@@ -109,7 +109,7 @@ type diagnosis struct {
 	findings.List
 }
 
-// daemon judges what it says of itself.
+// daemon checks the daemon's own report.
 func (d *diagnosis) daemon() {
 	if d.DaemonErr != nil {
 		d.Add(failure, "daemon", "does not answer", d.DaemonErr.Error(), `start it: cmd-daemon run --config FILE, or systemctl start cmd-daemon`)
@@ -120,7 +120,7 @@ func (d *diagnosis) daemon() {
 	}
 	who := "daemon of " + d.Daemon.GetHost()
 	for _, p := range d.Daemon.GetProblems() {
-		if !strings.HasPrefix(p, "switch "+d.Daemon.GetSwitch().GetName()+": ") { // it follows, with what to do
+		if !strings.HasPrefix(p, "switch "+d.Daemon.GetSwitch().GetName()+": ") { // it is reported below, with what to do
 			d.Add(warning, who, p, "", "")
 		}
 	}
@@ -136,7 +136,7 @@ func (d *diagnosis) daemon() {
 		if s := p.GetState(); s != "ok" && s != "" && !d.cut(p.GetDaemon()) {
 			sev := cmp.Or(map[bool]findings.Severity{true: failure}[p.GetShared() > 0], warning)
 			do := "see that cmd-daemon runs there, and with switchctl doctor that the network leads there; "
-			if s == "untrusted" { // it does
+			if s == "untrusted" { // it does not trust this host
 				do = "correct the certificates, here or there; "
 			}
 			d.Add(sev, "host "+cmp.Or(p.GetHost(), p.GetAddress()), "its daemon at "+p.GetDaemon()+" is "+s, p.GetError(), do+d.stake(p.GetDaemon()))
@@ -158,12 +158,12 @@ func (d *diagnosis) daemon() {
 	}
 }
 
-// cut says whether this host cannot reach an address by itself: then links reports it.
+// cut reports whether this host cannot reach an address itself: then links reports it.
 func (d *diagnosis) cut(address string) bool {
 	return slices.ContainsFunc(d.Links, func(l Link) bool { return l.Address == address && l.Err != nil })
 }
 
-// stake is what depends on the agent or daemon at an address, as far as the daemon knows.
+// stake returns what depends on the agent or daemon at an address, as far as the daemon knows.
 func (d *diagnosis) stake(address string) string {
 	if s := d.Daemon.GetSwitch(); s != nil && s.GetAgent() == address {
 		return "meanwhile hosts relay, and groups of mode require are refused"
@@ -176,7 +176,7 @@ func (d *diagnosis) stake(address string) string {
 	return ""
 }
 
-// certificate judges this host's own, and the clock by it.
+// certificate checks this host's certificate, and the clock against it.
 func (d *diagnosis) certificate() {
 	c, cfg := d.Certificate, d.Config
 	const who = "certificate"
@@ -218,8 +218,7 @@ func (d *diagnosis) certificate() {
 	}
 }
 
-// onHost says whether the device uses an address of this host, rather than a network of
-// its own.
+// onHost reports whether the device uses an address of this host, instead of its own network.
 func onHost(device string) bool {
 	driver, where, _ := strings.Cut(device, ":")
 	where, _, _ = strings.Cut(where, "?")
@@ -227,7 +226,7 @@ func onHost(device string) bool {
 	return driver != "softroce" || err == nil
 }
 
-// address judges the interface that the device's address is on.
+// address checks the interface with the device's address.
 func (d *diagnosis) address() {
 	cfg := d.Config
 	if d.Host.Addresses == nil || !onHost(cfg.Device) {
@@ -262,7 +261,7 @@ func (d *diagnosis) address() {
 	}
 }
 
-// device judges whether it can be opened.
+// device checks whether the device can be opened.
 func (d *diagnosis) device() {
 	v := d.Device
 	if v == nil {
@@ -286,7 +285,7 @@ func (d *diagnosis) device() {
 // lockable is less than any application registers.
 const lockable = 64 << 20
 
-// memory judges how much may be locked, which NICs need.
+// memory checks the limit of locked memory, which NICs need.
 func (d *diagnosis) memory() {
 	h := d.Host
 	if !strings.HasPrefix(d.Config.Device, "ibverbs:") || h.Unlimited || h.Addresses == nil {
@@ -300,19 +299,19 @@ func (d *diagnosis) memory() {
 		"LimitMEMLOCK=infinity in the units of applications, or memlock in /etc/security/limits.conf")
 }
 
-// retryBudget is what a sender's queue pair waits for an acknowledgement, with the
-// longest timeout and the retries that the library sets.
+// retryBudget is how long a sender's queue pair waits for an acknowledgment, with the longest
+// timeout and the retries that the library sets.
 const retryBudget = 2 * time.Second
 
-// times judges whether dead peers are detected in time.
+// times checks whether dead peers are detected in time.
 func (d *diagnosis) times() {
-	if b := d.Config.Beat; b.DeadAfter/4 > retryBudget-time.Second { // a quarter, when packets are under way
+	if b := d.Config.Beat; b.DeadAfter/4 > retryBudget-time.Second { // a quarter, when packets are in flight
 		d.Add(warning, "beat.dead_after", fmt.Sprintf("is %v", b.DeadAfter), fmt.Sprintf("a sender's queue pair gives up after about %v: it fails before a dead receiver is taken out, and the group has to be formed anew", retryBudget),
 			"make it 1s, the default")
 	}
 }
 
-// priority judges whether a busy machine may make the daemon late.
+// priority checks whether a busy machine may delay the daemon.
 func (d *diagnosis) priority() {
 	if d.Host.Busy && d.Host.Ordinary {
 		d.Add(note, "priority of the daemon", "is that of other processes, and this machine is busy", "it answers others late, and they wait longer before they take a silent host for dead",
@@ -320,10 +319,10 @@ func (d *diagnosis) priority() {
 	}
 }
 
-// links judges which peers this host cannot reach by itself.
+// links checks which peers this host cannot reach itself.
 func (d *diagnosis) links() {
 	for _, l := range d.Links {
-		if l.Err == nil || l.Own && d.DaemonErr != nil { // which is reported
+		if l.Err == nil || l.Own && d.DaemonErr != nil { // it is reported elsewhere
 			continue
 		}
 		sev, do := failure, "see that it runs, that the address is right, and that no firewall is in the way"

@@ -27,7 +27,7 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 var addr = netip.MustParseAddr
 
-// well are facts with which nothing is wrong.
+// well returns facts without findings.
 func well() Facts {
 	c := &config.Config{Name: "h1", Address: addr("10.1.0.11"), TLS: config.TLS{Cert: "h1.crt", Key: "h1.key", CA: "ca.crt"}}
 	c.SetDefaults()
@@ -46,7 +46,7 @@ func well() Facts {
 	}
 }
 
-// TestRules: each fact that is wrong is found, and said with what to do.
+// TestRules: each wrong fact is found, and reported with what to do.
 func TestRules(t *testing.T) {
 	if list := Diagnose(well()); len(list) > 0 {
 		t.Fatalf("%+v", list)
@@ -62,7 +62,7 @@ func TestRules(t *testing.T) {
 		{"silent peer", func(f *Facts) { f.Daemon.Peers[0].State = "silent" }, "warning host h2: its daemon at  is silent"},
 		{"untrusted peer", func(f *Facts) { f.Daemon.Peers[0].State = "untrusted" }, "warning host h2: its daemon at  is untrusted; correct the certificates, here or there"},
 		{"peer of a group", func(f *Facts) { f.Daemon.Peers[0].State = "down"; f.Daemon.Peers[0].Shared = 2 }, "error host h2: its daemon at  is down"},
-		{"dead peer", func(f *Facts) { // which is said once
+		{"dead peer", func(f *Facts) { // reported once
 			f.Daemon.Peers[0] = &mcrdmav1.PeerLink{Host: "h2", Daemon: f.Links[0].Address, State: "down", Shared: 2}
 			f.Links[0].Err = errors.New("refused")
 		}, "error daemon of host h2: cannot be reached at 10.1.0.12:9550; is in the way; groups and memberships that depend on it: 2"},
@@ -157,7 +157,7 @@ func serve(t testing.TB, creds credentials.TransportCredentials) string {
 	return l.Addr().String()
 }
 
-// TestCollect: facts are what is so, on the network too.
+// TestCollect: the facts are right, also those from the network.
 func TestCollect(t *testing.T) {
 	own := testenv.Loopback()
 	ca, other := identitytest.New(t), identitytest.New(t)
@@ -176,7 +176,7 @@ func TestCollect(t *testing.T) {
 	if err := dead.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// A server that trusts another CA than the one that issued its certificate.
+	// A server that trusts a CA other than the issuer of its certificate.
 	half := ca.Host("h5", own)
 	half.CA = other.Host("x").CA
 	cfg := &config.Config{Name: "h1", Address: own, TLS: config.TLS{Cert: f.Cert, Key: f.Key, CA: f.CA}, Listen: server(f),

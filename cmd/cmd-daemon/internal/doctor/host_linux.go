@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookAtHost collects what is known of this machine, of this process's rights, and of the
-// daemon at that socket.
+// lookAtHost collects facts about this machine, this process's privileges, and the daemon at that
+// socket.
 func lookAtHost(socket string) (h Host) {
 	h.Addresses = []Address{}
 	interfaces, _ := net.Interfaces() // without any, the address is on none
 	for _, ifi := range interfaces {
-		addrs, _ := ifi.Addrs() // an interface that has gone meanwhile has none
+		addrs, _ := ifi.Addrs() // an interface that has been removed meanwhile has none
 		for _, a := range addrs {
 			n, ok := a.(*net.IPNet)
 			if !ok {
@@ -37,20 +37,19 @@ func lookAtHost(socket string) (h Host) {
 	return h
 }
 
-// busy reports whether more than twice as much runs as there are processors.
+// busy reports whether more than twice as many tasks are running as there are processors.
 func busy() bool {
-	text, _ := os.ReadFile("/proc/loadavg") // without it that is not known
+	text, _ := os.ReadFile("/proc/loadavg") // without it, not known
 	first, _, _ := strings.Cut(string(text), " ")
 	load, err := strconv.ParseFloat(first, 64)
 	return err == nil && load > 2*float64(runtime.NumCPU())
 }
 
-// ordinary reports whether the process that listens at a socket has no better priority than
-// others.
+// ordinary reports whether the process that listens at a socket has no higher priority than others.
 func ordinary(socket string) bool {
 	c, err := net.Dial("unix", socket)
 	if err != nil {
-		return false // which is reported elsewhere
+		return false // reported elsewhere
 	}
 	defer c.Close()
 	raw, err := c.(*net.UnixConn).SyscallConn()
@@ -70,7 +69,7 @@ func ordinary(socket string) bool {
 	return is
 }
 
-// effective are the capabilities that this process has.
+// effective returns the capabilities of this process.
 func effective() uint64 {
 	status, _ := os.ReadFile("/proc/self/status") // without it none are known
 	for line := range strings.Lines(string(status)) {

@@ -1,5 +1,5 @@
-// Package lab makes what a few hosts need to try things out: a CA, certificates, and a
-// configuration for each host's daemon, in one directory.
+// Package lab makes the files of a small lab: a CA, certificates, and a configuration for each
+// host's daemon, in one directory.
 //
 //	DIR/ca.crt, ca.key               the CA
 //	DIR/NAME/daemon.yaml             a host's configuration
@@ -7,10 +7,10 @@
 //	DIR/NAME/switch.crt, …           a switch's, for its agent
 //	DIR/NAME/admin.crt, …            an administrator's, for switchctl
 //
-// It only makes files; internal/lab runs things.
+// It only makes files; internal/lab runs programs.
 //
-// Nothing that is there is overwritten, but what Renew is asked for; a lab that could not
-// be made whole leaves nothing new behind.
+// Nothing existing is overwritten, except by Renew. If a lab cannot be made completely, nothing new
+// is left behind.
 package lab
 
 import (
@@ -37,39 +37,39 @@ import (
 
 // Errors that those of this package wrap.
 var (
-	ErrExists = errors.New("exists already")   // what is to be made is there
-	ErrNone   = errors.New("there is no lab")  // what is to be added to is not
-	ErrSpec   = errors.New("impossible names") // they don't fit together
+	ErrExists = errors.New("exists already")   // what should be made exists
+	ErrNone   = errors.New("there is no lab")  // what should be extended does not exist
+	ErrSpec   = errors.New("impossible names") // the parts do not fit together
 )
 
 // Configuration is the name of a host's configuration, in its directory.
 const Configuration = "daemon.yaml"
 
-// caValid is how long a CA lasts.
+// caValid is how long a CA is valid.
 const caValid = 10 * 365 * 24 * time.Hour
 
-// A Host is one to be made.
+// A Host is a host to add.
 type Host struct {
 	Name    string
 	Address netip.Addr
 }
 
-// A Switch is one whose agent gets a certificate.
+// A Switch is a switch whose agent gets a certificate.
 type Switch struct {
 	Name  string
 	Agent string   // "host:port"
-	Hosts []string // behind it; nil: all that no other switch has
+	Hosts []string // behind it; nil: all that are behind no other switch
 }
 
-// A Spec says what is to be made.
+// A Spec says what to make.
 type Spec struct {
 	Hosts    []Host
 	Switches []Switch
 	Admins   []string
-	// Valid is how long certificates last.
+	// Valid is how long certificates are valid.
 	Valid time.Duration
-	// Here has sockets and state files within the directory, for daemons that all
-	// run on this machine.
+	// Here places sockets and state files within the directory, for daemons that all run on this
+	// machine.
 	Here bool
 }
 
@@ -98,9 +98,9 @@ func ParseSwitch(s string) (Switch, error) {
 	return w, nil
 }
 
-// Topology adds the hosts and switches of a topology. Agents listen at their switches'
-// addresses, or where they do if all is on this machine, unless the spec names the switch
-// already, with its agent.
+// Topology adds the hosts and switches of a topology. Agents listen at their switches' addresses,
+// or at loopback ports if everything is on this machine, unless the spec already names the switch,
+// with its agent.
 func (s *Spec) Topology(t *topology.Topology, here bool) error {
 	for _, n := range t.Nodes() {
 		i := slices.IndexFunc(s.Switches, func(w Switch) bool { return w.Name == n.Name })
@@ -145,17 +145,16 @@ func ParseAdmin(s string) (string, error) {
 	return s, nil
 }
 
-// A Result is what was made.
+// A Result is the list of what was made.
 type Result struct {
-	Made []string // directories and files, relative to the lab's
-	// Changed are configurations to which new hosts were added.
+	Made []string // directories and files, relative to the lab's directory
+	// Changed are the configurations to which new hosts were added.
 	Changed []string
-	// ByHand are configurations to which they could not be, with the lines that are
-	// missing there.
+	// ByHand are the configurations to which new hosts could not be added, with the missing lines.
 	ByHand map[string]string
 }
 
-// Create makes a lab in a directory that does not exist, or is empty.
+// Create makes a lab in a new or empty directory.
 func Create(dir string, spec Spec) (*Result, error) {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return nil, fmt.Errorf("%s %w; add to it (--add), or name another directory", dir, ErrExists)
@@ -170,7 +169,7 @@ func Create(dir string, spec Spec) (*Result, error) {
 	return m.make(nil)
 }
 
-// Add adds to a lab, and the new hosts to the configurations of the old ones.
+// Add adds to a lab, and adds the new hosts to the configurations of the old ones.
 func Add(dir string, spec Spec) (*Result, error) {
 	ca, err := loadCA(dir)
 	if err != nil {
@@ -184,8 +183,8 @@ func Add(dir string, spec Spec) (*Result, error) {
 	return m.make(old)
 }
 
-// Renew replaces all certificates of a lab by new ones of the same identities and new
-// keys, and returns the directories. Daemons take them up by themselves.
+// Renew replaces all certificates of a lab by new ones with the same identities and new keys, and
+// returns the directories. Daemons load them by themselves.
 func Renew(dir string, valid time.Duration) (renewed []string, err error) {
 	ca, err := loadCA(dir)
 	if err != nil {
@@ -206,8 +205,8 @@ func Renew(dir string, valid time.Duration) (renewed []string, err error) {
 			if err != nil {
 				return renewed, err
 			}
-			// A process that reads one of them too early finds that they don't fit,
-			// and reads both again at the next connection.
+			// A process that reads one of them too early finds that they do not match, and reads
+			// both again at the next connection.
 			if err := errors.Join(renameio.WriteFile(filepath.Join(at, role+".key"), p.Key, 0o600), renameio.WriteFile(cert, p.Cert, 0o644)); err != nil {
 				return renewed, err
 			}
@@ -236,13 +235,13 @@ func loadCA(dir string) (*labca.CA, error) {
 	return labca.Load(labca.Pair{Cert: cert, Key: key})
 }
 
-// A known host is one that is in a lab.
+// A known host is a host of an existing lab.
 type known struct {
 	*config.Config
-	file string // its configuration, relative to the lab
+	file string // its configuration, relative to the lab's directory
 }
 
-// hosts are those that are in a lab, in order of their directories' names.
+// hosts returns the hosts of a lab, sorted by directory.
 func hosts(dir string) (list []known, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*", Configuration))
 	if err != nil {

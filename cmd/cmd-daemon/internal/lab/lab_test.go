@@ -27,7 +27,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// racked is a lab of two racks.
+// racked is a lab with two racks.
 func racked() Spec {
 	return Spec{
 		Hosts:    []Host{{"h1", addr("10.1.0.11")}, {"h2", addr("10.1.0.12")}, {"h3", addr("10.2.0.11")}},
@@ -36,7 +36,7 @@ func racked() Spec {
 	}
 }
 
-// tree are the files of a lab, with their modes.
+// tree returns the files of a lab, with their modes.
 func tree(t testing.TB, dir string) (list []string) {
 	t.Helper()
 	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -50,8 +50,8 @@ func tree(t testing.TB, dir string) (list []string) {
 	return list
 }
 
-// TestCreate: everything is there, keys are for their owners only, each configuration is
-// right, and each certificate is whose it should be.
+// TestCreate: everything exists, only their owners can read keys, each configuration is valid, and
+// each certificate has the right identity.
 func TestCreate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep", "lab")
 	r, err := Create(dir, racked())
@@ -91,8 +91,8 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// TestAdd: new hosts know the old ones, and old configurations learn of the new ones
-// unless people have changed them so that they can't.
+// TestAdd: new hosts know the old ones, and old configurations get the new ones unless users have
+// changed them so that this is impossible.
 func TestAdd(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Create(dir, racked())
@@ -101,7 +101,7 @@ func TestAdd(t *testing.T) {
 	text, err := os.ReadFile(changed)
 	must(t, err)
 	must(t, os.WriteFile(changed, append(text, "beat: {interval: 50ms}\n"...), 0o644))
-	// The lines would become a part of the last field without an error.
+	// The lines would become part of the last field without an error.
 	tricky := filepath.Join(dir, "h3", Configuration)
 	text, err = os.ReadFile(tricky)
 	must(t, err)
@@ -129,7 +129,8 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// TestNothingLeft: what cannot be made whole leaves nothing, and nothing is overwritten.
+// TestNothingLeft: a lab that cannot be made completely leaves nothing behind, and nothing is
+// overwritten.
 func TestNothingLeft(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "lab")
 	one := func(edit func(*Spec)) Spec { s := racked(); edit(&s); return s }
@@ -175,7 +176,7 @@ func TestNothingLeft(t *testing.T) {
 	if _, err := Create(foreign, racked()); !errors.Is(err, ErrExists) || len(tree(t, foreign)) != 1 {
 		t.Errorf("in a directory with something else: %v", err)
 	}
-	// A file that stands in the way in the middle of writing.
+	// A file is in the way in the middle of writing.
 	m := maker{dir: dir}
 	m.file("h8/new", []byte("x"), 0o644)
 	m.file("h1/host.key", []byte("x"), 0o600)
@@ -190,7 +191,7 @@ func TestNothingLeft(t *testing.T) {
 	}
 }
 
-// TestRenew: all certificates are new, of the same identities, and their keys fit.
+// TestRenew: all certificates are new, with the same identities, and match their keys.
 func TestRenew(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Create(dir, racked())
@@ -221,7 +222,7 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// TestNames: whatever a host may be called, its configuration says so.
+// TestNames: whatever the name of a host, its configuration has it.
 func TestNames(t *testing.T) {
 	dir := t.TempDir()
 	s := Spec{Valid: time.Hour, Here: true, Switches: []Switch{{Name: "NULL", Agent: "127.0.0.1:1"}}}
@@ -266,8 +267,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is accepted has a name that is one of a directory, and is written as
-// it was read.
+// FuzzParse: an accepted name is a valid directory name, and is written as it was read.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"h1=10.1.0.11", "torA=192.0.2.1:9560,h1,h2", "a=[::1]:1", "=", "../x=1.2.3.4", "x=:,"} {
 		f.Add(s)
@@ -286,8 +286,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestTopology: a topology file's hosts and switches make a lab, and switches that are
-// named besides have the agents that they are named with.
+// TestTopology: a topology file's hosts and switches make a lab, and switches that are also given
+// by flag have the agents of the flag.
 func TestTopology(t *testing.T) {
 	fabric, err := topology.Load("../../../../internal/lab/racks.yaml")
 	must(t, err)
@@ -302,7 +302,7 @@ func TestTopology(t *testing.T) {
 	if d := cmp.Diff(want, s.Switches); d != "" {
 		t.Error(d)
 	}
-	var here Spec // each agent has a port of its own on one machine
+	var here Spec // on one machine, each agent has its own port
 	must(t, here.Topology(fabric, true))
 	if d := cmp.Diff([]Switch{{"torA", "127.0.0.1:9560", []string{"h1", "h2"}}, {"torB", "127.0.0.1:9570", []string{"h3", "h4"}}, {"spine", "127.0.0.1:9580", []string{}}}, here.Switches); d != "" {
 		t.Error(d)

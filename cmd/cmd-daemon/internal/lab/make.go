@@ -19,7 +19,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/labca"
 )
 
-// A maker collects what is to be written, and writes it when all is known.
+// A maker collects all files to write, and writes them when all are known.
 type maker struct {
 	dir  string
 	ca   *labca.CA
@@ -29,9 +29,9 @@ type maker struct {
 	made  []string // directories, for the result
 }
 
-// A file is one to be made.
+// A file is a file to write.
 type file struct {
-	name string // relative to the lab
+	name string // relative to the lab's directory
 	data []byte
 	mode os.FileMode
 }
@@ -43,7 +43,7 @@ func (m *maker) file(name string, data []byte, mode os.FileMode) {
 	}
 }
 
-// make makes what the spec says beside the hosts that are there.
+// make makes what the spec has, in addition to the existing hosts.
 func (m *maker) make(old []known) (*Result, error) {
 	tor, err := m.check(old)
 	if err != nil {
@@ -100,7 +100,7 @@ type rack struct {
 	number int // counts from 1
 }
 
-// check says what does not fit together, and which switch is whose; nil is none.
+// check finds inconsistencies, and returns the switch of each host; nil: none.
 func (m *maker) check(old []known) (tor map[string]*rack, err error) {
 	bad := func(format string, args ...any) {
 		err = errors.Join(err, fmt.Errorf("%w: "+format, append([]any{ErrSpec}, args...)...))
@@ -162,20 +162,20 @@ func (m *maker) check(old []known) (tor map[string]*rack, err error) {
 	return tor, err
 }
 
-// vacant sees that a directory can be made.
+// vacant checks that a directory can be made.
 func (m *maker) vacant(name string, bad func(format string, args ...any)) {
 	if _, err := os.Lstat(filepath.Join(m.dir, name)); err == nil {
 		bad("%s %w; nothing is overwritten", filepath.Join(m.dir, name), ErrExists)
 	}
 }
 
-// hasSwitch says whether a switch is in the lab already; new hosts may be behind it.
+// hasSwitch reports whether a switch is in the lab already; new hosts may be behind it.
 func (m *maker) hasSwitch(name string) bool {
 	_, err := os.Stat(filepath.Join(m.dir, name, "switch.crt"))
 	return err == nil
 }
 
-// racks numbers switches, those of old hosts as these have them.
+// racks numbers switches; those of old hosts keep their numbers.
 func racks(old []known) func(name string) int {
 	numbers, last := map[string]int{}, 0
 	for _, c := range old {
@@ -193,7 +193,7 @@ func racks(old []known) func(name string) int {
 	}
 }
 
-// configuration is that of the spec's i-th host. What it says nothing about has defaults.
+// configuration returns the configuration of the spec's i-th host. All other fields have defaults.
 func (m *maker) configuration(i int, tor *rack, old []known) []byte {
 	h := m.spec.Hosts[i]
 	var b strings.Builder
@@ -234,7 +234,7 @@ func hostLine(h Host) string {
 	return fmt.Sprintf("  - {name: %s, address: %v}\n", scalar(h.Name), h.Address)
 }
 
-// scalar is a name in YAML: in quotes if it would be read as something else.
+// scalar returns a name in YAML: in quotes if it would be read as another type.
 func scalar(name string) string {
 	if strings.EqualFold(name, "null") {
 		return strconv.Quote(name)
@@ -242,8 +242,8 @@ func scalar(name string) string {
 	return name
 }
 
-// introduce adds the new hosts to the configuration of an old one. If that has been
-// changed so that lines at its end mean something else, the user has to add them.
+// introduce adds the new hosts to the configuration of an old one. If users have changed it so that
+// lines at its end have another meaning, they must add the hosts themselves.
 func (m *maker) introduce(old known, r *Result) error {
 	if len(m.spec.Hosts) == 0 {
 		return nil
@@ -265,7 +265,7 @@ func (m *maker) introduce(old known, r *Result) error {
 		text = append(text, '\n')
 	}
 	text = append(text, lines.String()...)
-	try := path + ".new" // beside it, so that relative names mean the same
+	try := path + ".new" // in the same directory, so that relative names mean the same
 	if err := renameio.WriteFile(try, text, 0o644); err != nil {
 		return err
 	}
@@ -312,7 +312,7 @@ func (m *maker) write() (failed error) {
 	return nil
 }
 
-// mkdirs makes a directory and those on the way to it, and returns the new ones.
+// mkdirs makes a directory and its parents, and returns the new ones.
 func mkdirs(d string) (made []string, err error) {
 	err = os.Mkdir(d, 0o755)
 	if errors.Is(err, fs.ErrNotExist) && filepath.Dir(d) != d {
@@ -324,7 +324,7 @@ func mkdirs(d string) (made []string, err error) {
 	case err == nil:
 		return append(made, d), nil
 	case errors.Is(err, fs.ErrExist):
-		return made, nil // or no directory, which the next step finds
+		return made, nil // if it is not a directory, the next step fails
 	}
 	return made, err
 }
