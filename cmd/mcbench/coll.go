@@ -111,7 +111,7 @@ func collCommand(args []string, inner *int) *cobra.Command {
 	return cmd
 }
 
-// untilEnd is where ranks say what is wrong. When all end, the first one says so.
+// untilEnd delays the error output of ranks. When all have ended, the first one's is written.
 type untilEnd struct {
 	ctx context.Context
 	w   io.Writer
@@ -125,7 +125,7 @@ func (u *untilEnd) Write(b []byte) (int, error) {
 	return u.w.Write(b)
 }
 
-// A collBench measures at one rank.
+// A collBench is the benchmark at one rank.
 type collBench struct {
 	collective.Config
 	f          *collFlags
@@ -206,7 +206,7 @@ func (f *collFlags) check() (*collBench, error) {
 	return b, nil
 }
 
-// checkLab says what goes with a lab only, or without one. Errors are usage errors.
+// checkLab checks flags that require a lab, or the lack of one. Errors are usage errors.
 func (f *collFlags) checkLab(b *collBench, named bool) error {
 	switch {
 	case f.lab && named:
@@ -225,7 +225,7 @@ func (f *collFlags) checkLab(b *collBench, named bool) error {
 	return nil
 }
 
-// run measures, and reports if this is the first rank.
+// run measures, and the first rank prints the results.
 func (b *collBench) run(ctx context.Context, cmd *cobra.Command, out *cli.Output) (err error) {
 	defer func() {
 		if err != nil && ctx.Err() != nil {
@@ -238,7 +238,7 @@ func (b *collBench) run(ctx context.Context, cmd *cobra.Command, out *cli.Output
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }() // what it holds ends with the session
+	defer func() { _ = client.Close() }() // the end of the session ends everything
 	if b.Rank = slices.IndexFunc(b.Hosts, func(h string) bool { return h == client.Host() || h == client.Address() }); b.Rank < 0 {
 		return cli.Usagef("--hosts %s: this host is %s (%s), and not one of them", strings.Join(b.Hosts, ","), client.Host(), client.Address())
 	}
@@ -260,7 +260,7 @@ func (b *collBench) run(ctx context.Context, cmd *cobra.Command, out *cli.Output
 	for _, op := range b.operations {
 		sizes := b.sizes
 		if op.name == "barrier" {
-			sizes = sizes[:1] // it has none
+			sizes = sizes[:1] // a barrier has no size
 		}
 		for _, size := range sizes {
 			if err == nil {
@@ -286,7 +286,7 @@ func (b *collBench) run(ctx context.Context, cmd *cobra.Command, out *cli.Output
 	return errors.Join(err, b.text(cmd.OutOrStdout(), out))
 }
 
-// one measures an operation with a size. All ranks do the same.
+// one measures an operation of one size. All ranks do the same.
 func (b *collBench) one(ctx context.Context, c *collective.Comm, op collOperation, size int) error {
 	t := &collTrial{op: &op, c: c, count: b.f.count, timeout: b.f.timeout, barrier: c.Barrier, sent: b.sent}
 	t.fill(size)
@@ -324,7 +324,7 @@ func (b *collBench) one(ctx context.Context, c *collective.Comm, op collOperatio
 	return nil
 }
 
-// sent is how many bytes this host has sent; 0: that is not known.
+// sent returns the number of bytes that this host has sent; 0: not known.
 func (b *collBench) sent() (uint64, error) {
 	if b.f.nic != "" {
 		return sentBy(b.f.nic)

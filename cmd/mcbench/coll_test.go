@@ -17,7 +17,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdmatest"
 )
 
-// What MPI implementations have taken is compared, printed and drawn.
+// Results of MPI implementations are compared, printed and plotted.
 func TestRivals(t *testing.T) {
 	b := &collBench{f: &collFlags{rounds: 2, count: 3}, operations: collOperations[:1]}
 	b.Hosts = []string{"h1", "h2"}
@@ -48,7 +48,7 @@ func TestRivals(t *testing.T) {
 	}
 }
 
-// What is not installed is left out.
+// Implementations that are not installed are skipped.
 func TestNoMPI(t *testing.T) {
 	t.Setenv("PATH", "")
 	b := &collBench{mpi: mpi.Names(), operations: collOperations}
@@ -60,7 +60,7 @@ func TestNoMPI(t *testing.T) {
 	remove()
 }
 
-// TestLateRank: a rank that begins late, when the root has sent all, is waited for.
+// TestLateRank: a rank that starts after the root has sent everything is waited for.
 func TestLateRank(t *testing.T) {
 	const late = 50 * time.Millisecond
 	rack := mcrdmatest.Start(t, 2)

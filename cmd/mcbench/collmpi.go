@@ -11,7 +11,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/mpi"
 )
 
-// ours is who does an operation that no MPI implementation does.
+// ours is the name of the library in results, where no MPI implementation did the operation.
 const ours = "mcrdma"
 
 // A rival is an MPI implementation with one of its algorithms.
@@ -22,7 +22,7 @@ type rival struct {
 
 func (r *rival) name() string { return r.Name + " " + r.algorithm }
 
-// findMPI finds the implementations that are asked for, and says which are left out.
+// findMPI finds the requested implementations, and reports those that are skipped.
 func (b *collBench) findMPI(ctx context.Context, stderr io.Writer) (remove func(), err error) {
 	if len(b.mpi) == 0 {
 		return func() {}, nil
@@ -48,7 +48,7 @@ func (b *collBench) findMPI(ctx context.Context, stderr io.Writer) (remove func(
 	return remove, nil
 }
 
-// contest lets each rival do an operation, and returns those that can.
+// contest lets each rival do an operation, and returns the rivals that succeed.
 func (b *collBench) contest(ctx context.Context, rivals []rival, op *collOperation, size int, took map[string][]float64) (left []rival) {
 	for _, r := range rivals {
 		if r.operation != op.name {
@@ -65,7 +65,7 @@ func (b *collBench) contest(ctx context.Context, rivals []rival, op *collOperati
 			err = fmt.Errorf("%d elements are wrong", got.Wrong)
 		}
 		if ctx.Err() != nil {
-			return left // an interrupt is no fault of it
+			return left // an interrupt is not its failure
 		}
 		if err != nil {
 			fmt.Fprintf(b.stderr, "left out: %s: %v\n", r.name(), err)
@@ -77,7 +77,7 @@ func (b *collBench) contest(ctx context.Context, rivals []rival, op *collOperati
 	return left
 }
 
-// add adds what rivals have taken behind what was measured here last.
+// add adds the results of rivals after the last result of this library.
 func (b *collBench) add(op *collOperation, rivals []rival, took map[string][]float64) {
 	own := &b.results[len(b.results)-1]
 	var list []collResult
@@ -92,7 +92,8 @@ func (b *collBench) add(op *collOperation, rivals []rival, took map[string][]flo
 	b.results = append(b.results, list...)
 }
 
-// fastest is the shortest time of an implementation, or of its own choice, for an operation with a size; 0: it was not measured.
+// fastest returns the shortest time of an implementation, or of its own choice, for an operation of
+// one size; 0: not measured.
 func (b *collBench) fastest(operation string, size int, of func(by string) bool) (us float64) {
 	for _, r := range b.results {
 		if r.Operation == operation && r.Size == size && of(r.By) && (us == 0 || r.Time < us) {
@@ -102,7 +103,7 @@ func (b *collBench) fastest(operation string, size int, of func(by string) bool)
 	return us
 }
 
-// curves are what is drawn: of each implementation what it chooses itself, and its fastest algorithm.
+// curves returns the curves of each implementation: its own choice, and its fastest algorithm.
 func (b *collBench) curves() (names []string, of []func(by string) bool) {
 	names, of = []string{ours}, []func(string) bool{func(by string) bool { return by == ours }}
 	for _, name := range b.mpi {

@@ -14,18 +14,19 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/collective"
 )
 
-// A collOperation is one that can be measured. Its work has x for n elements at each rank, and is checked by wrong.
+// A collOperation is an operation to measure. Its work has x for n elements at each rank, and wrong
+// checks the result.
 type collOperation struct {
 	name  string
 	redop string
 	root  int
-	share func(n float64) float64 // busbw by algbw
+	share func(n float64) float64 // busbw divided by algbw
 	parts bool                    // x is split into a part for each rank
 	once  func(ctx context.Context, c *collective.Comm, x, part []float32) error
 	wants func(c *collective.Comm, i int) float32 // of x, or of part if it is split and reduced
 }
 
-// before is what element i of a rank's buffer is at first: whole numbers, of which sums are exact.
+// before is the initial value of element i of a rank's buffer: integers, whose sums are exact.
 func before(rank, i int) float32 { return float32(rank + i%1000) }
 
 func sumOf(c *collective.Comm, i int) float32 {
@@ -70,7 +71,7 @@ func collNames() (names []string) {
 	return names
 }
 
-// wrong counts the elements that are not what they have to be.
+// wrong returns the number of elements with wrong values.
 func (op *collOperation) wrong(c *collective.Comm, x, part []float32) (n int) {
 	got, want := x, op.wants
 	switch op.name {
@@ -87,7 +88,7 @@ func (op *collOperation) wrong(c *collective.Comm, x, part []float32) (n int) {
 	return n
 }
 
-// A collTrial is an operation with a size, at one rank.
+// A collTrial is an operation of one size, at one rank.
 type collTrial struct {
 	op      *collOperation
 	c       *collective.Comm
@@ -119,7 +120,8 @@ func (t *collTrial) once(ctx context.Context) error {
 	return t.op.once(ctx, t.c, t.x, t.part)
 }
 
-// begin does it once, and so many times more. It returns how many elements are wrong, at all ranks.
+// begin does the operation once, and so many more times. It returns the number of wrong elements at
+// all ranks.
 func (t *collTrial) begin(ctx context.Context, warmUp int) (wrong int, err error) {
 	if err := t.once(ctx); err != nil {
 		return 0, err
@@ -136,10 +138,12 @@ func (t *collTrial) begin(ctx context.Context, warmUp int) (wrong int, err error
 	return all[0], nil
 }
 
-const barriers = 8 // of which the least is taken off
+const barriers = 8 // the smallest time of these is subtracted
 
-// measure does it count times. It returns how many microseconds one takes, from the first rank's start to the last one's end, and how many bytes the host that sends most
-// sends for it. A barrier ends the batch: a rank's own clock may begin when others are done, as a broadcast's root is when it has sent. What one takes is taken off.
+// measure does the operation count times. It returns the microseconds per operation, from the first
+// rank's start to the last rank's end, and the bytes per operation of the host that sends most. A
+// barrier ends the batch, because a rank may end before others, as a broadcast's root does when it
+// has sent. The time of a barrier is subtracted.
 func (t *collTrial) measure(ctx context.Context) (us, sent float64, err error) {
 	one := math.Inf(1)
 	for range barriers {
@@ -167,7 +171,7 @@ func (t *collTrial) measure(ctx context.Context) (us, sent float64, err error) {
 	most[2] = float64(after - before)
 	err = errors.Join(err, collective.Allreduce(ctx, t.c, most, collective.Max))
 	took := most[0]
-	if took > most[1] { // else a barrier never was as fast as in this batch
+	if took > most[1] { // otherwise no barrier was as fast as in this batch
 		took -= most[1]
 	}
 	return took / float64(t.count), most[2] / float64(t.count), err
@@ -175,7 +179,7 @@ func (t *collTrial) measure(ctx context.Context) (us, sent float64, err error) {
 
 func micros(since time.Time) float64 { return time.Since(since).Seconds() * 1e6 }
 
-// sentBy is how many bytes an interface has sent.
+// sentBy returns the number of bytes that an interface has sent.
 func sentBy(nic string) (uint64, error) {
 	b, err := os.ReadFile("/proc/net/dev") // of the network namespace, unlike /sys
 	for line := range bytes.Lines(b) {
@@ -187,7 +191,7 @@ func sentBy(nic string) (uint64, error) {
 	return 0, errors.Join(err, fmt.Errorf("there is no interface %q here", nic))
 }
 
-// result is what a time in microseconds makes, with so many ranks and bytes.
+// result returns the result for a time in microseconds, with that many ranks and bytes.
 func (op *collOperation) result(ranks, size int, us float64) collResult {
 	r := collResult{Operation: op.name, By: ours, Size: size, Count: size / 4, Type: "float", RedOp: op.redop, Root: op.root, Time: us, AlgBW: float64(size) / us / 1e3}
 	if op.name == "barrier" {

@@ -9,10 +9,10 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/plot"
 )
 
-// A collResult is what was measured of an operation with a size.
+// A collResult is the result of an operation of one size.
 type collResult struct {
 	Operation string   `json:"operation"`
-	By        string   `json:"by"`    // ours, or an MPI implementation with its algorithm
+	By        string   `json:"by"`    // this library, or an MPI implementation with its algorithm
 	Size      int      `json:"size"`  // 0: barrier
 	Count     int      `json:"count"` // elements
 	Type      string   `json:"type"`
@@ -22,8 +22,8 @@ type collResult struct {
 	AlgBW     float64  `json:"algbw_GBps"`
 	BusBW     float64  `json:"busbw_GBps"`
 	Wrong     int      `json:"wrong"`
-	Uplink    *float64 `json:"uplink,omitempty"` // bytes that a host has sent for each of the size
-	ByMPI     float64  `json:"by_mpi,omitempty"` // time of the fastest rival by ours; 0: there is none
+	Uplink    *float64 `json:"uplink,omitempty"` // bytes that a host has sent per byte of the size
+	ByMPI     float64  `json:"by_mpi,omitempty"` // time of the fastest rival divided by ours; 0: there is none
 }
 
 func (b *collBench) text(w io.Writer, out *cli.Output) error {
@@ -57,7 +57,8 @@ func (b *collBench) text(w io.Writer, out *cli.Output) error {
 	return out.Table(w, header, rows)
 }
 
-// plot draws the time of each operation by size. A barrier is drawn if nothing else is.
+// plot plots the time of each operation by size. A barrier is plotted only if there is nothing
+// else.
 func (b *collBench) plot(file string) error {
 	names, of := b.curves()
 	var panels []plot.Panel

@@ -15,7 +15,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
-// processes counts those that have a variable in their environment.
+// processes counts the processes with a variable in their environment.
 func processes(t *testing.T, variable string) (n int) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -23,7 +23,7 @@ func processes(t *testing.T, variable string) (n int) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		// What has ended meanwhile cannot be read, nor can what is others'.
+		// Processes that have ended meanwhile cannot be read, nor can those of other users.
 		if env, err := os.ReadFile(f); err == nil && bytes.Contains(env, []byte(variable+"\x00")) {
 			n++
 		}
@@ -31,7 +31,7 @@ func processes(t *testing.T, variable string) (n int) {
 	return n
 }
 
-// TestInterruptWithoutRace: ranks of a lab that are interrupted say so once.
+// TestInterruptWithoutRace: interrupted ranks of a lab report it once.
 func TestInterruptWithoutRace(t *testing.T) {
 	testenv.WithoutRace(t, "TestLab sees the same code")
 	mark := fmt.Sprintf("MCBENCH_TEST_MARK=%d-%d", os.Getpid(), time.Now().UnixNano())
@@ -43,7 +43,7 @@ func TestInterruptWithoutRace(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it is gone, unless the test has failed
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, unless the test has failed
 	eventually(t, func() bool { return processes(t, mark) == 4 })
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
@@ -53,8 +53,8 @@ func TestInterruptWithoutRace(t *testing.T) {
 	}
 }
 
-// TestEndWithoutRace: a lab that is ended while it measures, in good order or by force, ends with
-// all its processes.
+// TestEndWithoutRace: a lab that is ended during a measurement, in order or by force, ends with all
+// its processes.
 func TestEndWithoutRace(t *testing.T) {
 	testenv.WithoutRace(t, "TestLab sees the same code")
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
@@ -71,7 +71,7 @@ func TestEndWithoutRace(t *testing.T) {
 			}
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
-			t.Cleanup(func() { _ = cmd.Process.Kill() }) // it is gone, unless the test has failed
+			t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, unless the test has failed
 			eventually(t, func() bool { return strings.Contains(errs.String(), "round 1 of 3: ") })
 			if n := processes(t, mark); n != 4 {
 				t.Errorf("%d processes: want the lab's, the sender's and two receivers'", n)

@@ -25,8 +25,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
-// A lab runs in the first process. Receivers and the sender are processes of their own,
-// so that each has a device, and the sender's processor time is its own.
+// A lab runs in the first process. Receivers and the sender are separate processes, so that each
+// has a device, and the sender's processor time is separate.
 
 // innerEnv is set in these processes, whose standard input ends when the first does.
 const innerEnv = "MCBENCH_INNER"
@@ -35,7 +35,7 @@ const starting = 30 * time.Second
 
 func labHost(i int) string { return fmt.Sprint("h", i+1) }
 
-// labTopology is a lab of so many hosts, in two racks, with a spine.
+// labTopology returns a lab with that many hosts, in two racks, with a spine.
 func labTopology(hosts int) (*topology.Topology, error) {
 	var nodes, links []string
 	for i := range hosts {
@@ -61,8 +61,8 @@ links:
 // longPath is the cable between the racks that loses packets, in this direction.
 var longPath = [2]string{"spine", "torB"}
 
-// withParent ends the context when the process that has started this one has ended. It
-// is for processes of labs; for others it changes nothing.
+// withParent returns a context that ends when the parent process has ended. It is for processes of
+// labs; for others it changes nothing.
 func withParent(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if os.Getenv(innerEnv) != "" {
@@ -74,10 +74,10 @@ func withParent(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// wires are the lab's cables, as the options want them.
+// wires are the lab's cables, by the options.
 type wires struct {
 	loss atomic.Uint64       // of 2^32 packets on the long path
-	rate func(string) uint64 // of what a host sends, bits a second; 0: unlimited
+	rate func(string) uint64 // at which a host sends, bits per second; 0: unlimited
 }
 
 func (w *wires) port(at, to string, p ports.Port) (ports.Port, error) {
@@ -116,21 +116,21 @@ func (l *lossy) Send(frames [][]byte) int {
 	return l.Port.Send(l.left)
 }
 
-// A paced port receives at a rate: frames come as late as from a cable of that rate.
+// A paced port receives at a rate: frames arrive as late as from a cable of that rate.
 type paced struct {
 	ports.Port
-	rate uint64 // bits a second
+	rate uint64 // bits per second
 	free time.Time
 }
 
 const (
-	grain = 200 * time.Microsecond // the shortest time that is slept: shorter ones add up
-	late  = 10 * time.Millisecond  // what is made up for if a sleep was longer than it should have been
+	grain = 200 * time.Microsecond // the shortest sleep: shorter ones are added up
+	late  = 10 * time.Millisecond  // maximum delay of a sleep that is made up for
 )
 
 // Recv implements ports.Port.
 func (p *paced) Recv(bufs [][]byte) (int, error) {
-	n, err := p.Port.Recv(bufs[:min(len(bufs), 4)]) // a few at a time, as they would come
+	n, err := p.Port.Recv(bufs[:min(len(bufs), 4)]) // a few at a time, as they would arrive
 	now := time.Now()
 	if least := now.Add(-late); p.free.Before(least) {
 		p.free = least
@@ -144,9 +144,10 @@ func (p *paced) Recv(bufs [][]byte) (int, error) {
 	return n, err
 }
 
-// A labPlan is what inLab starts: a fabric, whose first host measures, and at each of the hosts what begin starts.
+// A labPlan is a lab for inLab: a fabric, whose first host measures, and what begin starts on each
+// host.
 type labPlan struct {
-	rate      uint64 // of what hosts send, bits a second; 0: unlimited
+	rate      uint64 // at which hosts send, bits per second; 0: unlimited
 	rates     rates.Rates
 	deadAfter time.Duration
 	topology  *topology.Topology
@@ -154,7 +155,7 @@ type labPlan struct {
 	begin     func(ctx context.Context, socket string) (*lab.Child, error)
 }
 
-// sends is the rate of what a host sends; of a switch it is 0.
+// sends returns the rate at which a host sends; 0 for a switch.
 func (p *labPlan) sends(host string) uint64 {
 	n := p.topology.Node(host)
 	if n.Switch != nil {
@@ -163,7 +164,7 @@ func (p *labPlan) sends(host string) uint64 {
 	return cmp.Or(uint64(p.rates.Link(host, n.Ports[0].To.Name)), p.rate)
 }
 
-// forwards is the rate of what a switch sends to a node.
+// forwards returns the rate at which a switch sends to a node.
 func (p *labPlan) forwards(at, to string) uint64 {
 	r := p.rates.Link(at, to)
 	if p.topology.Node(to).Switch != nil {
@@ -172,8 +173,8 @@ func (p *labPlan) forwards(at, to string) uint64 {
 	return uint64(r)
 }
 
-// inLab starts a lab and measures in it. The exit code is that of the process that
-// measures, which reports errors itself.
+// inLab starts a lab and measures in it. The exit code is that of the measuring process, which
+// reports errors itself.
 func inLab(ctx context.Context, p labPlan, args []string, stdout, stderr io.Writer) (code int, err error) {
 	dir, remove, err := lab.TempDir()
 	if err != nil {
@@ -198,17 +199,16 @@ func inLab(ctx context.Context, p labPlan, args []string, stdout, stderr io.Writ
 		if err != nil {
 			return 0, fmt.Errorf("starting host %s: %w", name, err)
 		}
-		defer func() { _ = c.End() }() // what was wrong, it has said
+		defer func() { _ = c.End() }() // it has reported its errors
 	}
 	code, err = measure(ctx, args, l, p.topology.Hosts[0].Name, w, stdout, stderr)
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
-		err = cause // the lab's
+		err = cause // the error of the lab
 	}
 	return code, err
 }
 
-// startChild starts this program with a daemon's socket. What it prints goes to stdout, or is
-// read by follow.
+// startChild starts this program with a daemon's socket. Its output goes to stdout, or to follow.
 func startChild(args []string, socket string, extra []*os.File, stdout, stderr io.Writer, follow func(io.Reader)) (*lab.Child, error) {
 	c, err := lab.NewChild(args...)
 	if err != nil {
@@ -216,12 +216,12 @@ func startChild(args []string, socket string, extra []*os.File, stdout, stderr i
 	}
 	c.Env = append(c.Env, innerEnv+"=1", cli.SocketEnv+"="+socket)
 	c.Stdout, c.Stderr, c.ExtraFiles = stdout, stderr, extra
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the first process, which tells the others
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the first process, which ends the others
 	return c, c.Start(follow)
 }
 
-// startReceiver starts a receiver, and waits until it listens. What else it says goes to
-// standard error if it is about something wrong.
+// startReceiver starts a receiver, and waits until it listens. Its later output goes to standard
+// error if it reports an error.
 func startReceiver(ctx context.Context, socket, service string, stderr io.Writer) (*lab.Child, error) {
 	ready := make(chan struct{})
 	c, err := startChild([]string{"serve", "--service", service}, socket, nil, nil, stderr, func(out io.Reader) {
@@ -252,7 +252,7 @@ func startReceiver(ctx context.Context, socket, service string, stderr io.Writer
 	return nil, errors.Join(err, c.End())
 }
 
-// measure runs the sender, and answers what it asks of the lab.
+// measure runs the sender, and answers its requests to the lab.
 func measure(ctx context.Context, args []string, l *lab.Lab, sender string, w *wires, stdout, stderr io.Writer) (int, error) {
 	asked, ask, err := os.Pipe()
 	if err != nil {
@@ -265,7 +265,7 @@ func measure(ctx context.Context, args []string, l *lab.Lab, sender string, w *w
 	}
 	defer answer.Close()
 	c, err := startChild(args, l.Host(sender).Socket, []*os.File{ask, answers}, stdout, stderr, nil)
-	_, _ = ask.Close(), answers.Close() // they are the child's
+	_, _ = ask.Close(), answers.Close() // they belong to the child
 	if err != nil {
 		return 0, err
 	}
@@ -287,7 +287,7 @@ func measure(ctx context.Context, args []string, l *lab.Lab, sender string, w *w
 	select {
 	case <-c.Done:
 	case <-ctx.Done():
-		_ = c.End() // its exit code says what was wrong
+		_ = c.End() // its exit code says whether it failed
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](c.Err); ok && exit.ExitCode() > 0 {
 		return exit.ExitCode(), nil
@@ -295,13 +295,13 @@ func measure(ctx context.Context, args []string, l *lab.Lab, sender string, w *w
 	return 0, c.Err
 }
 
-// The sender asks for the lab's state, and may change it: a line of JSON each.
+// The sender asks for the lab's state, and may change it: one line of JSON each.
 type (
 	labRequest struct{ Loss *float64 }
 	labAnswer  struct{ Uplink uint64 }
 )
 
-// A labLink is the sender's connection with the lab. A nil one is without a lab.
+// A labLink is the sender's connection to the lab; nil: there is no lab.
 type labLink struct {
 	out, in *os.File
 	answers *json.Decoder
@@ -325,7 +325,7 @@ func (l *labLink) ask(q labRequest) (a labAnswer, err error) {
 	return a, err
 }
 
-// lose sets the share of packets that the long path loses.
+// lose sets the share of packets that are lost on the long path.
 func (l *labLink) lose(share float64) error {
 	if l == nil {
 		return nil
@@ -334,7 +334,7 @@ func (l *labLink) lose(share float64) error {
 	return err
 }
 
-// uplink is how many bytes the sender's cable has carried so far.
+// uplink returns how many bytes the sender's cable has carried so far.
 func (l *labLink) uplink() (uint64, error) {
 	if l == nil {
 		return 0, nil

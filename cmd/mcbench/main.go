@@ -1,5 +1,5 @@
-// Command mcbench measures how fast groups carry writes, with copies by switches and by hosts. Its
-// results have the format of perftest's.
+// Command mcbench measures the performance of writes to groups, with copies by switches and by
+// hosts. Its results have the format of perftest's.
 //
 // It exits with 0 on success, 1 if something failed (wrong content included), and 2 on a usage
 // error.
@@ -37,10 +37,10 @@ For collective operations, each host runs "mcbench coll".
 --lab starts switches, daemons and receivers on loopback, and ends them afterward:
 nothing else needs to run.`
 
-// run is the whole program. The end of ctx ends it as SIGTERM does.
+// run is the whole program. When ctx ends, it ends as with SIGTERM.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{Use: "mcbench", Short: "Measure the performance of writes to groups", Long: longHelp}
-	inner := cli.ExitOK // of the process that measures in a lab, which has said why
+	inner := cli.ExitOK // of the measuring process in a lab, which reports its errors
 	root.AddCommand(serveCommand())
 	for _, k := range kinds {
 		root.AddCommand(senderCommand(k, args, &inner))

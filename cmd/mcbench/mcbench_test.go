@@ -24,7 +24,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma/inproc"
 )
 
-// commandEnv has the test's program be mcbench.
+// commandEnv makes the test's program run as mcbench.
 const commandEnv = "MCBENCH_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -44,7 +44,7 @@ func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), err.String()
 }
 
-// TestUsage: what cannot be is said, with the flag, and the exit code is 2.
+// TestUsage: impossible options are reported, with the flag, and the exit code is 2.
 func TestUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"lat", "--receivers HOST,… is needed"},
@@ -121,12 +121,12 @@ func TestUsage(t *testing.T) {
 // hosts are daemons and receivers without switches.
 type hosts struct {
 	sender *mcrdma.Client
-	out    testenv.SyncBuffer // of the receivers, and how they have ended
-	addrs  []string           // likewise
+	out    testenv.SyncBuffer // of the receivers, and their errors
+	addrs  []string           // of the receivers
 	stop   func()             // ends the receivers
 }
 
-// eventually waits until something is so.
+// eventually waits for a condition.
 func eventually(t *testing.T, is func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -177,7 +177,7 @@ func startHosts(t *testing.T, names ...string) *hosts {
 		go func() {
 			defer close(done)
 			if err := serve(ctx, c, defaultService, &h.out); err != nil {
-				_, _ = fmt.Fprintf(&h.out, "serve: %v\n", err) // it has no error
+				_, _ = fmt.Fprintf(&h.out, "serve: %v\n", err) // it returns no error
 			}
 		}()
 	}
@@ -196,8 +196,7 @@ func (h *hosts) options(f flags) *options {
 	return o
 }
 
-// TestRelayed measures fan-out and a chain, with checks, and finds every write verified
-// by both receivers.
+// TestRelayed measures fan-out and a chain, with checks, and both receivers verify every write.
 func TestRelayed(t *testing.T) {
 	h := startHosts(t, "a", "b")
 	o := h.options(flags{ways: "fan-out,chain,rdmc", sizes: "128,20K", depths: "1,4", count: 31, warmUp: 5, rounds: 2, check: true})
@@ -225,8 +224,8 @@ func TestRelayed(t *testing.T) {
 	}
 }
 
-// TestWrongContent: if what arrives is not what is expected, the receivers say so and
-// leave, and the sender fails.
+// TestWrongContent: if wrong content arrives, the receivers report it and leave, and the sender
+// fails.
 func TestWrongContent(t *testing.T) {
 	h := startHosts(t, "a", "b")
 	o := h.options(flags{ways: "fan-out", sizes: "4096", depths: "4", count: 500, check: true})
@@ -255,8 +254,8 @@ func TestWrongContent(t *testing.T) {
 	}
 }
 
-// TestLayout: names are read as they are written, foreign ones are refused, and each
-// byte of a write counts.
+// TestLayout: names are parsed as they are written, foreign names are refused, and each byte of a
+// write is checked.
 func TestLayout(t *testing.T) {
 	l := layoutOf(300, 4, true)
 	if got, err := parseLayout(l.String(), uint64(l.length())); err != nil || got != l {
@@ -299,7 +298,7 @@ func FuzzParseLayout(f *testing.F) {
 	})
 }
 
-// TestStatistics: figures of known samples.
+// TestStatistics: results of known samples.
 func TestStatistics(t *testing.T) {
 	var own, other sample
 	for i := range 1000 {
@@ -335,7 +334,7 @@ func TestStatistics(t *testing.T) {
 	}
 }
 
-// TestShares: what is written as a fraction is shown as one.
+// TestShares: a fraction is shown as a fraction.
 func TestShares(t *testing.T) {
 	for _, s := range []string{"0", "1/4096", "1/1024", "0.3"} {
 		if p, err := share(s); err != nil || shareText(p) != s {
@@ -344,7 +343,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestPlot: the drawing is XML, holds every curve, and points lie where values are.
+// TestPlot: the plot is XML, has every curve, and its points are at the values.
 func TestPlot(t *testing.T) {
 	r := &report{Info: info{Test: "compare", Ways: []string{"multicast", "chain"}, Receivers: []string{"<h2>"}, Rounds: 2, Lab: true}}
 	for _, size := range []int{128, 4096, 1 << 20} {
@@ -409,8 +408,8 @@ func TestPlot(t *testing.T) {
 	}
 }
 
-// TestLab measures the switches' way and another in a lab of processes, with packets lost
-// and content verified: the sender's cable carries the payload once, or twice.
+// TestLab measures switch multicast and another way in a lab of processes, with lost packets and
+// verified content: the sender's cable carries the payload once, or twice.
 func TestLab(t *testing.T) {
 	plot := filepath.Join(t.TempDir(), "x.svg")
 	code, out, errs := command(t, "compare", "--lab", "--ways", "multicast,fan-out", "-r", "h2,h3", "-s", "32K", "-n", "40", "--warm-up", "4",
@@ -439,8 +438,9 @@ func TestLab(t *testing.T) {
 	}
 }
 
-// TestCollectives measures operations in a lab of processes: results are right, and the first rank's cable carries all that it has to. That it carries no
-// more, tests/scenario knows, where nothing is sent again because processors are busy.
+// TestCollectives measures operations in a lab of processes: results are correct, and the first
+// rank's cable carries at least the necessary bytes. tests/scenario checks that it carries no more,
+// where busy processors cause no retransmissions.
 func TestCollectives(t *testing.T) {
 	code, out, errs := command(t, "coll", "--lab", "--way", "multicast", "-s", "32K", "-n", "2", "--warm-up", "0", "--rate", "400mbit", "--json", "--explain")
 	if code != 0 || !strings.Contains(errs, "4 ranks") {

@@ -29,7 +29,7 @@ const (
 	maxRounds      = 1000
 )
 
-// flags are the command line of lat, bw and compare as it was given.
+// flags is the command line of lat, bw and compare.
 type flags struct {
 	socket, service, ways, sizes, depths, loss, rate, plot, transport, topology string
 	fabricRates                                                                 rates.Flags
@@ -39,15 +39,15 @@ type flags struct {
 	duration, timeout, deadAfter                                                time.Duration
 }
 
-// options are what is to be measured.
+// options say what to measure.
 type options struct {
 	flags
 	ways   []way
 	sizes  []int
 	depths []int
 	losses []float64   // of a lab; without one, a single 0
-	rate   uint64      // bits a second of a lab's hosts; 0: unlimited
-	rates  rates.Rates // of its other links
+	rate   uint64      // of a lab's hosts, bits per second; 0: unlimited
+	rates  rates.Rates // of the lab's other links
 	fabric *topology.Topology
 }
 
@@ -133,7 +133,7 @@ func (f *flags) options() (*options, error) {
 	return o, o.consistent()
 }
 
-// findFabric finds the lab's. Errors are usage errors.
+// findFabric finds the lab's fabric. Errors are usage errors.
 func (o *options) findFabric() (err error) {
 	if o.topology == "" {
 		o.fabric, err = lab.Racks()
@@ -154,7 +154,7 @@ func (o *options) findFabric() (err error) {
 	return err
 }
 
-// labHosts are the lab's, the one that sends first.
+// labHosts returns the lab's hosts, the sender first.
 func (o *options) labHosts() (list []string) {
 	for _, h := range o.fabric.Hosts {
 		list = append(list, h.Name)
@@ -162,7 +162,7 @@ func (o *options) labHosts() (list []string) {
 	return list
 }
 
-// consistent says what flags do not go together.
+// consistent reports flags that do not go together.
 func (o *options) consistent() error {
 	depth := slices.Max(append(o.depths, 0))
 	switch {
@@ -196,7 +196,7 @@ func (o *options) consistent() error {
 	return o.exist()
 }
 
-// consistentLab says what goes with a lab only, or not with its own fabric.
+// consistentLab reports flags that require a lab, or do not go with its default fabric.
 func (o *options) consistentLab() error {
 	switch {
 	case !o.lab && (o.rate > 0 || len(o.losses) > 1 || o.losses[0] > 0):
@@ -213,7 +213,7 @@ func (o *options) consistentLab() error {
 	return nil
 }
 
-// exist says what is named, and is not there, or is there twice.
+// exist reports named hosts and files that do not exist, or occur twice.
 func (o *options) exist() error {
 	for i, r := range o.receivers {
 		switch {
@@ -235,7 +235,7 @@ func split(list string) (out []string) {
 	return out
 }
 
-// numbers reads a list of numbers from 1 to most. Errors are usage errors.
+// numbers parses a list of numbers from 1 to most. Errors are usage errors.
 func numbers(flag, list string, most int) (out []int, err error) {
 	for _, s := range split(list) {
 		n, err := cmdline.ParseSize(s)
@@ -247,7 +247,7 @@ func numbers(flag, list string, most int) (out []int, err error) {
 	return out, nil
 }
 
-// hostRate reads --rate: bits a second, or 0. Errors are usage errors.
+// hostRate parses --rate: bits per second, or 0. Errors are usage errors.
 func hostRate(text string) (uint64, error) {
 	rate, err := traffic.ParseRate(text)
 	if err == nil && rate.PerSecond > 0 && !rate.Bits {
@@ -259,7 +259,7 @@ func hostRate(text string) (uint64, error) {
 	return rate.PerSecond, nil
 }
 
-// share reads a probability: 0.001 or 1/1024. Errors are usage errors.
+// share parses a probability: 0.001 or 1/1024. Errors are usage errors.
 func share(s string) (float64, error) {
 	above, below, fraction := strings.Cut(s, "/")
 	a, err := strconv.ParseFloat(above, 64)
@@ -274,7 +274,7 @@ func share(s string) (float64, error) {
 	return p, nil
 }
 
-// shareText is a share as people write it.
+// shareText returns a share as text.
 func shareText(p float64) string {
 	if p > 0 && math.Abs(1/p-math.Round(1/p)) < 1e-6/p {
 		return fmt.Sprintf("1/%.0f", 1/p)

@@ -8,13 +8,13 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/plot"
 )
 
-// writePlot draws what a report says to a file: ratios, which depend less on machines, and
-// what was measured.
+// writePlot plots a report to a file: ratios, which depend less on machines, and the measured
+// values.
 func writePlot(name string, r *report) error {
 	return plot.Write(name, "mcbench "+r.Info.Test+", receivers "+strings.Join(r.Info.Receivers, ", "), conditions(r), panelsOf(r))
 }
 
-// conditions are what all values have in common.
+// conditions returns what all values have in common.
 func conditions(r *report) string {
 	var list []string
 	for _, d := range dimensions {
@@ -34,7 +34,7 @@ func conditions(r *report) string {
 	return strings.Join(list, "; ")
 }
 
-// A dimension is what a report can have several values of.
+// A dimension is one that may have several values in a report.
 type dimension struct {
 	label string
 	of    func(x *result) string
@@ -56,8 +56,8 @@ func sizeText(n int) string {
 	return fmt.Sprint(n)
 }
 
-// panelsOf chooses what is drawn. The x axis is the first dimension with several values;
-// each way is a curve, once for each value of the other dimensions.
+// panelsOf chooses the panels. The x axis is the first dimension with several values; each way is a
+// curve, once for each value of the other dimensions.
 func panelsOf(r *report) []plot.Panel {
 	axis := 0
 	for i := len(dimensions) - 1; i >= 0; i-- {
@@ -79,7 +79,7 @@ func panelsOf(r *report) []plot.Panel {
 		p := plot.Panel{Title: title, Label: dimensions[axis].label, Ticks: ticks}
 		for _, name := range distinct(r, curve) {
 			s := plot.Series{Name: name, Points: make([]float64, len(ticks))}
-			var first float64 // what the curve's values are divided by
+			var first float64 // the divisor of the curve's values
 			for i := range r.Results {
 				x := &r.Results[i]
 				if curve(x) != name {
@@ -109,7 +109,7 @@ func panelsOf(r *report) []plot.Panel {
 	panels := []plot.Panel{absolute("mean latency[usec]", latency), absolute("99% latency[usec]", p99),
 		absolute("bandwidth[Gb/sec]", bandwidth), absolute("sender's CPU per write[usec]", func(x *result) float64 { return x.CPU })}
 	switch {
-	case axis == 2: // each way in comparison with itself
+	case axis == 2: // each way compared with itself
 		return append([]plot.Panel{build("throughput, relative to that without loss", bandwidth, bandwidth), build("99% latency, relative to that without loss", p99, p99)}, panels...)
 	case len(r.Info.Ways) > 1:
 		ratios := []plot.Panel{build("latency, relative to "+base, func(x *result) float64 { return x.LatencyRatio }, one),

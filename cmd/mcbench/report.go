@@ -43,7 +43,7 @@ func newReport(k kind, o *options, c *mcrdma.Client) *report {
 
 var line = strings.Repeat("-", 103)
 
-// head is what stands before the figures.
+// head writes the lines before the results.
 func (r *report) head(w io.Writer, title string) {
 	i := r.Info
 	fmt.Fprintf(w, "%s\n%*s\n", line, (len(line)+len(title))/2, title)
@@ -75,7 +75,7 @@ func rateText(bps uint64) string {
 	return fmt.Sprintf("hosts send at %g Mb/s at most", float64(bps)/1e6)
 }
 
-// sections has each depth and loss shown under a line of its own.
+// sections writes each depth and loss under its own line.
 func (r *report) sections(w io.Writer, header string, row func(x *result)) {
 	depth, loss := -1, -1.0
 	for i := range r.Results {

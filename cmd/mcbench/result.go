@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A result is one line of the report: one way, size, depth and loss. The JSON has the
-// keys of perftest where it has one. Times are in microseconds, rates in Gb/s of
-// payload, and in millions of writes a second.
+// A result is one line of the report: one way, size, depth and loss. The JSON has perftest's keys
+// where they exist. Times are in microseconds, rates in Gb/s of payload, and in millions of writes
+// per second.
 type result struct {
 	Way        string  `json:"Way"`
 	Path       string  `json:"Path"`
@@ -29,16 +29,16 @@ type result struct {
 	P99        float64 `json:"t_99"`
 	P999       float64 `json:"t_99.9"`
 	CPU        float64 `json:"CPU_per_op_usec"`  // of the sender
-	Uplink     float64 `json:"Uplink,omitempty"` // bytes on the sender's cable for each of payload; of a lab
+	Uplink     float64 `json:"Uplink,omitempty"` // bytes on the sender's cable per byte of payload; only in a lab
 	Posts      float64 `json:"Posts_per_op"`
 	Checked    bool    `json:"Checked"`
-	// Ratios are to the first way: medians of those of the rounds.
+	// Ratios to the first way: medians of the rounds' ratios.
 	LatencyRatio   float64 `json:"Latency_ratio,omitempty"`
 	BandwidthRatio float64 `json:"Bandwidth_ratio,omitempty"`
 	CPURatio       float64 `json:"CPU_ratio,omitempty"`
 }
 
-// summarize fills in what samples say.
+// summarize computes the results of samples.
 func (r *result) summarize(samples []*sample) {
 	var all []time.Duration
 	var took, cpu time.Duration
@@ -69,8 +69,8 @@ func (r *result) summarize(samples []*sample) {
 	r.Uplink = float64(uplink) / float64(n) / float64(r.MsgSize)
 }
 
-// peak is the best rate of payload over any tenth of the writes, but not fewer than are
-// under way at a time: these may end together.
+// peak returns the best rate of payload over any tenth of the writes, but at least as many as are
+// in flight, because these may end together.
 func (s *sample) peak(size, depth int) float64 {
 	ends := append([]time.Duration{0}, slices.Sorted(slices.Values(s.ends))...)
 	w := min(max(s.n/10, 2*depth), s.n)
@@ -81,7 +81,7 @@ func (s *sample) peak(size, depth int) float64 {
 	return best
 }
 
-// mean is the mean latency in microseconds.
+// mean returns the mean latency in microseconds.
 func (s *sample) mean() float64 {
 	var sum time.Duration
 	for _, d := range s.latency {
@@ -92,7 +92,7 @@ func (s *sample) mean() float64 {
 
 func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// gbps is a rate in Gb/s; 0 if there was no time.
+// gbps returns a rate in Gb/s; 0 if no time has passed.
 func gbps(bytes int, took time.Duration) float64 {
 	if took <= 0 {
 		return 0
@@ -100,13 +100,14 @@ func gbps(bytes int, took time.Duration) float64 {
 	return float64(bytes) * 8 / float64(took.Nanoseconds())
 }
 
-// percentile is the least value that so many of a hundred do not exceed. There is one.
+// percentile returns the smallest value that is not exceeded by that many percent. There is at
+// least one value.
 func percentile(sorted []time.Duration, p float64) time.Duration {
 	i := int(math.Ceil(p*float64(len(sorted))/100-1e-9)) - 1
 	return sorted[min(max(i, 0), len(sorted)-1)]
 }
 
-// median is that of some numbers; 0 without any.
+// median returns the median of some numbers; 0 if there are none.
 func median(v []float64) float64 {
 	if len(v) == 0 {
 		return 0
@@ -115,7 +116,7 @@ func median(v []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// compare fills in the ratios to another way, round by round.
+// compare computes the ratios to another way, round by round.
 func (r *result) compare(own, other []*sample) {
 	var latency, bandwidth, cpu []float64
 	for i, s := range own {

@@ -17,7 +17,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// A kind is a command that measures.
+// A kind is a measuring command.
 type kind struct {
 	name    string
 	short   string
@@ -73,7 +73,7 @@ func senderCommand(k kind, args []string, inner *int) *cobra.Command {
 	return cmd
 }
 
-// send measures, and reports what was measured also if something fails.
+// send measures, and prints the results, also after an error.
 func send(ctx context.Context, k kind, o *options, cmd *cobra.Command, out *cli.Output) error {
 	dialing, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
@@ -81,7 +81,7 @@ func send(ctx context.Context, k kind, o *options, cmd *cobra.Command, out *cli.
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }() // what it holds ends with the session
+	defer func() { _ = client.Close() }() // the end of the session ends everything
 	progress := io.Discard
 	if !o.quiet {
 		progress = cmd.ErrOrStderr()
@@ -114,10 +114,10 @@ func send(ctx context.Context, k kind, o *options, cmd *cobra.Command, out *cli.
 type bench struct {
 	o        *options
 	client   *mcrdma.Client
-	lab      *labLink // nil: there is none
+	lab      *labLink // nil: no lab
 	progress *cli.Progress
-	what     string // is being measured
-	count    int    // of its writes that are done
+	what     string // name of the current measurement
+	count    int    // number of its completed writes
 	report   *report
 }
 
@@ -145,7 +145,7 @@ func (b *bench) one(ctx context.Context, memory *mcrdma.Memory, loss float64, de
 	defer func() {
 		errs := make([]error, len(streams))
 		var closing sync.WaitGroup
-		for i, s := range streams { // all at once, as without a daemon each takes its time
+		for i, s := range streams { // in parallel, because without a daemon each takes its time
 			closing.Go(func() { errs[i] = s.close(ctx) })
 		}
 		closing.Wait()
@@ -153,7 +153,7 @@ func (b *bench) one(ctx context.Context, memory *mcrdma.Memory, loss float64, de
 			err = errors.Join(errs...) // after another error groups are rarely usable
 		}
 	}()
-	if err := b.lab.lose(0); err != nil { // groups are made without loss
+	if err := b.lab.lose(0); err != nil { // groups are created without loss
 		return err
 	}
 	for _, w := range b.o.ways {
@@ -213,9 +213,9 @@ func (b *bench) turn(ctx context.Context, s *stream, round int) (*sample, error)
 	return r, err
 }
 
-// step tells that another write is done.
+// step reports that another write has completed.
 func (b *bench) step() {
-	if b.count++; b.count&15 == 0 { // looking at the clock takes time
+	if b.count++; b.count&15 == 0 { // reading the clock takes time
 		b.progress.Say(func() string { return fmt.Sprintf("%s: %s", b.what, cli.Plural(b.count, "write")) })
 	}
 }

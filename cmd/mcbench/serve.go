@@ -42,23 +42,23 @@ func serveCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = client.Close() }() // what it holds ends with the session
+		defer func() { _ = client.Close() }() // the end of the session ends everything
 		return serve(ctx, client, service, cmd.OutOrStdout())
 	}
 	return cmd
 }
 
-// A server receives. Each group has memory of its own.
+// A server receives. Each group has its own memory.
 type server struct {
 	client *mcrdma.Client
 
 	mu      sync.Mutex
 	w       io.Writer
-	granted map[string]grant // groups that are not accepted yet, by name
+	granted map[string]grant // groups that have not been accepted yet, by name
 	bad     int              // groups with wrong content
 }
 
-// A grant is what a group has got.
+// A grant is the memory of a group.
 type grant struct {
 	layout layout
 	memory *mcrdma.Memory
@@ -97,7 +97,7 @@ func serve(ctx context.Context, client *mcrdma.Client, service string, w io.Writ
 	}
 }
 
-// accept gives memory.
+// accept grants memory.
 func (s *server) accept(r *mcrdma.Request) (*mcrdma.Grant, error) {
 	if len(r.Regions) != 1 {
 		return nil, fmt.Errorf("mcbench gives one region, and %d are asked for", len(r.Regions))
@@ -115,8 +115,8 @@ func (s *server) accept(r *mcrdma.Request) (*mcrdma.Grant, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// A group that was granted and never created has left its memory here; it is
-	// freed with the client.
+	// A group that was granted and never created has left its memory here; it is freed with the
+	// client.
 	s.granted[r.Group.String()] = grant{l, memory}
 	return &mcrdma.Grant{Regions: []mcrdma.Piece{memory.All()}, Receives: make([]mcrdma.Piece, l.receives)}, nil
 }
@@ -145,11 +145,10 @@ func (s *server) member(ctx context.Context, m *mcrdma.Member) {
 	}
 }
 
-// A contentError reports bytes that are not those that were sent.
+// A contentError reports bytes that differ from the sent ones.
 type contentError struct{ error }
 
-// receive verifies writes until the group has ended, and returns why. Without
-// checks it only waits.
+// receive verifies writes until the group has ended, and returns why. Without checks it only waits.
 func receive(ctx context.Context, m *mcrdma.Member, l layout) (verified int, err error) {
 	var want []byte
 	if l.check {
@@ -163,14 +162,14 @@ func receive(ctx context.Context, m *mcrdma.Member, l layout) (verified int, err
 		if r.Imm != last {
 			region := m.Region(0)
 			if region == nil {
-				continue // the group has ended, as the next Recv says
+				continue // the group has ended, as the next Recv reports
 			}
 			if err := l.verify(region, want, r.Imm); err != nil {
 				return verified, contentError{err}
 			}
 			verified++
 		}
-		// Where a write was sent again after it had been taken, the receive is there still.
+		// If a write was sent again after it had been received, the receive is still posted.
 		if err := m.PostRecv(mcrdma.Piece{}); err != nil && !errors.Is(err, mcrdma.ErrLimit) {
 			return verified, err
 		}

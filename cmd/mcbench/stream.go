@@ -10,7 +10,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// A stream is a group that is measured: writes of one size, in one way.
+// A stream is a measured group: writes of one size, in one way.
 type stream struct {
 	way     way
 	group   *mcrdma.Group
@@ -19,24 +19,24 @@ type stream struct {
 	depth   int
 	timeout time.Duration // without progress
 	seq     uint32        // of the next write
-	free    chan *slot    // operations that are done; as many as the depth
+	free    chan *slot    // completed operations; as many as the depth
 }
 
-// A slot is an operation, used again and again.
+// A slot is an operation that is reused.
 type slot struct {
 	op           mcrdma.Op
 	pieces       [1]mcrdma.Piece
 	posted, done time.Time
-	counts       bool // it is one of those that are measured
+	counts       bool // it is one of the measured ones
 }
 
-// A sample is what was measured in one go.
+// A sample is the result of one run.
 type sample struct {
 	n       int
-	took    time.Duration   // from the first write's begin to the last one's end
+	took    time.Duration   // from the first write's start to the last one's end
 	cpu     time.Duration   // of this process meanwhile
 	latency []time.Duration // of each write, until all receivers had it
-	ends    []time.Duration // when each was done, from the beginning
+	ends    []time.Duration // when each completed, from the beginning
 	uplink  uint64          // bytes that the sender's cable has carried; 0: not known
 }
 
@@ -49,7 +49,7 @@ func newStream(ctx context.Context, client *mcrdma.Client, memory *mcrdma.Memory
 		transport = ""
 	}
 	var err error
-	s.group, err = client.Create(ctx, mcrdma.GroupConfig{Service: o.service, Receivers: o.receivers, Mode: w.mode, Wait: 10 * time.Second, // they may have been started just now
+	s.group, err = client.Create(ctx, mcrdma.GroupConfig{Service: o.service, Receivers: o.receivers, Mode: w.mode, Wait: 10 * time.Second, // they may be starting just now
 		Depth: depth, Tuning: mcrdma.Tuning{Algorithm: w.algorithm, Transport: transport, TypicalSize: int64(size)},
 		MinSize: len(o.receivers) + 1,                                                           // a receiver that leaves ends the measurement
 		Regions: []mcrdma.Region{{Name: s.layout.String(), Length: uint64(s.layout.length())}}}) //nolint:gosec // positive
@@ -63,14 +63,14 @@ func newStream(ctx context.Context, client *mcrdma.Client, memory *mcrdma.Memory
 		x := &slot{}
 		x.op.Done = func(*mcrdma.Op) {
 			x.done = time.Now()
-			s.free <- x // has room: there are no more slots
+			s.free <- x // has space: there are no more slots
 		}
 		s.free <- x
 	}
 	return s, nil
 }
 
-// parting is for a group to end when the process is to end.
+// parting is the time for a group to end when the process ends.
 const parting = 2 * time.Second
 
 // close ends the group; quickly, if ctx has ended.
@@ -87,7 +87,7 @@ func (s *stream) close(ctx context.Context) error {
 	return nil
 }
 
-// write begins the next write with a free slot.
+// write starts the next write with a free slot.
 func (s *stream) write(ctx context.Context, x *slot) error {
 	x.pieces[0] = s.memory.Slice(shift(s.seq), s.layout.size)
 	x.op.Kind, x.op.At, x.op.Imm, x.op.Pieces = mcrdma.OpWrite, mcrdma.At{Offset: uint64(s.layout.offset(s.seq))}, 0, x.pieces[:] //nolint:gosec // positive
@@ -99,8 +99,8 @@ func (s *stream) write(ctx context.Context, x *slot) error {
 	return s.group.Submit(ctx, &x.op)
 }
 
-// run measures n writes, or fewer if limit, unless it is 0, ends before. It reports
-// each completed write to progress.
+// run measures n writes, or fewer if limit, unless it is 0, ends before. It reports each completed
+// write to progress.
 func (s *stream) run(ctx context.Context, n int, limit time.Duration, progress func()) (*sample, error) {
 	r := &sample{latency: make([]time.Duration, 0, n), ends: make([]time.Duration, 0, n)}
 	w := newWatch(s.timeout)
@@ -153,8 +153,8 @@ func (s *stream) drain(take func() (*slot, error)) error {
 	return nil
 }
 
-// verified waits until the receivers have verified everything: a write that takes a
-// receive behind as many others as there are receives has to wait for that.
+// verified waits until the receivers have verified everything: a write that consumes a receive
+// after as many others as there are receives has to wait for that.
 func (s *stream) verified(ctx context.Context) error {
 	w := newWatch(s.timeout)
 	defer w.stop()
@@ -185,7 +185,7 @@ func (s *stream) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%s: %w", s.way.name, err)
 }
 
-// A watch is for waiting with a time limit.
+// A watch waits with a time limit.
 type watch struct {
 	timeout time.Duration
 	timer   *time.Timer
@@ -198,7 +198,7 @@ func (w *watch) stop() { w.timer.Stop() }
 // slot waits for a slot of a stream.
 func (w *watch) slot(ctx context.Context, s *stream) (*slot, error) {
 	select {
-	case x := <-s.free: // without the timer's cost
+	case x := <-s.free: // avoids the cost of the timer
 		return x, s.failed(ctx, x)
 	default:
 	}

@@ -7,14 +7,13 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// A way is one of bringing a write to several hosts. All are the same calls of the
-// library.
+// A way is a way to replicate a write to several hosts. All use the same calls of the library.
 type way struct {
 	name      string
 	words     string
 	mode      mcrdma.Mode
 	algorithm string
-	path      mcrdma.Path // that its groups must have
+	path      mcrdma.Path // the path that its groups must have
 }
 
 var ways = []way{

@@ -123,7 +123,8 @@ func (o *benchOptions) complete() error {
 	return nil
 }
 
-// run measures all workloads, of a scratch volume if there is no name. It returns what it has measured also if it fails.
+// run measures all workloads, on a scratch volume if there is no name. After an error, it also
+// returns the results so far.
 func (o *benchOptions) run(ctx context.Context, c *cluster, name string, progress io.Writer) (results []benchResult, err error) {
 	undo := func() error { return nil }
 	defer func() {
@@ -168,7 +169,7 @@ func (o *benchOptions) run(ctx context.Context, c *cluster, name string, progres
 	return results, nil
 }
 
-// makeScratch makes a volume that undo deletes.
+// makeScratch creates a volume that undo deletes.
 func (o *benchOptions) makeScratch(ctx context.Context, c *cluster, s *osdmap.State) (v osdmap.Volume, undo func() error, err error) {
 	create := createOptions{size: o.size, block: 4096, hosts: o.hosts,
 		allow: []string{osdmap.Loopback, fmt.Sprintf("%v:%s", identity.Host, c.cfg.Name)}}
@@ -185,13 +186,13 @@ func (o *benchOptions) makeScratch(ctx context.Context, c *cluster, s *osdmap.St
 		}
 		return nil
 	}
-	return v, undo, c.Create(ctx, v, osdmap.FirstMap(v, minSize)) // after an error it may have been made all the same
+	return v, undo, c.Create(ctx, v, osdmap.FirstMap(v, minSize)) // after an error it may have been created anyway
 }
 
-// opening is for how long a volume that was just made may be unknown to its hosts.
+// opening is how long a new volume may be unknown to its hosts.
 const opening = 30 * time.Second
 
-// connect opens the volume as a client does.
+// connect opens the volume as an NBD client.
 func (o *benchOptions) connect(ctx context.Context, c *cluster, s *osdmap.State, v osdmap.Volume) (*nbd.Device, error) {
 	at, server := c.cfg.NBD, c.cfg.Address.String()
 	h := s.Host(v.Hosts[0])
@@ -216,7 +217,7 @@ func (o *benchOptions) connect(ctx context.Context, c *cluster, s *osdmap.State,
 			return d, err
 		}
 		select {
-		case <-time.After(100 * time.Millisecond): // its hosts open it
+		case <-time.After(100 * time.Millisecond): // its hosts are opening it
 		case <-wait.Done():
 			return nil, cmp.Or(ctx.Err(), err)
 		}

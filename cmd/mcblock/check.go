@@ -13,7 +13,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
-// checkCertificate says whether others will accept this host, and this host others.
+// checkCertificate reports whether others will accept this host, and this host others.
 func checkCertificate(cfg *config.Config, now time.Time) error {
 	own, until, err := files(cfg).Read()
 	switch {
@@ -41,7 +41,8 @@ func checkCertificate(cfg *config.Config, now time.Time) error {
 	return nil
 }
 
-// fewMembers says that a member of etcd more adds nothing to what may be lost; "": all is well.
+// fewMembers says that an even number of etcd members tolerates no more losses than one fewer; "":
+// no problem.
 func fewMembers(cfg *config.Config) string {
 	switch n := len(cfg.Etcd.Members); {
 	case n == 2:
@@ -52,7 +53,7 @@ func fewMembers(cfg *config.Config) string {
 	return ""
 }
 
-// writable says why nothing can be written in a directory, or in that in which it is to be made.
+// writable returns why a directory, or the parent in which it will be made, is not writable.
 func writable(dir string) error {
 	for at := dir; ; at = filepath.Dir(at) {
 		if _, err := os.Stat(at); errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at) {

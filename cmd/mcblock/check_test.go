@@ -16,7 +16,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
 )
 
-// TestCheck: serve --check says what would keep this host from serving, and warns of an etcd that is no safer than with fewer members.
+// TestCheck: serve --check reports what would prevent serving, and warns of an etcd that is no
+// safer than with fewer members.
 func TestCheck(t *testing.T) {
 	ca, other, at := identitytest.New(t), identitytest.New(t), netip.MustParseAddr("127.0.0.1")
 	h1 := identity.Identity{Role: identity.Host, Name: "h1", Addrs: []netip.Addr{at}}
@@ -26,7 +27,7 @@ func TestCheck(t *testing.T) {
 		c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
 	})
 	exposed := ca.Host("h1", at)
-	if err := os.Chmod(exposed.Key, 0o644); err != nil { //nolint:gosec // to be refused
+	if err := os.Chmod(exposed.Key, 0o644); err != nil { //nolint:gosec // must be refused
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
@@ -81,7 +82,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestTwice: a second process on a data directory is told which, and which process has it.
+// TestTwice: the error of a second process on a data directory names the directory, and the process
+// that has it.
 func TestTwice(t *testing.T) {
 	r := newRig(t, 1)
 	again := *r.hosts[0].cfg

@@ -22,7 +22,7 @@ func clientNames(args []string) []string {
 	return list
 }
 
-// clientList is a list for people.
+// clientList returns a list as text.
 func clientList(allow []string) string {
 	if len(allow) == 0 {
 		return "all"
@@ -30,7 +30,7 @@ func clientList(allow []string) string {
 	return strings.Join(allow, ", ")
 }
 
-// clientName is who a client is, as volumes name it.
+// clientName returns a client's name, as in volumes' lists.
 func clientName(c nbd.Client) string {
 	if c.TLS == nil {
 		if a, ok := c.Addr.(*net.TCPAddr); ok && a.IP.IsLoopback() {

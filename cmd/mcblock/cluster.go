@@ -19,7 +19,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
 )
 
-// configEnv is the environment variable that --config is taken from.
+// configEnv is the environment variable for --config.
 const configEnv = "MCBLOCK_CONFIG"
 
 func addConfigFlag(cmd *cobra.Command, file *string) {
@@ -27,7 +27,7 @@ func addConfigFlag(cmd *cobra.Command, file *string) {
 	cli.CompleteFile(cmd, "config", "yaml", "yml")
 }
 
-// loadConfig reads the configuration that the flag or the environment names.
+// loadConfig reads the configuration of the flag or the environment.
 func loadConfig(file string) (*config.Config, error) {
 	cfg, err := config.Load(cmp.Or(file, os.Getenv(configEnv), config.DefaultFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -60,7 +60,7 @@ type cluster struct {
 	cfg   *config.Config
 }
 
-// with connects to the store for a function.
+// with connects to the store and calls a function.
 func (f *clusterFlags) with(ctx context.Context, do func(context.Context, *cluster) error) error {
 	if f.timeout <= 0 {
 		return cli.Usagef("--timeout %v: it is more than 0, such as 5s", f.timeout)
@@ -80,7 +80,7 @@ func (f *clusterFlags) with(ctx context.Context, do func(context.Context, *clust
 	return err
 }
 
-// onVolume connects to the store for something with a volume.
+// onVolume connects to the store and calls a function with a volume.
 func (f *clusterFlags) onVolume(ctx context.Context, name string, do func(context.Context, *cluster, *osdmap.State, osdmap.VolumeState) error) error {
 	return f.with(ctx, func(ctx context.Context, c *cluster) error {
 		s, err := c.Read(ctx)

@@ -14,20 +14,20 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
 )
 
-// Limits of what is still well.
+// Limits for warnings.
 const (
 	certificateSoon = 14 * 24 * time.Hour
 	littleFree      = 0.15 // of the file system with logs and stores
 	hardlyFree      = 0.03
 )
 
-// facts are what the doctor has found out.
+// facts are the doctor's facts.
 type facts struct {
 	now                 time.Time
-	certificate, secret error // what is wrong with this host's certificate, and its key
-	daemon              error // why the daemon does not answer; nil: it does
+	certificate, secret error // errors of this host's certificate, and of its key
+	daemon              error // why the daemon does not answer; nil: it answers
 	endpoints           string
-	configured          []string // the members of etcd, name at address, as this host's configuration has them
+	configured          []string // the members of etcd in this host's configuration, as "name at address"
 	members             []etcd.Member
 	noMember            error // none answers
 	state               osdmap.State
@@ -36,13 +36,13 @@ type facts struct {
 	self                string // this host's name
 }
 
-// A diagnosis collects what is wrong.
+// A diagnosis collects findings.
 type diagnosis struct {
 	*facts
 	findings.List
 }
 
-// diagnose says what is wrong, the worst first.
+// diagnose returns the findings, the worst first.
 func diagnose(f *facts) []findings.Finding {
 	d := &diagnosis{facts: f}
 	d.thisHost()
@@ -78,7 +78,7 @@ func (d *diagnosis) etcd() {
 		switch {
 		case m.Err != nil && m.Version == "":
 			down = append(down, m.Name)
-		case m.Err != nil && d.away == nil: // else it says that it has no leader
+		case m.Err != nil && d.away == nil: // otherwise it reports that it has no leader
 			d.Add(findings.Warning, "etcd", m.Name+" answers that something is wrong", m.Err.Error(), "see the log of mcblock (or etcd) there")
 		}
 	}
@@ -94,7 +94,7 @@ func (d *diagnosis) etcd() {
 	}
 	var has []string
 	for _, m := range d.members {
-		if m.Name != "" { // else it has not started yet
+		if m.Name != "" { // otherwise it has not started yet
 			has = append(has, memberAt(m.Name, m.Peer))
 		}
 	}
@@ -113,7 +113,7 @@ func (d *diagnosis) etcd() {
 
 func memberAt(name, peer string) string { return name + " at " + peer }
 
-// host says what is wrong with a host, its volumes aside.
+// host checks a host, except its volumes.
 func (d *diagnosis) host(h osdmap.Host) {
 	name, t := "host "+h.Name, d.hosts[h.ID]
 	if t.err != nil {
@@ -157,7 +157,7 @@ func (d *diagnosis) volumeName(id uint64) string {
 	return fmt.Sprintf("%016x", id)
 }
 
-// part is what a host says of its part in a volume; nil: nothing.
+// part returns what a host reports about its replica of a volume; nil: nothing.
 func (d *diagnosis) part(id core.ID, volume uint64) *replicav1.VolumeStatus {
 	all := d.hosts[id].GetVolumes()
 	if i := slices.IndexFunc(all, func(v *replicav1.VolumeStatus) bool { return v.GetVolume() == volume }); i >= 0 {
@@ -193,17 +193,17 @@ func (d *diagnosis) volume(s osdmap.VolumeState) {
 		case p.GetBackfilling():
 			d.Add(findings.Warning, name, fmt.Sprintf("it is degraded, and is copied to %s: %.0f %%", host, 100*float64(p.GetCopiedBytes())/float64(v.Size)), "the log does not go back to when "+host+" left", "wait; writes go there already")
 		default:
-			d.Add(findings.Warning, name, fmt.Sprintf("it is degraded: %s is being brought up to date, %s behind", host, cli.Plural(int(head-min(head, p.GetHead())), "write")), //nolint:gosec // for people
+			d.Add(findings.Warning, name, fmt.Sprintf("it is degraded: %s is being brought up to date, %s behind", host, cli.Plural(int(head-min(head, p.GetHead())), "write")), //nolint:gosec // to be shown
 				"it was away", "wait; if it lasts, see the logs of mcblock on "+host+" and the primary")
 		}
 	}
 }
 
-// waits says why a volume is not served; p is what its primary says of it.
+// waits returns why a volume is not served; p is the report of its primary.
 func (d *diagnosis) waits(name string, s osdmap.VolumeState, up []string, p *replicav1.VolumeStatus) {
 	m := s.Map
 	switch {
-	case d.away != nil || d.noMember != nil: // what is known may be old
+	case d.away != nil || d.noMember != nil: // the facts may be old
 	case d.restarted(s) && len(up) < len(m.Acting):
 		d.Add(findings.Error, name, "it waits for "+cli.All(d.missing(s, up)), "all its acting hosts have started again since it was served, or are away: what was written last may be on those that are missing alone",
 			"start mcblock there, or repair what keeps the volume from being opened; a host whose disk is lost: mcblock volume lost "+s.Volume.Name+" HOST")
@@ -218,7 +218,8 @@ func (d *diagnosis) waits(name string, s osdmap.VolumeState, up []string, p *rep
 	}
 }
 
-// restarted says that no acting host goes on with what it had in memory when the volume was served last.
+// restarted reports that no acting host still has in memory what it had when the volume was last
+// served.
 func (d *diagnosis) restarted(s osdmap.VolumeState) bool {
 	return s.Map.Since != 0 && !slices.ContainsFunc(s.Map.Acting, func(x core.Member) bool {
 		p := d.part(x.ID, s.Volume.ID)
@@ -226,7 +227,7 @@ func (d *diagnosis) restarted(s osdmap.VolumeState) bool {
 	})
 }
 
-// missing are the acting hosts that do not answer.
+// missing returns the acting hosts that do not answer.
 func (d *diagnosis) missing(s osdmap.VolumeState, up []string) (names []string) {
 	for _, x := range s.Map.Acting {
 		if n := d.state.HostName(x.ID); !slices.Contains(up, n) {

@@ -19,7 +19,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/osdmaptest"
 )
 
-// well are the facts of three hosts with a volume, in which nothing is wrong.
+// well returns the facts of three hosts with a volume, without findings.
 func well() *facts {
 	v := osdmaptest.Volume(7, "vol")
 	f := &facts{now: time.Unix(1e9, 0), self: "h1", hosts: map[core.ID]told{}}
@@ -35,7 +35,8 @@ func well() *facts {
 	return f
 }
 
-// TestDiagnose: each fault is found, with its severity and what to do, and nothing else is; without one there is nothing.
+// TestDiagnose: each fault is found, with its severity and what to do, and nothing else; without
+// faults there are no findings.
 func TestDiagnose(t *testing.T) {
 	part := func(f *facts, id core.ID) *replicav1.VolumeStatus { return f.hosts[id].Volumes[0] }
 	away := func(f *facts, ids ...core.ID) {
@@ -107,8 +108,8 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// TestDoctor: with hosts that serve there is nothing to say but that there is no daemon at the socket that is configured;
-// a host that has ended is named, and the volume that lacks it; the exit code is 1.
+// TestDoctor: with hosts that serve, the only finding is that no daemon answers at the configured
+// socket; a stopped host is named, and the volume that lacks it; the exit code is 1.
 func TestDoctor(t *testing.T) {
 	r := newRig(t, 2)
 	r.must("volume create vol --size 16M --min-size 1")

@@ -49,7 +49,7 @@ func doctorCommand() *cobra.Command {
 	return cmd
 }
 
-// examine finds out all facts. The error is that of ctx.
+// examine collects all facts. The error is that of ctx.
 func examine(ctx context.Context, c *cluster, limit time.Duration) (*facts, error) {
 	f := &facts{now: time.Now(), self: c.cfg.Name, endpoints: strings.Join(c.cfg.EtcdClients(), ", ")}
 	for _, m := range c.cfg.Etcd.Members {

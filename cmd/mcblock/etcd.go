@@ -47,11 +47,11 @@ func membersCommand() *cobra.Command {
 	return cmd
 }
 
-// patience is how long etcd may take to accept a change of its members: it refuses
-// some until it has been whole for seconds.
+// patience is how long etcd may take to accept a change of its members: it refuses some until it
+// has been healthy for several seconds.
 const patience = time.Minute
 
-// newMember reads NAME=HOST:PORT.
+// newMember parses NAME=HOST:PORT.
 func newMember(arg string) (name, peer string, err error) {
 	name, peer, ok := strings.Cut(arg, "=")
 	if _, _, bad := net.SplitHostPort(peer); !ok || name == "" || bad != nil {
@@ -108,7 +108,7 @@ If it fails after removing the lost member, "etcd add" does the rest.`,
 	return cmd
 }
 
-// changeMembers changes the members of etcd, and says what to do next.
+// changeMembers changes the members of etcd, and prints what to do next.
 func changeMembers(cmd *cobra.Command, flags *clusterFlags, name string, change func(context.Context, *cluster) (map[string]string, error)) error {
 	return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
 		ctx, cancel := context.WithTimeout(ctx, max(patience, flags.timeout))

@@ -16,7 +16,7 @@ type exports struct {
 	traffic *traffic
 }
 
-// granted are the volumes that a client may open.
+// granted returns the volumes that a client may open.
 func (x exports) granted(c nbd.Client) (all []export) {
 	for _, v := range x.host.Volumes() {
 		if e, err := x.grant(v, c); err == nil {
@@ -39,7 +39,7 @@ func (x exports) list(_ context.Context, c nbd.Client) ([]nbd.Info, error) {
 	return all, nil
 }
 
-// open returns the volume with a name; the empty name is that of the only one that the client may open.
+// open returns the volume with a name; the empty name is the only volume that the client may open.
 func (x exports) open(ctx context.Context, c nbd.Client, name string) (nbd.Export, error) {
 	if all := x.granted(c); name == "" && len(all) == 1 {
 		return all[0], nil
@@ -56,7 +56,7 @@ func (x exports) open(ctx context.Context, c nbd.Client, name string) (nbd.Expor
 	return e, nil
 }
 
-// An export is a volume, as long as the client may have it.
+// An export is a volume, as long as the client has access.
 type export struct {
 	v     *replica.Volume
 	ended <-chan struct{}
@@ -108,9 +108,9 @@ func (e export) Trim(ctx context.Context, off, n int64, fua bool) error {
 // WriteZeroes implements nbd.Export.
 func (e export) WriteZeroes(ctx context.Context, off, n int64, how nbd.Zeroes) error {
 	if !how.NoHole {
-		return e.Trim(ctx, off, n, how.FUA) // what is trimmed reads as zeros
+		return e.Trim(ctx, off, n, how.FUA) // trimmed ranges read as zeros
 	}
-	if how.Fast { // a file system that cannot reserve space has zeros written
+	if how.Fast { // a file system that cannot reserve space writes zeros
 		return nbd.ENOTSUP
 	}
 	begun := time.Now()
@@ -127,7 +127,7 @@ func (e export) Extents(ctx context.Context, off, n int64, limit int) ([]nbd.Ext
 	return all, errno(err)
 }
 
-// errno gives an error the number that clients know; others are EIO.
+// errno gives an error an errno that clients know; others are EIO.
 func errno(err error) error {
 	switch {
 	case errors.Is(err, replica.ErrRange):

@@ -66,7 +66,7 @@ func makeConfigs(dir string, w io.Writer) error {
 	}
 	slices.Sort(paths)
 	var hosts []*daemon.Config // without a configuration
-	var made, etcd []string    // where it is to be; the members of etcd
+	var made, etcd []string    // where to write it; the members of etcd
 	last, here := uint32(0), true
 	for _, p := range paths {
 		h, err := daemon.Load(p)
@@ -115,8 +115,8 @@ func makeConfigs(dir string, w io.Writer) error {
 	return nil
 }
 
-// members is how many of so many hosts run etcd: an odd number, of which a majority is left
-// when one or two are lost.
+// members returns how many hosts run etcd: an odd number, so that a majority is left after the loss
+// of one or two.
 func members(hosts int) int {
 	switch {
 	case hosts >= 5:
@@ -130,7 +130,7 @@ func members(hosts int) int {
 func configText(h *daemon.Config, id uint32, etcd []string, here bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# What else can be set: \"mcblock init --reference\", or \"man mcblock.yaml\" with the package.\nname: %s\nid: %d\naddress: %v\n", h.Name, id, h.Address)
-	base := func(path string) string { return filepath.Base(path) } // beside this file
+	base := func(path string) string { return filepath.Base(path) } // next to this file
 	if here {
 		fmt.Fprintf(&b, "data: data\nsocket: %s\nnbd: %v\n", base(h.Socket), netip.AddrPortFrom(h.Address, config.DefaultNBDPort))
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-// statuses tells how a host is.
+// statuses serves the status of the host.
 type statuses struct {
 	replicav1.UnimplementedStatusesServer
 	cfg  *config.Config
@@ -65,13 +65,13 @@ func (s *statuses) GetHost(ctx context.Context, _ *replicav1.GetHostRequest) (*r
 	return a, nil
 }
 
-// A told is what a host says of itself, or why it does not.
+// A told is a host's status, or why it has none.
 type told struct {
 	*replicav1.GetHostResponse
 	err error
 }
 
-// ask asks all hosts at the same time, each for so long.
+// ask asks all hosts in parallel, each with a timeout.
 func ask(ctx context.Context, f identity.Files, own identity.Identity, hosts []osdmap.Host, limit time.Duration) map[core.ID]told {
 	all := map[core.ID]told{}
 	var mu sync.Mutex
@@ -88,7 +88,7 @@ func ask(ctx context.Context, f identity.Files, own identity.Identity, hosts []o
 	return all
 }
 
-// maxStatus is how many bytes a host's answer may have.
+// maxStatus is the maximum number of bytes in a host's answer.
 const maxStatus = 4 << 20
 
 func askOne(ctx context.Context, f identity.Files, own identity.Identity, h osdmap.Host, limit time.Duration) (*replicav1.GetHostResponse, error) {
@@ -111,7 +111,7 @@ func askOne(ctx context.Context, f identity.Files, own identity.Identity, h osdm
 	return a, conn.Explain(err)
 }
 
-// own is who this host's programs are to other hosts.
+// own returns the identity of this host's programs for other hosts.
 func own(c *config.Config) identity.Identity {
 	return identity.Identity{Role: identity.Host, Name: c.Name}
 }

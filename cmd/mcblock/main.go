@@ -27,7 +27,7 @@ var configPage = cli.ConfigPage{
 	Reference: config.Reference, See: "mcblock-init(1), cmd-daemon.yaml(5)",
 }
 
-// run is the whole program. The end of ctx ends it as SIGTERM does.
+// run is the whole program. When ctx ends, it ends as with SIGTERM.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:   "mcblock",

@@ -37,7 +37,7 @@ func call(t testing.TB, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// TestUsage: what is wrong with a command line is said, with exit code 2.
+// TestUsage: errors of command lines are reported, with exit code 2.
 func TestUsage(t *testing.T) {
 	t.Setenv(configEnv, "/no/such.yaml")
 	for _, c := range []struct{ args, want string }{
@@ -85,7 +85,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestInit: what init makes can be loaded, fits the daemon's lab, and is not overwritten.
+// TestInit: the files of init can be loaded, match the daemon's lab, and are not overwritten.
 func TestInit(t *testing.T) {
 	dir := t.TempDir()
 	for i, name := range []string{"a", "b", "c", "d"} {
@@ -129,7 +129,7 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// store starts etcd with n members, knows hosts, and writes the configuration of the first.
+// store starts etcd with n members, records hosts, and writes the configuration of the first.
 func store(t *testing.T, n, hosts int) (m *osdmap.Manager, config string, members []*embedded.Member) {
 	t.Helper()
 	peers, text, first := map[string]string{}, "name: h1\nid: 1\naddress: 127.0.0.1\netcd:\n  members:\n", ""
@@ -168,7 +168,7 @@ func store(t *testing.T, n, hosts int) (m *osdmap.Manager, config string, member
 	return m, config, members
 }
 
-// TestVolumes: a volume is made, shown and deleted.
+// TestVolumes: a volume is created, shown and deleted.
 func TestVolumes(t *testing.T) {
 	m, config, _ := store(t, 1, 4)
 	t.Setenv(configEnv, config)
@@ -185,7 +185,7 @@ func TestVolumes(t *testing.T) {
 		{"volume create a/b --size 10G --hosts h1", 2, "name of the volume"},
 		{"volume create vol --size 10G --hosts h1,h2 --min-size 3", 2, "min_size 3"},
 		{"volume create vol --size 10G --hosts h1,h2 --block-size 1000", 2, "power of two"},
-		{"volume create vol --size 10G --hosts h1,h3,h4", 0, "epoch 1, min_size 2"}, // and what it says of hosts that do not answer, which depends on the network
+		{"volume create vol --size 10G --hosts h1,h3,h4", 0, "epoch 1, min_size 2"}, // and the line about hosts that do not answer, which depends on the network
 		{"volume create vol --size 1G --hosts h1", 1, "exists already"},
 		{"volume show vol", 0, "h3    acting"},
 		{"volume show wal", 1, `there is no volume "wal"; there are vol`},
@@ -226,7 +226,7 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
-// TestSilent: who makes a volume is told which of its hosts do not answer, and that it waits for them.
+// TestSilent: "create" prints which of its hosts do not answer, and that the volume waits for them.
 func TestSilent(t *testing.T) {
 	v := osdmaptest.Volume(7, "vol")
 	s := osdmap.State{Hosts: []osdmap.Host{osdmaptest.Host(1), osdmaptest.Host(2), osdmaptest.Host(3)}}
@@ -252,7 +252,7 @@ func TestSilent(t *testing.T) {
 func TestNoMajority(t *testing.T) {
 	_, config, members := store(t, 3, 1)
 	for _, m := range members {
-		<-m.Ready() // all have said their names
+		<-m.Ready() // all have published their names
 	}
 	members[1].Close()
 	members[2].Close()
@@ -272,7 +272,7 @@ func TestNoMajority(t *testing.T) {
 			}
 		}
 	}()
-	for late := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // the leader notices after an election's time
+	for late := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // the leader notices after an election timeout
 		if _, stdout, _ := call(t, "etcd", "members", "--config", config); strings.Contains(stdout, "it has no leader") {
 			break
 		} else if time.Now().After(late) {
@@ -294,7 +294,7 @@ func TestNoMajority(t *testing.T) {
 	}
 }
 
-// TestReplaceMember: the command says what to write into the configurations.
+// TestReplaceMember: the command prints the lines for the configurations.
 func TestReplaceMember(t *testing.T) {
 	_, config, members := store(t, 3, 1)
 	for _, m := range members {

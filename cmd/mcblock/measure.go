@@ -15,7 +15,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/nbd"
 )
 
-// workloads in the order in which they are run: what is read was written.
+// workloads in the order in which they run: reads come after writes.
 var workloads = []string{"write", "randwrite", "read", "randread"}
 
 func writes(workload string) bool { return workload == "write" || workload == "randwrite" }
@@ -30,7 +30,7 @@ type benchResult struct {
 	Iterations int     `json:"total_ios"`
 	Flushes    int     `json:"flushes,omitempty"`
 	Seconds    float64 `json:"runtime"`
-	Bandwidth  float64 `json:"bw_bytes"` // in a second
+	Bandwidth  float64 `json:"bw_bytes"` // per second
 	IOPS       float64 `json:"iops"`
 	Min        float64 `json:"t_min"`
 	Typical    float64 `json:"t_typical"`
@@ -40,7 +40,7 @@ type benchResult struct {
 	Max        float64 `json:"t_max"`
 }
 
-// measure runs one workload. What was measured until an error is there too.
+// measure runs one workload. After an error, it returns the results so far.
 func (o *benchOptions) measure(ctx context.Context, d *nbd.Device, workload string) (benchResult, error) {
 	r := benchResult{Workload: workload, Block: o.block, Depth: o.depth}
 	if r.Block == 0 {
@@ -109,7 +109,7 @@ func (o *benchOptions) measure(ctx context.Context, d *nbd.Device, workload stri
 	return r, nil
 }
 
-// summarize fills in what the times of all requests say.
+// summarize computes the results from the times of all requests.
 func (r *benchResult) summarize(times []time.Duration, took time.Duration) {
 	n := len(times)
 	if r.Iterations = n; n == 0 {

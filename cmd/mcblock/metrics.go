@@ -13,13 +13,14 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 )
 
-// metricsPrefix is that of all metrics of a host's mcblock.
+// metricsPrefix is the prefix of all metrics of a host's mcblock.
 const metricsPrefix = "mcrdma_block_"
 
-// requestBuckets are those of times of requests at NBD: a write takes the fabric's round trip, a flush the disks'.
+// requestBuckets are the buckets of request times at NBD: a write takes the fabric's round trip, a
+// flush the disks'.
 var requestBuckets = prometheus.ExponentialBuckets(0.0001, 2, 16)
 
-// traffic counts what clients of this host request of each volume.
+// traffic counts the requests of clients of this host, by volume.
 type traffic struct {
 	seconds *prometheus.HistogramVec
 	bytes   *prometheus.CounterVec
@@ -40,7 +41,7 @@ func newTraffic(auto promauto.Factory) *traffic {
 	}
 }
 
-// forget drops what was counted of a volume that is not here any more.
+// forget removes the counters of a volume that this host no longer has.
 func (t *traffic) forget(volume string) {
 	of := prometheus.Labels{"volume": volume}
 	t.seconds.DeletePartialMatch(of)
@@ -48,7 +49,7 @@ func (t *traffic) forget(volume string) {
 	t.failed.DeletePartialMatch(of)
 }
 
-// An operation is what is counted of one operation on one volume.
+// An operation is the counters of one operation on one volume.
 type operation struct {
 	seconds prometheus.Observer
 	bytes   prometheus.Counter
@@ -59,7 +60,7 @@ func (t *traffic) operation(volume, name string) operation {
 	return operation{t.seconds.WithLabelValues(volume, name), t.bytes.WithLabelValues(volume, name), t.failed.WithLabelValues(volume, name)}
 }
 
-// done counts a request that began then, and returns its error.
+// done counts a request that began at that time, and returns its error.
 func (o *operation) done(begun time.Time, n int64, err error) error {
 	o.seconds.Observe(time.Since(begun).Seconds())
 	if err != nil {
@@ -70,14 +71,14 @@ func (o *operation) done(begun time.Time, n int64, err error) error {
 	return nil
 }
 
-// operations are those of a volume.
+// operations returns the counters of a volume.
 type operations struct{ read, write, flush, clear operation }
 
 func (t *traffic) volume(name string) *operations {
 	return &operations{t.operation(name, "read"), t.operation(name, "write"), t.operation(name, "flush"), t.operation(name, "clear")}
 }
 
-// A collector asks the host how its volumes are, whenever Prometheus does.
+// A collector reads the host's volumes whenever Prometheus does.
 type collector struct {
 	server  *server
 	host    *replica.Host

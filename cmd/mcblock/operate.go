@@ -14,7 +14,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-// operate has an operator do something to a volume, whose name is the first argument.
+// operate calls an operator's function on a volume, whose name is the first argument.
 func operate(cmd *cobra.Command, flags *clusterFlags, name string, do func(ctx context.Context, o *replica.Operator, s *osdmap.State, v osdmap.VolumeState) error) error {
 	return flags.onVolume(cmd.Context(), name, func(ctx context.Context, c *cluster, s *osdmap.State, v osdmap.VolumeState) error {
 		o := replica.NewOperator(replica.OperatorConfig{Manager: c.Manager, Files: files(c.cfg), Name: c.cfg.Name, Timeout: flags.timeout})

@@ -18,7 +18,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-// TestOperate: the primary is changed, a host is replaced, copies are compared, and what differs is found.
+// TestOperate: the primary is changed, a host is replaced, copies are compared, and differences are
+// found.
 func TestOperate(t *testing.T) {
 	m, config, _ := store(t, 1, 0)
 	t.Setenv(configEnv, config)

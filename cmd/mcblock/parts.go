@@ -9,11 +9,11 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-// A partView is a host's part in a volume, as the host says, in JSON.
+// A partView is a host's replica of a volume, as the host reports it, in JSON.
 type partView struct {
 	Volume      string `json:"volume"`
 	Host        string `json:"host"`
-	State       string `json:"state,omitempty"` // of the host: active is the primary that serves
+	State       string `json:"state,omitempty"` // of the host: active means the primary that serves
 	Epoch       uint64 `json:"epoch"`
 	Served      bool   `json:"served"`
 	Head        uint64 `json:"head"`    // entries in its log
@@ -21,10 +21,10 @@ type partView struct {
 	Stored      uint64 `json:"stored"`
 	Backfilling bool   `json:"backfilling"`
 	Copied      uint64 `json:"copied_bytes"`
-	Error       string `json:"error,omitempty"` // why the copy has ended, or the host says nothing
+	Error       string `json:"error,omitempty"` // why the copy has stopped, or the host reports nothing
 }
 
-// parts are all hosts' parts in all volumes.
+// parts returns all hosts' replicas of all volumes.
 func parts(s *osdmap.State, hosts map[core.ID]told) []partView {
 	list := []partView{}
 	for _, v := range s.Volumes {

@@ -19,7 +19,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdmatest"
 )
 
-// A rig is hosts that serve, with TLS. Etcd runs at the first.
+// A rig is hosts that serve, with TLS. Etcd runs on the first.
 type rig struct {
 	t     *testing.T
 	ca    *identitytest.CA
@@ -97,7 +97,7 @@ func newRig(t *testing.T, hosts int) *rig {
 	return r
 }
 
-// until waits for what comes by processes and the network.
+// until waits for the effects of processes and the network.
 func (r *rig) until(what string, is func() error) {
 	r.t.Helper()
 	for late := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -111,7 +111,7 @@ func (r *rig) until(what string, is func() error) {
 	}
 }
 
-// must calls a command that has to succeed.
+// must calls a command that must succeed.
 func (r *rig) must(command string) string {
 	r.t.Helper()
 	code, out, errs := call(r.t, strings.Fields(command)...)
@@ -121,5 +121,5 @@ func (r *rig) must(command string) string {
 	return out
 }
 
-// client is a certificate that is no host's of the rig.
+// client issues a certificate that belongs to no host of the rig.
 func (r *rig) client(name string) identity.Files { return r.ca.Host(name) }

@@ -15,18 +15,18 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-// A scrubView is what a scrub has found, in JSON.
+// A scrubView is the result of a scrub, in JSON.
 type scrubView struct {
 	Volume   string          `json:"volume"`
 	Size     int64           `json:"size"`     // bytes
 	Compared int64           `json:"compared"` // bytes
 	Hosts    []string        `json:"hosts"`    // whose copies were compared
-	Left     []string        `json:"left"`     // hosts of the volume whose copies are not up to date: they were not
+	Left     []string        `json:"left"`     // hosts of the volume with copies that are not up to date, which were not compared
 	Bad      []scrubBadView  `json:"bad"`
 	Busy     []scrubBusyView `json:"busy"`
 }
 
-// A scrubBadView is a piece that is not the same everywhere.
+// A scrubBadView is a piece that differs between hosts.
 type scrubBadView struct {
 	Offset  int64             `json:"offset"`  // bytes
 	Length  int64             `json:"length"`  // bytes
@@ -103,7 +103,7 @@ func (r *scrubView) add(s *osdmap.State, p *replica.Scrubbed) {
 	}
 }
 
-// write shows the result; it is an error if something is wrong.
+// write shows the result; a problem is an error.
 func (r *scrubView) write(w io.Writer, out *cli.Output, s *osdmap.State, id uint64) error {
 	v := s.Volume(id)
 	if v == nil {
@@ -148,7 +148,7 @@ func (r *scrubView) write(w io.Writer, out *cli.Output, s *osdmap.State, id uint
 	return r.verdict()
 }
 
-// verdict is the error that the command ends with.
+// verdict returns the error of the command.
 func (r *scrubView) verdict() error {
 	switch {
 	case len(r.Bad) > 0:
@@ -163,7 +163,7 @@ func (r *scrubView) verdict() error {
 	return nil
 }
 
-// advice says how a copy is made anew.
+// advice says how to rebuild a copy.
 func (r *scrubView) advice(primary string, id uint64) string {
 	bad := map[string]bool{}
 	for _, b := range r.Bad {

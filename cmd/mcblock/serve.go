@@ -50,7 +50,7 @@ When it serves clients, it prints a line that begins with "ready" to standard ou
 and notifies systemd. With "metrics", it serves /metrics for Prometheus, /healthz, and
 /readyz, which answers 503 until this host's volumes are open.`
 
-// parting is how long requests may take that are under way when the host is to end.
+// parting is how long requests in flight may take when the host ends.
 const parting = 5 * time.Second
 
 func serveCommand() *cobra.Command {
@@ -126,14 +126,14 @@ type server struct {
 	closers []func() error // in the order of opening
 }
 
-// opened has what is open closed at the end.
+// opened registers a resource to be closed at the end.
 func (s *server) opened(close func() error) { s.closers = append(s.closers, close) }
 
 // run serves until ctx ends.
 func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
 	defer func() {
 		if ctx.Err() != nil {
-			err = nil // it was to end, perhaps before it served
+			err = nil // it was asked to end, perhaps before it served
 		}
 		for _, c := range slices.Backward(s.closers) {
 			err = errors.Join(err, c())
@@ -183,7 +183,7 @@ func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
 	return err
 }
 
-// lock keeps other processes from the data directory.
+// lock prevents other processes from using the data directory.
 func (s *server) lock() error {
 	err := durable.MkdirAll(filepath.Dir(s.cfg.Data))
 	if err == nil {
@@ -266,7 +266,7 @@ func (s *server) host(ctx context.Context, m *osdmap.Manager, registry prometheu
 	return h, nil
 }
 
-// export serves the volumes to NBD clients, and returns where.
+// export serves the volumes to NBD clients, and returns the address.
 func (s *server) export(h *replica.Host, registry prometheus.Registerer, failed chan<- error) (net.Addr, error) {
 	x := exports{h, newTraffic(promauto.With(registry))}
 	c := nbd.Config{List: x.list, Open: x.open, Log: s.log}

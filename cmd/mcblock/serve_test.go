@@ -23,7 +23,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
 )
 
-// open opens a volume at a host as a client with a certificate, or in plain text.
+// open opens a volume at a host as a client with a certificate, or without TLS.
 func (r *rig) open(h *served, name string, f identity.Files) (*nbd.Device, error) {
 	r.t.Helper()
 	var t *tls.Config
@@ -42,8 +42,8 @@ func (r *rig) open(h *served, name string, f identity.Files) (*nbd.Device, error
 	return d, err
 }
 
-// TestAccess: a volume with a list of clients is opened by these only, also by those that list volumes; a client that is taken
-// off the list loses its connection; loopback in plain text is one name on the list.
+// TestAccess: only the clients on a volume's list can open or list it; a client that is removed
+// from the list loses its connection; loopback without TLS is one name on the list.
 func TestAccess(t *testing.T) {
 	r := newRig(t, 1)
 	h, vm1, vm2, plain := r.hosts[0], r.client("vm1"), r.client("vm2"), identity.Files{}
@@ -81,7 +81,7 @@ func TestAccess(t *testing.T) {
 	} else if out := list(); !strings.Contains(out, `"open"`) || strings.Contains(out, `"vol"`) {
 		t.Errorf("in plain text a client is shown %s", out)
 	}
-	if d, err := r.open(h, "", plain); err != nil || d.Info().Size != 16<<20 { // "open": the only one for it
+	if d, err := r.open(h, "", plain); err != nil || d.Info().Size != 16<<20 { // "open": the only volume that it may open
 		t.Error(err)
 	}
 
@@ -115,7 +115,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// get is what a host answers by HTTP.
+// get returns a host's answer by HTTP.
 func (h *served) get(ctx context.Context, path string) (int, string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+h.cfg.Metrics+path, nil)
 	if err != nil {
@@ -130,7 +130,8 @@ func (h *served) get(ctx context.Context, path string) (int, string, error) {
 	return res.StatusCode, string(b), err
 }
 
-// TestMetrics: what a client does is counted, with the volume's state; a volume that is deleted is in no metric any more.
+// TestMetrics: a client's requests are counted, and the volume's state is reported; a deleted
+// volume is in no metric.
 func TestMetrics(t *testing.T) {
 	r := newRig(t, 1)
 	h := r.hosts[0]
@@ -179,8 +180,8 @@ func TestMetrics(t *testing.T) {
 	testenv.MetricNames(t, "testdata/metrics.txt", registry.Describe)
 }
 
-// TestBench: a scratch volume is measured and deleted, also when it is interrupted; a volume that is there is only read,
-// unless it is said that it may be written to.
+// TestBench: a scratch volume is measured and deleted, also after an interrupt; an existing volume
+// is only read, unless writing is allowed by flag.
 func TestBench(t *testing.T) {
 	r := newRig(t, 2)
 	var got []benchResult

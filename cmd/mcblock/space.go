@@ -2,8 +2,8 @@ package main
 
 import "golang.org/x/sys/unix"
 
-// space is the size of the file system that a directory is on, and what of it is free for this program, in bytes; 0, 0: it
-// cannot be found out.
+// space returns the size of a directory's file system, and the bytes that are free for this
+// program; 0, 0: not known.
 func space(dir string) (size, free uint64) {
 	var s unix.Statfs_t
 	if unix.Statfs(dir, &s) != nil {

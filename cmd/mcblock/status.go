@@ -78,7 +78,7 @@ func memberViews(members []etcd.Member) []memberView {
 	return list
 }
 
-// writeStatus writes what is known: without a majority of etcd that is its members.
+// writeStatus writes what is known: without a majority of etcd, only its members.
 func writeStatus(w io.Writer, out *cli.Output, members []etcd.Member, s *osdmap.State, live []partView, known bool) error {
 	list := memberViews(members)
 	if out.IsJSON() {

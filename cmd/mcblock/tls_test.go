@@ -15,7 +15,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
-// pki is a directory of certificates as clients that use GnuTLS expect it.
+// pki is a directory of certificates in the layout that clients with GnuTLS expect.
 func pki(t *testing.T, ca string, f identity.Files) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,8 +34,9 @@ func pki(t *testing.T, ca string, f identity.Files) string {
 	return dir
 }
 
-// TestClientsTLS: the NBD clients of others open a volume with a certificate of the CA, and are told that they may not with none, with
-// another CA's, with one that has expired, and if they do not know the server's CA.
+// TestClientsTLS: other projects' NBD clients open a volume with a certificate of the CA, and are
+// refused with none, with another CA's, with an expired one, and if they do not know the server's
+// CA.
 func TestClientsTLS(t *testing.T) {
 	for _, tool := range []string{"nbdinfo", "nbdcopy", "qemu-img"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -60,7 +61,7 @@ func TestClientsTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		name, dir, libnbd, qemu string // what they say; "": it works
+		name, dir, libnbd, qemu string // their error messages; "": it works
 	}{
 		{"right", pki(t, ca, vm1), "", ""},
 		{"none", pki(t, ca, identity.Files{}), "A TLS fatal alert has been received", "Input/output error"},

@@ -89,7 +89,7 @@ least one; with 1 a single remaining copy takes writes, which are lost if its di
 // startTime is how long a host that has just started may take to be known.
 const startTime = 5 * time.Second
 
-// someHost reads the state. While no host is known it waits, for one that has just started.
+// someHost reads the state. While no host is known it waits for one that has just started.
 func someHost(ctx context.Context, read func(context.Context) (osdmap.State, error), stderr io.Writer) (osdmap.State, error) {
 	const pause = 200 * time.Millisecond
 	for waited := time.Duration(0); ; waited += pause {
@@ -108,7 +108,7 @@ func someHost(ctx context.Context, read func(context.Context) (osdmap.State, err
 	}
 }
 
-// twice is what is in a list more than once; "": nothing.
+// twice returns an element that a list has more than once; "": none.
 func twice(list []string) string {
 	for i, x := range list {
 		if slices.Contains(list[:i], x) {
@@ -118,7 +118,7 @@ func twice(list []string) string {
 	return ""
 }
 
-// volume is what is to be made. Errors are usage errors.
+// volume returns the volume to create. Errors are usage errors.
 func (o *createOptions) volume(s *osdmap.State, name string) (v osdmap.Volume, minSize int, err error) {
 	v = osdmap.Volume{ID: newID(), Name: name, Size: int64(o.size), BlockSize: o.block, Created: time.Now(), Allow: clientNames(o.allow)}
 	var all []string
@@ -165,10 +165,10 @@ func newID() uint64 {
 	}
 }
 
-// noteTime is how long hosts have to say that they are there, when nothing depends on that.
+// noteTime is how long to wait for hosts' answers if nothing depends on them.
 const noteTime = 2 * time.Second
 
-// silent says which hosts of a volume do not answer, and what comes of it.
+// silent says which hosts of a volume do not answer, and the consequences.
 func silent(w io.Writer, s *osdmap.State, v osdmap.Volume, minSize int, hosts map[core.ID]told) {
 	away := 0
 	for _, id := range v.Hosts {

@@ -11,7 +11,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-// TestSomeHost: a volume is made on hosts that have just started, and without any the command says so after a while.
+// TestSomeHost: a volume is created on hosts that have just started; without any, the command says
+// so after a while.
 func TestSomeHost(t *testing.T) {
 	for _, c := range []struct {
 		after time.Duration // until a host is known

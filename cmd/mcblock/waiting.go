@@ -17,13 +17,13 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/embedded"
 )
 
-// Times of waitFor.
+// Times for waitFor.
 const (
-	firstSaid = time.Second // what is there sooner is not worth a line
+	firstSaid = time.Second // shorter waits are not reported
 	rarely    = time.Minute
 )
 
-// waitFor says what is waited for until it is there: after a second, and then at intervals that grow to a minute.
+// waitFor reports what it waits for: after a second, and then at intervals that grow to a minute.
 func waitFor(ctx context.Context, log *slog.Logger, there func() bool, what func(context.Context) string) {
 	for pause := firstSaid; ; pause = min(2*pause, rarely) {
 		select {
@@ -40,7 +40,7 @@ func waitFor(ctx context.Context, log *slog.Logger, there func() bool, what func
 	}
 }
 
-// joined says whether the member of etcd that runs here, if one does, is in its cluster.
+// joined reports whether the member of etcd that runs here, if any, is in its cluster.
 func (s *server) joined() bool {
 	if s.member == nil {
 		return true
@@ -53,7 +53,7 @@ func (s *server) joined() bool {
 	}
 }
 
-// etcdWaits says why etcd is not there.
+// etcdWaits returns why etcd is not ready.
 func (s *server) etcdWaits(ctx context.Context) string {
 	if s.member != nil {
 		if text := memberTrouble(s.cfg, s.member.Trouble()); text != "" {
@@ -63,14 +63,14 @@ func (s *server) etcdWaits(ctx context.Context) string {
 	return etcdSilent(ctx, s.cfg)
 }
 
-// etcdSilent says which parts of etcd do not answer.
+// etcdSilent returns which parts of etcd do not answer.
 func etcdSilent(ctx context.Context, cfg *config.Config) string {
 	at := map[string]string{}
 	for _, e := range cfg.Etcd.Endpoints {
 		at[e] = e
 	}
 	for _, m := range cfg.Etcd.Members {
-		if m.Name != cfg.Name { // this one has no clients before the others are there
+		if m.Name != cfg.Name { // this one has no clients before the others are ready
 			at[m.Name] = m.Peer
 		}
 	}
@@ -81,7 +81,8 @@ func etcdSilent(ctx context.Context, cfg *config.Config) string {
 	return fmt.Sprintf("etcd: %s %s not answer: start mcblock (or etcd) there", strings.Join(silent, ", "), cli.Either(len(silent) == 1, "does", "do"))
 }
 
-// memberTrouble says what is wrong with this host's member of etcd, and what to do; "": nothing that is known.
+// memberTrouble returns what is wrong with this host's member of etcd, and what to do; "": nothing
+// known.
 func memberTrouble(cfg *config.Config, err error) string {
 	dir := filepath.Join(cfg.Data, "etcd")
 	switch {
@@ -93,7 +94,7 @@ func memberTrouble(cfg *config.Config, err error) string {
 	return ""
 }
 
-// unconnected are the names of those that take no connection, by their addresses.
+// unconnected returns the names of members that accept no connection, by their addresses.
 func unconnected(ctx context.Context, at map[string]string) (names []string) {
 	ctx, cancel := context.WithTimeout(ctx, firstSaid)
 	defer cancel()

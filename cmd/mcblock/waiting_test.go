@@ -16,10 +16,11 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/embedded"
 )
 
-// TestWaitFor: what is there within a second is not told; else it is told after a second, and then ever more rarely, until it is there.
+// TestWaitFor: a wait of less than a second is not reported; a longer one is reported after a
+// second, and then less and less often.
 func TestWaitFor(t *testing.T) {
 	for _, c := range []struct {
-		after time.Duration // it is there; 0: never, and all ends after 10 minutes
+		after time.Duration // when it is ready; 0: never, and everything ends after 10 minutes
 		lines int
 	}{{999 * time.Millisecond, 0}, {2 * time.Second, 1}, {4 * time.Second, 2}, {0, 14}} { // at 1, 3, 7, 15, 31, 63, 123 s, and then each minute
 		synctest.Test(t, func(t *testing.T) {
@@ -36,7 +37,8 @@ func TestWaitFor(t *testing.T) {
 	}
 }
 
-// TestEtcdSilent: members that take no connection are named; this host's own is not asked. What keeps that out is said, with what to do.
+// TestEtcdSilent: members that accept no connection are named; this host's own is not asked. Why it
+// is not in its cluster is reported, with what to do.
 func TestEtcdSilent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

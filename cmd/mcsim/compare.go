@@ -22,13 +22,13 @@ type compareFlags struct {
 	quiet               bool
 }
 
-// A comparison is what one way comes to with one seed, as mcbench has it.
+// A comparison is the result of one way with one seed, like mcbench's.
 type comparison struct {
 	Scheme  replicate.Scheme `json:"scheme"`
 	Seed    uint64           `json:"seed"`
 	Mean    float64          `json:"mean_usec"`
 	Gbps    float64          `json:"gbps"`
-	Latency float64          `json:"latency_ratio"` // to the first way, of the same seed
+	Latency float64          `json:"latency_ratio"` // to the first way, with the same seed
 	Speed   float64          `json:"bandwidth_ratio"`
 }
 
@@ -84,7 +84,8 @@ loopback. Ratios are to the first of --schemes.`,
 	return cmd
 }
 
-// jobs reads the flags and makes the simulations: for each way those of all seeds. Errors are usage errors.
+// jobs reads the flags and returns the simulations: for each way those of all seeds. Errors are
+// usage errors.
 func (f *compareFlags) jobs() ([]comparison, []job, error) {
 	if err := checkSeeds(f.seeds); err != nil {
 		return nil, nil, err
@@ -132,7 +133,7 @@ func (f *compareFlags) jobs() ([]comparison, []job, error) {
 			if err != nil {
 				return err
 			}
-			if _, err := replicate.Stream(s, set, size, 1, 1); err != nil { // relays greet each other before
+			if _, err := replicate.Stream(s, set, size, 1, 1); err != nil { // relays exchange greetings before
 				return err
 			}
 			begin := s.Now()
@@ -150,9 +151,9 @@ func (f *compareFlags) jobs() ([]comparison, []job, error) {
 	return list, jobs, nil
 }
 
-// hosts are the sender's number and the receivers'. Errors are usage errors.
+// hosts returns the numbers of the sender and of the receivers. Errors are usage errors.
 func (f *compareFlags) hosts(fab *fabric) ([]int, error) {
-	s, err := fab.simulation(f.seed) // to find what is wrong at once
+	s, err := fab.simulation(f.seed) // reports errors at once
 	if err != nil {
 		return nil, cli.Usage(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
-// fabricFlags say what the fabric is.
+// fabricFlags describe the fabric.
 type fabricFlags struct {
 	topology, rate, buffer string
 	rates                  rates.Flags
@@ -41,7 +41,7 @@ func (f *fabricFlags) addTopology(cmd *cobra.Command) {
 	cli.CompleteFile(cmd, "topology", "yaml", "json")
 }
 
-// A fabric is what simulations are made in.
+// A fabric is a fabric for simulations.
 type fabric struct {
 	topology *topology.Topology
 	params   simnet.Params
@@ -79,7 +79,7 @@ func (f *fabricFlags) read() (*fabric, error) {
 	return out, nil
 }
 
-// simulation is a new one.
+// simulation returns a new simulation.
 func (f *fabric) simulation(seed uint64) (*simnet.Sim, error) {
 	s, err := simnet.New(f.topology, f.params, seed)
 	if err != nil {
@@ -111,7 +111,7 @@ func hostsOf(s *simnet.Sim, names []string) (list []int, err error) {
 	return list, nil
 }
 
-// sizeOf reads a flag's bytes. Errors are usage errors.
+// sizeOf parses a flag's bytes. Errors are usage errors.
 func sizeOf(flag, text string) (int, error) {
 	n, err := cmdline.ParseSize(text)
 	if err != nil || n < 1 || n > 1<<30 {

@@ -16,7 +16,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/simnet/figures"
 )
 
-// A figure is the result: one of a paper's.
+// A figure is the result for a figure of a paper.
 type figure struct {
 	Name   string          `json:"name"`
 	Title  string          `json:"title"`
@@ -92,7 +92,7 @@ func figuresCommand() *cobra.Command {
 	return cmd
 }
 
-// repeat runs the simulations of figures, with so many seeds.
+// repeat runs the simulations of figures, with that many seeds.
 func repeat(cmd *cobra.Command, quiet bool, o figures.Options, seeds int, chosen []figures.Figure) ([]figure, error) {
 	var jobs []job
 	values := make([][][][]figures.Value, len(chosen)) // by figure, job and seed
@@ -120,7 +120,7 @@ func repeat(cmd *cobra.Command, quiet bool, o figures.Options, seeds int, chosen
 		for _, of := range values[i] {
 			r.Values = append(r.Values, together(of)...)
 		}
-		if o.Quick { // smaller messages, or shorter: not what the paper measured
+		if o.Quick { // smaller messages, or shorter: other than in the paper
 			for k := range r.Values {
 				r.Values[k].Paper = 0
 			}
@@ -130,7 +130,8 @@ func repeat(cmd *cobra.Command, quiet bool, o figures.Options, seeds int, chosen
 	return list, nil
 }
 
-// together makes the values of several seeds, the same curves at the same points, one each.
+// together combines the values of several seeds: the same curves at the same points, one value
+// each.
 func together(seeds [][]figures.Value) []figures.Value {
 	out := slices.Clone(seeds[0])
 	if len(seeds) == 1 {
@@ -174,7 +175,7 @@ func figuresText(cmd *cobra.Command, out *cli.Output, list []figure) error {
 	return nil
 }
 
-// number is a value with three digits that count.
+// number returns a value with three significant digits.
 func number(v float64) string {
 	if v == 0 {
 		return "0"
@@ -198,14 +199,14 @@ func save(dir string, out *cli.Output, f *figure) error {
 		return err
 	}
 	for ending, data := range map[string][]byte{".svg": b.Bytes(), ".json": j.Bytes()} {
-		if err := os.WriteFile(filepath.Join(dir, f.Name+ending), data, 0o644); err != nil { //nolint:gosec // every user may read it
+		if err := os.WriteFile(filepath.Join(dir, f.Name+ending), data, 0o644); err != nil { //nolint:gosec // all users may read it
 			return fmt.Errorf("--plot: %w", err)
 		}
 	}
 	return nil
 }
 
-// panelOf draws each curve, and behind them the paper's.
+// panelOf draws each curve, with the paper's behind.
 func panelOf(f *figure) plot.Panel {
 	p := plot.Panel{Title: f.Unit, Label: f.X, Absolute: true}
 	for _, v := range f.Values {

@@ -15,7 +15,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// addSeeds adds the flag that says how many seeds are simulated.
+// addSeeds adds the flag for the number of seeds.
 func addSeeds(fs *pflag.FlagSet, n *int) {
 	fs.IntVar(n, "seeds", 1, "number of `seeds` to simulate each with, --seed and the following ones; values are means")
 }
@@ -37,7 +37,7 @@ func seedsText(first uint64, n int) string {
 // A job is a simulation. Several run at a time.
 type job struct {
 	name   string
-	weight float64 // how long it takes, in comparison with others
+	weight float64 // relative run time
 	run    func() error
 }
 
@@ -52,8 +52,8 @@ func advise(err error) error {
 	return err
 }
 
-// perform runs jobs, as many at a time as there are processors, and says how far they are. It ends at the first error, and when ctx
-// ends; simulations that have begun are not waited for then.
+// perform runs jobs, as many at a time as there are processors, and shows progress. It ends at the
+// first error, or when ctx ends, and does not wait for running simulations then.
 func perform(ctx context.Context, cmd *cobra.Command, quiet bool, jobs []job) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()

@@ -31,7 +31,7 @@ repeats figures of papers, and shows the papers' values for comparison.
 shows how long writes and reads take in your fabric, for each way to replicate.
 docs/simulation.md says what is simulated, and what is not.`
 
-// run is the whole program. The end of ctx ends it as SIGTERM does.
+// run is the whole program. When ctx ends, it ends as with SIGTERM.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{Use: "mcsim", Short: "Simulate replication in a data center", Long: longHelp}
 	root.AddCommand(figuresCommand(), runCommand(), compareCommand())

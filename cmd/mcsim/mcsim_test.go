@@ -59,7 +59,8 @@ func wellFormed(t *testing.T, name string) {
 	}
 }
 
-// TestRun: each way has its latencies; the same seed gives the same bytes, another one others.
+// TestRun: each way has its latencies; the same seed gives the same bytes, another one gives
+// others.
 func TestRun(t *testing.T) {
 	plot := filepath.Join(t.TempDir(), "load.svg")
 	args := []string{"run", "-t", racks, "-n", "400", "--load", "0.1,0.2", "--json", "--plot", plot}
@@ -88,7 +89,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunText: multicast takes the least of the links.
+// TestRunText: multicast uses the least bandwidth.
 func TestRunText(t *testing.T) {
 	sizes := filepath.Join(t.TempDir(), "sizes.txt")
 	if err := os.WriteFile(sizes, []byte("4096 50\n65536 100\n"), 0o600); err != nil {
@@ -121,7 +122,8 @@ links:
 	}
 }
 
-// TestCompare: a connection to each of three hosts is a third as fast, a slower link binds, and the same seed gives the same bytes.
+// TestCompare: connections to three hosts are a third as fast, a slower link limits the rate, and
+// the same seed gives the same bytes.
 func TestCompare(t *testing.T) {
 	speeds := func(args ...string) map[string]float64 {
 		t.Helper()
@@ -162,7 +164,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestUsage: what is wrong is said at once, with exit code 2.
+// TestUsage: errors are reported at once, with exit code 2.
 func TestUsage(t *testing.T) {
 	dir := t.TempDir()
 	half := filepath.Join(dir, "half.txt")
@@ -233,7 +235,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestSeeds: what is said of several seeds is the mean of what is said of each.
+// TestSeeds: the result of several seeds is the mean of the results of each.
 func TestSeeds(t *testing.T) {
 	mean := func(args ...string) (v float64) {
 		var f []figure

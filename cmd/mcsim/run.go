@@ -56,7 +56,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	cli.CompleteFlag(cmd, "workload", func() []string { return sizes })
 }
 
-// An outcome is what one way comes to at one load.
+// An outcome is the result of one way at one load.
 type outcome struct {
 	Scheme replicate.Scheme `json:"scheme"`
 	Load   float64          `json:"load"`
@@ -111,7 +111,7 @@ host of the group.`,
 	return cmd
 }
 
-// jobs reads the flags and makes the simulations. Errors are usage errors.
+// jobs reads the flags and returns the simulations. Errors are usage errors.
 func (f *runFlags) jobs() (*runReport, []job, error) {
 	if err := checkSeeds(f.seeds); err != nil {
 		return nil, nil, err
@@ -128,7 +128,7 @@ func (f *runFlags) jobs() (*runReport, []job, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	sim, err := fab.simulation(f.seed) // to find what is wrong at once
+	sim, err := fab.simulation(f.seed) // reports errors at once
 	if err != nil {
 		return nil, nil, cli.Usage(err)
 	}
@@ -180,7 +180,7 @@ func (f *runFlags) jobs() (*runReport, []job, error) {
 	return r, jobs, plot.Writable(f.plot)
 }
 
-// known are the workloads that have a name.
+// known returns the names of built-in workloads.
 func (*runFlags) known() (names []string) {
 	for _, s := range workload.Known() {
 		names = append(names, s.Name)
@@ -188,7 +188,7 @@ func (*runFlags) known() (names []string) {
 	return names
 }
 
-// sizes finds the workload.
+// sizes returns the workload's sizes.
 func (f *runFlags) sizes() (workload.Sizes, error) {
 	for _, s := range workload.Known() {
 		if s.Name == f.workload {
@@ -245,7 +245,8 @@ func (r *runReport) text(cmd *cobra.Command, out *cli.Output) error {
 	return out.Table(w, []string{"load", "way", "all links[MiB]", "busiest link", "its load", "its wait[usec]", "marked", "pauses", "dropped"}, rows)
 }
 
-// means are those of several seeds: of reads (0) or writes (1). low and high are the least and the largest mean latency.
+// means returns the means over several seeds, for reads (0) or writes (1). low and high are the
+// smallest and the largest mean latency.
 func means(list []outcome, what int) (m workload.Latency, low, high float64) {
 	n := float64(len(list))
 	for i := range list {
@@ -264,7 +265,7 @@ func (o *outcome) latency(what int) *workload.Latency {
 	return []*workload.Latency{&o.Reads, &o.Writes}[what]
 }
 
-// draw writes the latencies as curves over the load.
+// draw plots the latencies as curves over the load.
 func (r *runReport) draw(name string) error {
 	panel := func(title string, what int, value func(*workload.Latency) float64) plot.Panel {
 		p := plot.Panel{Title: title, Label: "load", Absolute: true}

@@ -3,7 +3,7 @@
 // field, a value of the wrong form and inconsistent values, each with file and line. [Reference]
 // shows every field.
 //
-// It opens no file but the one that Load is given.
+// It opens only the file given to Load.
 package config
 
 import (
@@ -22,30 +22,32 @@ import (
 //go:embed reference.yaml
 var Reference string
 
-// Default ports and places.
+// Default ports and directories.
 const (
-	DefaultPeerPort   = 9570  // where hosts' mcblock serve each other
+	DefaultPeerPort   = 9570  // for hosts' mcblock
 	DefaultClientPort = 2379  // of etcd, for clients
 	DefaultEtcdPort   = 2380  // of etcd, for other members
-	DefaultNBDPort    = 10809 // as NBD's clients expect it
+	DefaultNBDPort    = 10809 // the default of NBD clients
 	DefaultFile       = "/etc/mcrdma/mcblock.yaml"
 
-	// DefaultElection of etcd: a replica that dies together with the leader is taken out of its group after twice as long at most.
+	// DefaultElection is etcd's election timeout: a replica that dies together with the leader is
+	// removed from its group after at most twice as long.
 	DefaultElection = 120 * time.Millisecond
 )
 
-// A Config describes a host that has copies of volumes. Tags say what a field is called in the file.
+// A Config is the configuration of a host that has copies of volumes. Tags have the names of fields
+// in the file.
 type Config struct {
-	Name     string     `yaml:"name"`     // the host's, as in its certificate
-	ID       uint32     `yaml:"id"`       // the host's number in maps, never given to another host
+	Name     string     `yaml:"name"`     // the host's name, as in its certificate
+	ID       uint32     `yaml:"id"`       // the host's number in maps, never reused for another host
 	Address  netip.Addr `yaml:"address"`  // of the RDMA device
 	Data     string     `yaml:"data"`     // directory of logs and stores
 	Listen   string     `yaml:"listen"`   // for other hosts, host:port
 	NBD      string     `yaml:"nbd"`      // for clients, host:port
 	Socket   string     `yaml:"socket"`   // of the host's daemon
-	TLS      TLS        `yaml:"tls"`      // empty: plain text
-	Insecure bool       `yaml:"insecure"` // plain text at any address
-	Metrics  string     `yaml:"metrics"`  // for Prometheus, host:port; empty: nowhere
+	TLS      TLS        `yaml:"tls"`      // empty: no TLS
+	Insecure bool       `yaml:"insecure"` // allow connections without TLS at any address
+	Metrics  string     `yaml:"metrics"`  // for Prometheus, host:port; empty: not served
 	Etcd     Etcd       `yaml:"etcd"`
 }
 
@@ -54,17 +56,17 @@ type TLS struct {
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
 	CA   string `yaml:"ca"`
-	// Clients is the CA of NBD clients, if it is another.
+	// Clients is the CA of NBD clients, if it is a different one.
 	Clients string `yaml:"clients"`
 }
 
-// Etcd says where the maps of the volumes are: with members of our own, or in a cluster that
-// others run.
+// Etcd says where the maps of the volumes are: in members that hosts run, or in an existing
+// cluster.
 type Etcd struct {
-	Endpoints []string `yaml:"endpoints"` // of others' cluster, host:port each
+	Endpoints []string `yaml:"endpoints"` // of an existing cluster, host:port each
 	Members   []Member `yaml:"members"`   // hosts that run a member in their mcblock
 	Join      bool     `yaml:"join"`      // this host's member replaces another
-	// Election is for how long a leader is silent before the other members choose a new one.
+	// Election is how long a leader must be silent before the other members elect a new one.
 	Election time.Duration `yaml:"election"`
 }
 
@@ -76,7 +78,8 @@ type Member struct {
 	Client  string     `yaml:"client"`  // host:port for clients
 }
 
-// EtcdClients are the addresses at which etcd is reached, host:port each, that of this host's member first.
+// EtcdClients returns the client addresses of etcd, host:port each, that of this host's member
+// first.
 func (c *Config) EtcdClients() []string {
 	if len(c.Etcd.Members) == 0 {
 		return c.Etcd.Endpoints
@@ -90,7 +93,7 @@ func (c *Config) EtcdClients() []string {
 	return all
 }
 
-// Member is this host's member of etcd, or nil.
+// Member returns this host's member of etcd, or nil.
 func (c *Config) Member() *Member {
 	i := slices.IndexFunc(c.Etcd.Members, func(m Member) bool { return m.Name == c.Name })
 	if i < 0 {

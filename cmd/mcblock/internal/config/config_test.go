@@ -42,7 +42,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// The reference names every field.
+// The reference has every field.
 func TestReferenceIsFull(t *testing.T) {
 	var walk func(of reflect.Type)
 	walk = func(of reflect.Type) {
@@ -63,7 +63,7 @@ func TestReferenceIsFull(t *testing.T) {
 	walk(reflect.TypeFor[Config]())
 }
 
-// What the reference calls a default is one: without its line nothing changes.
+// The defaults in the reference are the defaults: without their lines nothing changes.
 func TestDefaults(t *testing.T) {
 	want, err := Parse([]byte(Reference), "")
 	if err != nil {
@@ -114,8 +114,8 @@ address: 127.0.0.1
 etcd: {members: [{name: h1, address: 127.0.0.1}]}
 `
 
-// The scripts: "parse" reads a file as it is; "with" a file that is right but for the given
-// sections, which come first.
+// The scripts: "parse" parses a file as it is; "with" parses a valid file with the given sections
+// in front.
 func TestFaults(t *testing.T) {
 	datadriven.RunTest(t, "testdata/faults.txt", func(t *testing.T, d *datadriven.TestData) string {
 		text := d.Input
@@ -138,7 +138,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// FuzzParse: whatever a file holds, it is refused with its faults or makes a configuration.
+// FuzzParse: any file is refused with its errors or makes a configuration.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(Reference))
 	f.Add([]byte(base))

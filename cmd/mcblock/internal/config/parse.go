@@ -12,17 +12,17 @@ import (
 // format is the format of the file.
 var format = strictyaml.Format{MaxBytes: strictyaml.MaxFile, Example: "name: h1"}
 
-// Load reads the file called name. Relative names of other files in it count from the
-// directory that it lies in. Errors are those of [Parse], or of reading.
+// Load reads the file called name. Relative file names in it are relative to its directory. Errors
+// are those of [Parse], or of reading.
 func Load(name string) (*Config, error) {
 	return strictyaml.Load(name, "host", format, Parse, func(c *Config) []*string {
 		return []*string{&c.TLS.Cert, &c.TLS.Key, &c.TLS.CA, &c.TLS.Clients, &c.Data, &c.Socket}
 	})
 }
 
-// Parse reads a configuration; name is what messages call the file. Defaults are set, and the
-// result is valid. The error joins one [*strictyaml.Error] for each fault, in the order of the file, up to
-// 20 of them.
+// Parse parses a configuration; name is the file's name in messages. It sets defaults, and the
+// result is valid. The error joins one [*strictyaml.Error] for each fault, in the order of the
+// file, up to 20 of them.
 func Parse(data []byte, name string) (*Config, error) {
 	return strictyaml.Parse(data, name, format, func(f *strictyaml.Faults, c *Config) {
 		c.setDefaults()
@@ -33,7 +33,7 @@ func Parse(data []byte, name string) (*Config, error) {
 	})
 }
 
-// A checker judges a Config.
+// A checker checks a Config.
 type checker struct {
 	*strictyaml.Faults
 	c *Config
@@ -47,7 +47,7 @@ func (k *checker) host() {
 	k.Unicast("address", k.c.Address, "the address of the host's RDMA device")
 }
 
-// services checks what the host listens at, and who may reach it.
+// services checks the listening addresses of the host, and who can connect.
 func (k *checker) services() {
 	c := k.c
 	if c.TLS != (TLS{}) && slices.Contains([]string{c.TLS.Cert, c.TLS.Key, c.TLS.CA}, "") {
@@ -62,7 +62,7 @@ func (k *checker) services() {
 	}
 }
 
-// listens checks an address that this host listens at.
+// listens checks a listening address.
 func (k *checker) listens(path, at string) {
 	k.Listens(path, at, k.c.TLS == TLS{} && !k.c.Insecure, " (cmd-daemon init makes certificates)")
 }
