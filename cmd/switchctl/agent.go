@@ -33,7 +33,7 @@ you remove a switch, restart its agent with that flag, and then stop it.
 When routes are known and all groups are installed, the agent prints a line that
 begins with "ready" to standard output.`
 
-// agentCommand returns the sub-command.
+// agentCommand returns the subcommand.
 func agentCommand() *cobra.Command {
 	var o struct {
 		file    string
@@ -89,7 +89,7 @@ func agentCommand() *cobra.Command {
 	return cmd
 }
 
-// runAgent runs until ctx ends or a signal says so.
+// runAgent runs until ctx ends or a signal arrives.
 func runAgent(ctx context.Context, cfg *config.Config, o switchagent.Options, stdout io.Writer) error {
 	ctx, stop := cli.Interruptible(ctx)
 	defer stop()

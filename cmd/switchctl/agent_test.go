@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What --on-stop may be depends on the configuration.
+// The possible values of --on-stop depend on the configuration.
 func TestAgentOnStop(t *testing.T) {
 	const text = `name: sw1
 address: 10.255.0.1

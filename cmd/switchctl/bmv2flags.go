@@ -11,13 +11,13 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
 
-// A foreignFlag is a flag of bmv2's simple_switch_grpc that this switch accepts
-// although it does not do the same.
+// A foreignFlag is a flag of bmv2's simple_switch_grpc that this switch accepts although it does
+// not have the same effect.
 type foreignFlag struct {
 	name string
 	bare bool   // takes no value
-	note string // what the user has to know; empty: nothing would be different
-	// refused: ignoring the flag would not be what the user asked for.
+	note string // what the user must know; empty: no difference
+	// refused: to ignore the flag would not be what the user asked for.
 	refused bool
 }
 
@@ -28,7 +28,7 @@ var foreignFlags = []foreignFlag{
 	{name: "debugger", bare: true, note: "there is no debugger"},
 	{name: "debugger-addr", note: "there is no debugger"},
 	{name: "dump-packet-data", note: "packets are not logged; --pcap writes them to files"},
-	{name: "log-flush", bare: true}, // is always done
+	{name: "log-flush", bare: true}, // always done
 	{name: "log-file-max-size", note: "the log file is not rotated; leave that to logrotate (copytruncate)"},
 	{name: "log-file-max-files", note: "the log file is not rotated; leave that to logrotate (copytruncate)"},
 	{name: "max-port-count"}, // all 512 can be used
@@ -40,7 +40,7 @@ var foreignFlags = []foreignFlag{
 	{name: "restore-state", refused: true, note: "state is not kept in files; have the controller write it through P4Runtime"},
 }
 
-// addForeignFlags makes the command accept them; they do not show in its help.
+// addForeignFlags makes the command accept these flags; its help does not have them.
 func addForeignFlags(flags *pflag.FlagSet) {
 	for _, f := range foreignFlags {
 		flags.String(f.name, "", "")
@@ -51,7 +51,7 @@ func addForeignFlags(flags *pflag.FlagSet) {
 	}
 }
 
-// checkForeignFlags reports what the given foreign flags do not do here.
+// checkForeignFlags reports the effects that the given foreign flags do not have here.
 func checkForeignFlags(flags *pflag.FlagSet, stderr io.Writer) error {
 	for _, f := range foreignFlags {
 		switch {
@@ -65,9 +65,9 @@ func checkForeignFlags(flags *pflag.FlagSet, stderr io.Writer) error {
 	return nil
 }
 
-// softswitchArgs makes a command line for bmv2 one that is usual here: flags
-// behind -- count as those before it, and --pcap may have its value in the next
-// argument or none at all. Other sub-commands' arguments stay as they are.
+// softswitchArgs converts a command line for bmv2: flags after -- count as those before it, and
+// --pcap may have its value in the next argument, or none. Other subcommands' arguments are
+// unchanged.
 func softswitchArgs(args []string) []string {
 	if len(args) == 0 || args[0] != "softswitch" {
 		return args

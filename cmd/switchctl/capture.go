@@ -110,8 +110,8 @@ func captureCommand() *cobra.Command {
 	return cmd
 }
 
-// unseen says which switches, of those whose interfaces are watched, have packets that no capture sees, and what to do; "": none.
-// Agents that do not answer are left out.
+// unseen says which switches, of those with watched interfaces, have packets that no capture sees,
+// and what to do; "": none. It ignores agents that do not answer.
 func (f *clientFlags) unseen(ctx context.Context, taps []tapSpec) string {
 	all := *f
 	all.peers = true
@@ -135,7 +135,7 @@ func (f *clientFlags) unseen(ctx context.Context, taps []tapSpec) string {
 	return fmt.Sprintf("the ports of %s do not show the packets that the kernel processes (--fastpath): to capture them, start that switch with --fastpath=off", strings.Join(names, ", "))
 }
 
-// A tapSpec is a port, and where its packets are seen.
+// A tapSpec is a port, and the source of its packets.
 type tapSpec struct {
 	sw   string
 	port uint32
@@ -205,21 +205,21 @@ func (o *captureOptions) check() (taps []tapSpec, choice journey.Options, err er
 
 const (
 	maxCaptured = 1 << 18                // packets of the group
-	straggling  = 300 * time.Millisecond // for packets behind the completion
-	looking     = 100 * time.Millisecond // between two looks at what there is
-	settling    = 50 * time.Millisecond  // for answers that tell how far members are
+	straggling  = 300 * time.Millisecond // for packets after the completion
+	looking     = 100 * time.Millisecond // between two checks
+	settling    = 50 * time.Millisecond  // for answers that show the members' progress
 )
 
 // A capturer collects packets.
 type capturer struct {
 	explainer *journey.Explainer
-	packets   []journey.Packet // of interfaces and files, the last maxCaptured of files at least
+	packets   []journey.Packet // of interfaces and files; of files, at least the last maxCaptured
 	files     []*tailed
 	live      <-chan journey.Packet // nil: there are no interfaces
 	failed    <-chan error
 }
 
-// A tailed is a port whose packets are in a file, those of one direction.
+// A tailed is a port with its packets in a file, those of one direction.
 type tailed struct {
 	tapSpec
 	out  bool
@@ -259,11 +259,11 @@ func (o *captureOptions) capture(ctx context.Context, tree *grouptree.Tree, taps
 	return explainer.Explain(c.packets, choice)
 }
 
-// wait collects until what is wanted is there, or time runs out.
+// wait collects until the requested packets have arrived, or time runs out.
 func (c *capturer) wait(ctx context.Context, patience time.Duration, choice journey.Options) error {
 	end := time.NewTimer(patience)
 	defer end.Stop()
-	last := time.Now().Add(patience) // also if looks take long, and end is one of several that are ready
+	last := time.Now().Add(patience) // also if checks take long, and end is one of several that are ready
 	tick := time.NewTicker(looking)
 	defer tick.Stop()
 	for news := true; ; {
@@ -293,7 +293,7 @@ func (c *capturer) wait(ctx context.Context, patience time.Duration, choice jour
 				if choice.PSN == nil && !choice.All && c.live != nil {
 					end.Reset(straggling)
 					last = time.Now().Add(straggling)
-					choice.All = true // collects what else there is
+					choice.All = true // collects everything else
 					continue
 				}
 				return nil
@@ -302,13 +302,13 @@ func (c *capturer) wait(ctx context.Context, patience time.Duration, choice jour
 			}
 		case <-end.C:
 			return nil
-		case <-ctx.Done(): // what there is will be shown
+		case <-ctx.Done(): // show what has arrived
 			return nil
 		}
 	}
 }
 
-// read collects what has come into the files, and says whether anything of the group has.
+// read collects new packets from the files, and reports whether any belongs to the group.
 func (c *capturer) read() (news bool, err error) {
 	for _, t := range c.files {
 		frames, err := t.tail.Read()
@@ -321,7 +321,7 @@ func (c *capturer) read() (news bool, err error) {
 			}
 		}
 	}
-	if len(c.files) > 0 && len(c.packets) > 2*maxCaptured { // the oldest go
+	if len(c.files) > 0 && len(c.packets) > 2*maxCaptured { // drop the oldest
 		slices.SortStableFunc(c.packets, func(a, b journey.Packet) int { return a.Time.Compare(b.Time) })
 		c.packets = slices.Clone(c.packets[len(c.packets)-maxCaptured:])
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch"
 )
 
-// openTaps watches interfaces, in both directions. Packets come with the kernel's times.
-// stop ends it.
+// openTaps captures on interfaces, in both directions. Packets have the kernel's timestamps. stop
+// ends it.
 func openTaps(taps []tapSpec) (packets <-chan journey.Packet, failed <-chan error, stop func(), err error) {
 	var sockets []*os.File
 	var running sync.WaitGroup
@@ -46,7 +46,7 @@ func openTaps(taps []tapSpec) (packets <-chan journey.Packet, failed <-chan erro
 	return out, bad, stop, nil
 }
 
-// tapBuffer is how much waits for being looked at, in bytes.
+// tapBuffer is the size of the buffer for captured packets, in bytes.
 const tapBuffer = 8 << 20
 
 func tapSocket(name string) (_ *os.File, err error) {
@@ -69,7 +69,7 @@ func tapSocket(name string) (_ *os.File, err error) {
 		}
 	}()
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, tapBuffer) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, tapBuffer) // as much as there is to have
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, tapBuffer) // as much as allowed
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
 		return nil, os.NewSyscallError("setsockopt SO_TIMESTAMPNS", err)
@@ -79,7 +79,7 @@ func tapSocket(name string) (_ *os.File, err error) {
 	return f, os.NewSyscallError("bind", err)
 }
 
-// follow hands on what a socket receives, until it is closed.
+// follow delivers the packets that a socket receives, until it is closed.
 func follow(s *os.File, t tapSpec, out chan<- journey.Packet, done <-chan struct{}) error {
 	raw, err := s.SyscallConn()
 	if err != nil {
@@ -115,7 +115,7 @@ func follow(s *os.File, t tapSpec, out chan<- journey.Packet, done <-chan struct
 	}
 }
 
-// stamp is the kernel's time of a packet.
+// stamp returns the kernel's timestamp of a packet.
 func stamp(control []byte) time.Time {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
-// TestCaptureVeth: an interface is watched in both directions, with the kernel's times.
+// TestCaptureVeth: packets of an interface are captured in both directions, with the kernel's
+// timestamps.
 func TestCaptureVeth(t *testing.T) {
 	if os.Geteuid() != 0 {
 		testenv.Skip(t, "network namespaces take root")
@@ -34,7 +35,7 @@ func TestCaptureVeth(t *testing.T) {
 }
 
 func captureVeth(t *testing.T) {
-	// It runs beside the test's goroutine, which only waits.
+	// It runs in parallel with the test's goroutine, which only waits.
 	check := func(err error) bool {
 		if err != nil {
 			t.Error(err)
@@ -71,7 +72,7 @@ func captureVeth(t *testing.T) {
 	}
 	for found := [2]bool{}; !found[0] || !found[1]; {
 		select {
-		case p := <-packets: // the kernel's own are among them
+		case p := <-packets: // packets of the kernel itself are among them
 			for i := range sent {
 				if !bytes.Equal(p.Data, sent[i]) {
 					continue

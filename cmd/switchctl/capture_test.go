@@ -45,7 +45,8 @@ func TestCaptureUsage(t *testing.T) {
 	}
 }
 
-// TestCaptureUnseen: that a watched switch has packets which no capture sees is said, and what to do.
+// TestCaptureUnseen: if a watched switch has packets which no capture sees, that is reported, with
+// what to do.
 func TestCaptureUnseen(t *testing.T) {
 	a := &fakeAgent{status: &mcrdmav1.GetStatusResponse{Name: "tor", P4Runtime: &mcrdmav1.P4RuntimeStatus{FastPath: "xdp at 4 ports: all"}}}
 	plain, err := identity.Files{}.Server()
@@ -81,8 +82,8 @@ func (p thief) Send(frames [][]byte) int {
 	return p.Port.Send(frames)
 }
 
-// TestCapture writes to a group over three switches, whose ports write down what they
-// see, and has the write explained: first as it should be, then with a lost packet.
+// TestCapture writes to a group over three switches, whose ports capture packets, and lets the
+// command explain the write: first without faults, then with a lost packet.
 func TestCapture(t *testing.T) {
 	dir := t.TempDir()
 	pcaps := filepath.Join(dir, "p")
@@ -186,13 +187,13 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// A commented packet is one as the test's reader finds it.
+// A commented packet is a packet as the test's reader reads it.
 type commented struct {
 	at, comment string
 	data        []byte
 }
 
-// readPcapng reads a file by the letter of the format, and not with the writer's code.
+// readPcapng reads a file by the specification, without the writer's code.
 func readPcapng(t *testing.T, name string) (out []commented) {
 	t.Helper()
 	file, err := os.ReadFile(name)

@@ -20,17 +20,17 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
-// agentEnv is the environment variable that --agent is taken from.
+// agentEnv is the environment variable for --agent.
 const agentEnv = "SWITCHCTL_AGENT"
 
-// tlsEnv begins the names of the environment variables that --tls-cert, --tls-key and
-// --tls-ca are taken from if none of them is given.
+// tlsEnv is the prefix of the environment variables for --tls-cert, --tls-key and --tls-ca, which
+// are used if none of these flags is given.
 const tlsEnv = "SWITCHCTL_TLS_"
 
-// maxAgents is how many agents are looked for through others.
+// maxAgents is the maximum number of agents to find through others.
 const maxAgents = 256
 
-// clientFlags say which agents a command talks to, and how.
+// clientFlags say which agents a command connects to, and how.
 type clientFlags struct {
 	agents  []string
 	peers   bool
@@ -38,8 +38,8 @@ type clientFlags struct {
 	timeout time.Duration
 }
 
-// addClientFlags adds the flags of connections. Commands that can do something with
-// agents that are found through others have --peers too; follow is its default.
+// addClientFlags adds the flags for connections. Commands that can use agents found through others
+// also have --peers; follow is its default.
 func addClientFlags(cmd *cobra.Command, peers, follow bool) *clientFlags {
 	f := &clientFlags{}
 	fs := cmd.Flags()
@@ -59,7 +59,7 @@ func addClientFlags(cmd *cobra.Command, peers, follow bool) *clientFlags {
 	return f
 }
 
-// addresses are those of the agents to be asked first. Errors are usage errors.
+// addresses returns the addresses of the agents to ask first. Errors are usage errors.
 func (f *clientFlags) addresses() ([]agents.Address, error) {
 	list, from := f.agents, "--agent"
 	if len(list) == 0 {
@@ -93,7 +93,7 @@ func (f *clientFlags) addresses() ([]agents.Address, error) {
 	return out, nil
 }
 
-// certificate is the caller's: that of the flags, or of the environment.
+// certificate returns the caller's certificate, from the flags or the environment.
 func (f *clientFlags) certificate() identity.Files {
 	if !f.tls.Plain() {
 		return f.tls
@@ -105,8 +105,8 @@ func (f *clientFlags) fleet() *agents.Fleet {
 	return agents.NewFleet(agents.Options{TLS: f.certificate(), Timeout: f.timeout})
 }
 
-// connect returns the agents that are to be asked. If --peers has more looked for, those
-// that do not answer are listed nevertheless: the next question to them fails again.
+// connect returns the agents to ask. With --peers, the list includes agents that do not answer: the
+// next question to them fails again.
 func (f *clientFlags) connect(ctx context.Context, fleet *agents.Fleet) ([]*agents.Agent, error) {
 	given, err := f.addresses()
 	if err != nil {
@@ -133,14 +133,14 @@ func (f *clientFlags) connect(ctx context.Context, fleet *agents.Fleet) ([]*agen
 	return list, nil
 }
 
-// An answer is what one agent says.
+// An answer is the answer of one agent.
 type answer[T proto.Message] struct {
 	agent *agents.Agent
 	got   T // if err is nil
 	err   error
 }
 
-// askAll asks agents at the same time. The error joins those of all answers.
+// askAll asks agents in parallel. The error joins those of all answers.
 func askAll[T proto.Message](list []*agents.Agent, ask func(a *agents.Agent) (T, error)) ([]answer[T], error) {
 	out := make([]answer[T], len(list))
 	errs := make([]error, len(list))
@@ -152,9 +152,9 @@ func askAll[T proto.Message](list []*agents.Agent, ask func(a *agents.Agent) (T,
 	return out, errors.Join(errs...)
 }
 
-// asking makes a command one that asks the agents that its flags name one question, and
-// shows their answers as JSON, or as text does. fields are those of the answer that JSON
-// has; none: all. judge, if it is not nil, returns the failure that answers report.
+// asking makes a command ask the agents of its flags one question, and show their answers as JSON,
+// or by text. The JSON has only these fields of the answer; none: all. judge, if not nil, returns
+// the failure that answers report.
 func asking[T proto.Message](cmd *cobra.Command, ask func(ctx context.Context, a *agents.Agent, args []string) (T, error),
 	text func(w io.Writer, out *cli.Output, answers []answer[T], args []string) error, judge func([]answer[T]) error, fields ...string) *cobra.Command {
 	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, true, false)
@@ -179,8 +179,8 @@ func getStatus(ctx context.Context, a *agents.Agent, _ []string) (*mcrdmav1.GetS
 	return a.Status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
 }
 
-// show writes answers as JSON, or as text does. Agents that did not answer are listed
-// after the answers of the others.
+// show writes answers as JSON, or by text. Agents that did not answer are listed after the answers
+// of the others.
 func show[T proto.Message](cmd *cobra.Command, out *cli.Output, answers []answer[T], failed error, text func(io.Writer) error, fields ...string) error {
 	w := cmd.OutOrStdout()
 	var err error
@@ -195,9 +195,9 @@ func show[T proto.Message](cmd *cobra.Command, out *cli.Output, answers []answer
 	return cmp.Or(err, failed)
 }
 
-// answersJSON is the JSON of all commands that ask agents one question: a list with the
-// agent's address, and the message of api/mcrdma/v1 that it answers, or these fields of it, or
-// why it does not.
+// answersJSON is the JSON of all commands that ask agents one question: a list with the agent's
+// address, and its answer, a message of api/mcrdma/v1 or these fields of it, or why it did not
+// answer.
 func answersJSON[T proto.Message](list []answer[T], fields []string) (any, error) {
 	type one struct {
 		Agent  string          `json:"agent"`
@@ -219,8 +219,8 @@ func answersJSON[T proto.Message](list []answer[T], fields []string) (any, error
 	return out, nil
 }
 
-// agentTable writes a table whose rows begin with the agents' addresses, which are shown if
-// there are several agents.
+// agentTable writes a table whose rows begin with the agents' addresses, if there are several
+// agents.
 func agentTable(w io.Writer, out *cli.Output, several bool, header []string, rows [][]any) error {
 	if several {
 		return out.Table(w, append([]string{"agent"}, header...), rows)
@@ -231,5 +231,5 @@ func agentTable(w io.Writer, out *cli.Output, several bool, header []string, row
 	return out.Table(w, header, rows)
 }
 
-// completionTimeout is how long a shell waits for what agents know.
+// completionTimeout is how long a shell waits for agents.
 const completionTimeout = time.Second

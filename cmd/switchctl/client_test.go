@@ -18,7 +18,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
 )
 
-// deadAddress is one where no process listens.
+// deadAddress is an address without a listening process.
 func deadAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -27,9 +27,9 @@ func deadAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// TestClientScripts: commands that talk to agents, and what they show. In the
-// scripts, {torA} is an agent's address; in outputs it is torA.agent:9560, which is as
-// long as all addresses here are.
+// TestClientScripts: commands that ask agents, and their output. In the scripts, {torA} is an
+// agent's address; in outputs it is torA.agent:9560, which has the same length as all addresses
+// here.
 func TestClientScripts(t *testing.T) {
 	t.Setenv(agentEnv, "")
 	datadriven.Walk(t, "testdata/client", func(t *testing.T, path string) {
@@ -180,7 +180,7 @@ func TestClientErrors(t *testing.T) {
 	}
 }
 
-// TestGroupProblems: a group that is not well is shown, with exit code 1.
+// TestGroupProblems: a group with problems is shown, with exit code 1.
 func TestGroupProblems(t *testing.T) {
 	t.Setenv(agentEnv, "")
 	fakes := lab(t)
@@ -195,7 +195,7 @@ func TestGroupProblems(t *testing.T) {
 	}
 }
 
-// TestCompletion: a shell is offered groups, and nothing if agents do not answer.
+// TestCompletion: a shell completes groups, and nothing if agents do not answer.
 func TestCompletion(t *testing.T) {
 	t.Setenv(agentEnv, "")
 	fakes := lab(t)

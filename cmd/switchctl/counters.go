@@ -40,7 +40,7 @@ The JSON is a list with the address of each agent and its GetCountersResponse
 
 type counterKey struct{ agent, name, cell string }
 
-// inOrder lists drops before others, and what counted most first; then by name.
+// inOrder lists drops before others, and the highest counts first; then by name.
 func inOrder(list []*mcrdmav1.Counter) []*mcrdmav1.Counter {
 	rank := func(c *mcrdmav1.Counter) int {
 		switch {
@@ -60,7 +60,7 @@ func inOrder(list []*mcrdmav1.Counter) []*mcrdmav1.Counter {
 	})
 }
 
-// counterRows are the rows of a table; the first column is the agent.
+// counterRows returns the rows of a table; the first column is the agent.
 func counterRows(answers []answer[*mcrdmav1.GetCountersResponse], all bool) (rows [][]any) {
 	for _, a := range answers {
 		for _, c := range inOrder(a.got.GetCounters()) {
@@ -78,7 +78,7 @@ func counterRows(answers []answer[*mcrdmav1.GetCountersResponse], all bool) (row
 	return rows
 }
 
-// rate is how much was added in each second. A counter that fell began anew.
+// rate returns the increase per second. A counter that is lower than before has restarted at 0.
 func rate(before, now uint64, span time.Duration) float64 {
 	if span <= 0 {
 		return 0
@@ -89,7 +89,7 @@ func rate(before, now uint64, span time.Duration) float64 {
 	return float64(now-before) / span.Seconds()
 }
 
-// perSecond is a rate for people: 0.5, 12, 3.4k, 79M.
+// perSecond returns a rate as text: 0.5, 12, 3.4k, 79M.
 func perSecond(r float64) string {
 	unit := ""
 	for _, u := range []string{"k", "M", "G"} {

@@ -97,7 +97,7 @@ func dashboardCommand() *cobra.Command {
 	return cmd
 }
 
-// find is how a dashboard learns of agents.
+// find is how a dashboard finds agents.
 func (f *clientFlags) find(ctx context.Context, fleet *agents.Fleet, given []agents.Address) (out []dashboard.Agent, err error) {
 	found, _, err := fleet.Discover(ctx, given, f.peers, maxAgents)
 	for _, x := range found {
@@ -106,7 +106,7 @@ func (f *clientFlags) find(ctx context.Context, fleet *agents.Fleet, given []age
 	return out, err
 }
 
-// serveDashboard serves the page, and collects what it shows, until ctx ends.
+// serveDashboard serves the page, and collects its data, until ctx ends.
 func serveDashboard(ctx context.Context, d *dashboard.Dashboard, l net.Listener, ready func(at string)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

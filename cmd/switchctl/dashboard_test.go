@@ -19,7 +19,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
-// Watch tells the groups that there are, and nothing afterward.
+// Watch sends the existing groups, and nothing afterward.
 func (f *fakeAgent) Watch(_ *mcrdmav1.WatchRequest, out grpc.ServerStreamingServer[mcrdmav1.WatchResponse]) error {
 	for _, g := range f.groups {
 		g = proto.CloneOf(g)
@@ -35,7 +35,7 @@ func (f *fakeAgent) Watch(_ *mcrdmav1.WatchRequest, out grpc.ServerStreamingServ
 	return nil
 }
 
-// runDashboard runs the command until the test ends; fetch asks for what the page asks for.
+// runDashboard runs the command until the test ends; fetch requests the page's data.
 func runDashboard(t *testing.T, args ...string) (fetch func(path string) any) {
 	t.Helper()
 	var out, errs testenv.SyncBuffer
@@ -76,7 +76,7 @@ func runDashboard(t *testing.T, args ...string) (fetch func(path string) any) {
 	}
 }
 
-// TestDashboardSaysTheSame: the page's data is that of the commands' JSON.
+// TestDashboardSaysTheSame: the page's data equals the commands' JSON.
 func TestDashboardSaysTheSame(t *testing.T) {
 	agents := lab(t)
 	first, second, none, behind := uint32(3), uint32(0xfffffd), uint32(0), uint32(6)
@@ -141,7 +141,7 @@ func TestDashboardSaysTheSame(t *testing.T) {
 	}
 }
 
-// TestDashboardUsage: what is wrong with a command line is said, with what to do.
+// TestDashboardUsage: errors of command lines are reported, with what to do.
 func TestDashboardUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"--listen 0.0.0.0:9570":   "ssh -L 9570:127.0.0.1:9570 HOST",

@@ -35,7 +35,7 @@ Exit code 1 means that there is at least one error; warnings and notes do not co
 The JSON has the findings, with severity, subject, what, why and do, and how many
 agents and interfaces were looked at.`
 
-// doctorCommand looks for what is wrong.
+// doctorCommand diagnoses switches and interfaces.
 func doctorCommand() *cobra.Command {
 	var interfaces []string
 	var local, hostOnly bool
@@ -83,7 +83,7 @@ type doctorReport struct {
 	Findings   []findings.Finding `json:"findings"`
 }
 
-// facts asks agents for all that the doctor wants to know.
+// facts asks agents for everything that the doctor needs.
 func (f *clientFlags) facts(ctx context.Context, facts *doctor.Facts) error {
 	given, err := f.addresses()
 	if err != nil {
@@ -122,7 +122,7 @@ func (f *clientFlags) facts(ctx context.Context, facts *doctor.Facts) error {
 	return nil
 }
 
-// findingsText writes findings for people.
+// findingsText writes findings as text.
 func findingsText(w io.Writer, list []findings.Finding, facts *doctor.Facts, color bool) error {
 	looked := cli.Plural(len(facts.Agents), "agent") + " and " + cli.Plural(len(facts.Interfaces), "interface")
 	if len(facts.Agents)+len(facts.Interfaces) == 0 {

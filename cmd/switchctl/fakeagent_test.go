@@ -95,7 +95,7 @@ func (f *fakeAgent) ListSteps(_ context.Context, r *mcrdmav1.ListStepsRequest) (
 	return out, nil
 }
 
-// GetCounters counts: each call finds 100 more packets.
+// GetCounters counts: each call returns 100 more packets.
 func (f *fakeAgent) GetCounters(context.Context, *mcrdmav1.GetCountersRequest) (*mcrdmav1.GetCountersResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -137,21 +137,21 @@ func (f *fakeAgent) Get(_ context.Context, r *mcrdmav1.GetRequest) (*mcrdmav1.Ge
 	return nil, status.Error(codes.NotFound, "mcrdma: no such group")
 }
 
-// ago is a time in the past. What is shown of it stays the same for half a minute.
+// ago returns a time in the past. Its text stays the same for half a minute.
 func ago(d time.Duration) *timestamppb.Timestamp {
 	return timestamppb.New(time.Now().Add(-d - 30*time.Second))
 }
 
-// same compares keys as agents do: numbers are for people.
+// same compares keys as agents do: numbers are only to be shown.
 func same(a, b *mcrdmav1.GroupKey) bool {
 	return a.GetSource() == b.GetSource() && a.GetMcId() == b.GetMcId()
 }
 
-// labKey is the group of the lab, which its sender's daemon knows as number 17.
+// labKey is the group of the lab, which has number 17 at its sender's daemon.
 var labKey = &mcrdmav1.GroupKey{Source: "10.1.0.1", McId: 2049}
 
-// lab starts the agents of two racks with a group over both; between them is a switch
-// that is not programmable. Their addresses have the same length, always.
+// lab starts the agents of two racks with a group across both; between them is a switch that is not
+// programmable. Their addresses always have the same length.
 func lab(t testing.TB) map[string]*fakeAgent {
 	t.Helper()
 	plain, err := identity.Files{}.Server()

@@ -13,15 +13,15 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
 )
 
-// Where packets are processed. That a packet which the kernel processes is seen by no packet socket, and so in no
-// capture, is why off is the default.
+// Where packets are processed. The default is off, because no packet socket, and so no capture,
+// sees packets that the kernel processes.
 const (
 	fastOff  = "off"
 	fastXDP  = "xdp"
 	fastAuto = "auto"
 )
 
-// checkFastPath refuses what the kernel cannot do for sure. Errors are usage errors.
+// checkFastPath refuses what the kernel certainly cannot do. Errors are usage errors.
 func (o *softswitchOptions) checkFastPath(stderr io.Writer) error {
 	switch o.fastPath {
 	case fastOff:
@@ -44,7 +44,7 @@ func (o *softswitchOptions) checkFastPath(stderr io.Writer) error {
 	return nil
 }
 
-// slowOnly says what among the flags only the switch itself can do; "": nothing.
+// slowOnly returns a given flag that only the switch itself supports; "": none.
 func (o *softswitchOptions) slowOnly() string {
 	if o.rate != (traffic.Rate{}) {
 		return "--queue-rate: the kernel has no queues of that rate"
@@ -60,10 +60,10 @@ func (o *softswitchOptions) slowOnly() string {
 	return ""
 }
 
-// A fastPath is one that may not be there.
+// A fastPath is a fast path, or nil.
 type fastPath struct{ *fastpath.Fast }
 
-// accelerate gives the switch a fast path if it is to have one.
+// accelerate gives the switch a fast path if it is requested.
 func (o *softswitchOptions) accelerate(sw *softswitch.Switch, ports []fastpath.Port, log *slog.Logger) (fastPath, error) {
 	if o.fastPath == fastOff {
 		warnOfOthers(ports, log)
@@ -83,7 +83,8 @@ func (o *softswitchOptions) accelerate(sw *softswitch.Switch, ports []fastpath.P
 	return fastPath{f}, nil
 }
 
-// warnOfOthers warns of XDP programs that take packets before a switch without one sees them.
+// warnOfOthers warns of XDP programs that take packets before a switch without a fast path gets
+// them.
 func warnOfOthers(ports []fastpath.Port, log *slog.Logger) {
 	if len(ports) == 0 {
 		return
@@ -105,7 +106,7 @@ func (f fastPath) close(sw *softswitch.Switch) (err error) {
 	return err
 }
 
-// log logs what the kernel has counted.
+// log logs the kernel's counters.
 func (f fastPath) log(sw *softswitch.Switch, log *slog.Logger) {
 	if f.Fast == nil {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestFastPathFlag: what only the switch itself can do is refused, or done without the kernel.
+// TestFastPathFlag: what only the switch itself supports is refused, or done without the kernel.
 func TestFastPathFlag(t *testing.T) {
 	const tunnel = "1@udp:127.0.0.1:7000,127.0.0.1:7001"
 	for _, c := range []struct {

@@ -40,7 +40,7 @@ The JSON is a list with the address of each agent and its ListResponse
 	}, nil)
 }
 
-// groupRows are the rows of a table of groups.
+// groupRows returns the rows of a table of groups.
 func groupRows(answers []answer[*mcrdmav1.ListResponse], now time.Time) (rows [][]any) {
 	for _, a := range answers {
 		for _, g := range a.got.GetGroups() {
@@ -55,7 +55,7 @@ func groupRows(answers []answer[*mcrdmav1.ListResponse], now time.Time) (rows []
 
 func keyText(g *mcrdmav1.GroupStatus) string { return grouptree.KeyOf(g.GetGroup().GetKey()) }
 
-// leaseText is how long a group stays unless it is renewed.
+// leaseText returns how long a group stays without being renewed.
 func leaseText(g *mcrdmav1.GroupStatus, now time.Time) string {
 	if g.GetExpires() == nil {
 		return "-"
@@ -67,7 +67,7 @@ func leaseText(g *mcrdmav1.GroupStatus, now time.Time) string {
 	return cli.Age(left)
 }
 
-// groupCommand holds what there is to do with one group.
+// groupCommand has the subcommands for one group.
 func groupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "group",
@@ -130,10 +130,10 @@ func groupShowCommand() *cobra.Command {
 	return cmd
 }
 
-// groupForm says what names a group.
+// groupForm describes the names of groups.
 const groupForm = "SOURCE/NUMBER or SOURCE/0xMC_ID, such as 10.1.0.1/3 or 10.1.0.1/0x800001"
 
-// tree collects a group's tree. All in all it takes no longer than four answers may.
+// tree collects a group's tree. In all, it takes no longer than the timeout of four answers.
 func (f *clientFlags) tree(ctx context.Context, name string) (*grouptree.Tree, error) {
 	key, err := grouptree.ParseKey(name)
 	if err != nil {
@@ -150,7 +150,7 @@ func (f *clientFlags) tree(ctx context.Context, name string) (*grouptree.Tree, e
 	var first []string
 	directory := map[string]string{}
 	for _, a := range given {
-		if _, err := fleet.Agent(a); err != nil { // that there are no such files is said once
+		if _, err := fleet.Agent(a); err != nil { // missing files are reported once
 			return nil, err
 		}
 		first = append(first, a.HostPort)
@@ -176,8 +176,8 @@ func (f *clientFlags) tree(ctx context.Context, name string) (*grouptree.Tree, e
 	}, key, first, directory, grouptree.Limits{Agents: maxAgents})
 }
 
-// findNumber asks agents, those that are given first, for the group that its sender's daemon
-// knows by a number. If there is none, the number may be an MC_ID.
+// findNumber asks agents, the given ones first, for the group with that number at its sender's
+// daemon. If there is none, the number may be an MC_ID.
 func findNumber(ctx context.Context, fleet *agents.Fleet, given []agents.Address, key grouptree.Key) (grouptree.Key, error) {
 	asked := 0
 	for _, follow := range []bool{false, true} {
@@ -188,7 +188,7 @@ func findNumber(ctx context.Context, fleet *agents.Fleet, given []agents.Address
 		asked = len(found)
 		ids := make([]uint32, len(found))
 		agents.Each(len(found), func(i int) {
-			l, _ := found[i].Agent.Groups.List(ctx, &mcrdmav1.ListRequest{Source: key.Source.String()}) // one that does not answer has none
+			l, _ := found[i].Agent.Groups.List(ctx, &mcrdmav1.ListRequest{Source: key.Source.String()}) // an agent that does not answer has none
 			for _, g := range l.GetGroups() {
 				if k := g.GetGroup().GetKey(); k.GetNumber() == key.Number {
 					ids[i] = k.GetMcId()
@@ -206,7 +206,7 @@ func findNumber(ctx context.Context, fleet *agents.Fleet, given []agents.Address
 	return key, nil
 }
 
-// completeGroups offers the groups that the agents know.
+// completeGroups completes the groups that the agents know.
 func completeGroups(f *clientFlags) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -216,8 +216,8 @@ func completeGroups(f *clientFlags) cobra.CompletionFunc {
 	}
 }
 
-// groupNames lists groups with a description each. Errors are not reported to a shell
-// in the middle of a line.
+// groupNames returns groups with a description each. It does not report errors, which would disturb
+// the command line.
 func groupNames(ctx context.Context, f *clientFlags) (names []string) {
 	if ctx == nil {
 		ctx = context.Background()

@@ -35,7 +35,7 @@ beside the configurations.
 
 --reference prints a complete configuration with comments.`
 
-// agentPort is where agents listen, unless they share a machine.
+// agentPort is the port of agents, unless they share a machine.
 const agentPort = 9560
 
 func initCommand() *cobra.Command {
@@ -62,7 +62,7 @@ func initCommand() *cobra.Command {
 			text := config.Reference
 			if !reference {
 				var err error
-				if to == "" { // the text may go anywhere
+				if to == "" { // the output may go anywhere
 					if from, err = filepath.Abs(from); err != nil {
 						return err
 					}
@@ -100,8 +100,8 @@ func initCommand() *cobra.Command {
 	return cmd
 }
 
-// starter is a configuration for a switch of a topology file; dir is where it is to lie. With
-// local, all of the topology runs on this machine.
+// starter returns a configuration for a switch of a topology file; dir is its directory. With
+// local, the whole topology runs on this machine.
 func starter(name, file, dir string, local bool) (string, error) {
 	t, err := topology.Load(file)
 	if err != nil {
@@ -159,7 +159,7 @@ func starter(name, file, dir string, local bool) (string, error) {
 	return b.String(), nil
 }
 
-// routerAddress is the switch's own, or that of one of its links.
+// routerAddress returns the switch's own address, or that of one of its links.
 func routerAddress(n *topology.Node) netip.Addr {
 	for _, p := range n.Ports {
 		if !n.Address.IsValid() {
@@ -169,7 +169,7 @@ func routerAddress(n *topology.Node) netip.Addr {
 	return n.Address
 }
 
-// list is a list in YAML.
+// list returns a list in YAML.
 func list[T fmt.Stringer](all []T) string {
 	var texts []string
 	for _, x := range all {
@@ -178,7 +178,7 @@ func list[T fmt.Stringer](all []T) string {
 	return "[" + strings.Join(texts, ", ") + "]"
 }
 
-// starterPorts writes the switch's ports, and the hosts whose MACs are known.
+// starterPorts writes the switch's ports, and the hosts with known MACs.
 func starterPorts(b *strings.Builder, n *topology.Node) {
 	b.WriteString("\nports:\n")
 	var hosts []string
@@ -202,7 +202,8 @@ func starterPorts(b *strings.Builder, n *topology.Node) {
 	}
 }
 
-// starterSwitches writes the neighbors, and those that packets of groups may go to behind them.
+// starterSwitches writes the neighbors, and the switches behind them that may get packets of
+// groups.
 func starterSwitches(b *strings.Builder, t *topology.Topology, n *topology.Node, local bool) {
 	head := "\nswitches:   # the others\n"
 	for _, o := range t.Nodes() {

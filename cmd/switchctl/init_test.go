@@ -11,7 +11,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
-// bare leaves out all that a topology may leave out.
+// bare leaves out everything optional in a topology.
 const bare = `switches:
   - {name: leaf, prefixes: [10.1.0.0/24]}
   - {name: spine, address: 10.255.1.1, mac: "02:00:00:01:01:00", programmable: false}
@@ -26,7 +26,7 @@ links:
   - {a: {node: far, port: 9}, b: {node: spine, port: 2}}
 `
 
-// TestInitLocal: agents and switches of one machine have ports and state files of their own, and know
+// TestInitLocal: on one machine, agents and switches have their own ports and state files, and know
 // each other's.
 func TestInitLocal(t *testing.T) {
 	abs, err := filepath.Abs("../../examples/twoswitches/fabric.yaml")
@@ -52,7 +52,7 @@ func TestInitLocal(t *testing.T) {
 	}
 }
 
-// TestInit: an agent takes what is made for any switch of a topology.
+// TestInit: agents accept the configuration of each switch of a topology.
 func TestInit(t *testing.T) {
 	dir := t.TempDir()
 	own := filepath.Join(dir, "bare.yaml")
@@ -89,7 +89,7 @@ func TestInit(t *testing.T) {
 	if strings.Contains(text, "10.1.0.12") {
 		t.Errorf("h2 has no MAC:\n%s", text)
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "switch.crt"), nil, 0o600)) // as cmd-daemon init puts it
+	must(t, os.WriteFile(filepath.Join(dir, "switch.crt"), nil, 0o600)) // as cmd-daemon init does
 	made := filepath.Join(dir, "agent.yaml")
 	if code, _, stderr := call("init", "far", "--topology", own, "-w", made); code != cli.ExitOK {
 		t.Error(stderr)

@@ -18,7 +18,7 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// configPage is the manual page of what "agent" reads.
+// configPage is the manual page of the configuration of "agent".
 var configPage = cli.ConfigPage{
 	Name: "switchctl-agent.yaml", Short: "configuration of a switch's agent, which programs it for mcrdma's groups",
 	Long: `A YAML file, which the package's unit switchctl-agent@NAME expects at /etc/mcrdma/NAME.yaml. **switchctl init** makes one from
@@ -27,7 +27,7 @@ unknown are errors. Relative file names are relative to the file's own directory
 	Reference: config.Reference, See: "switchctl-agent(1), switchctl-init(1), cmd-daemon.yaml(5)",
 }
 
-// run is the whole program. The end of ctx ends it as SIGTERM does.
+// run is the whole program. When ctx ends, it ends as with SIGTERM.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:   "switchctl",

@@ -24,7 +24,7 @@ import (
 	"github.com/mcrdma/mcrdma/tests/sample"
 )
 
-// The main thread cannot be thrown away; keep the labs off it.
+// The main thread cannot end; keep the labs off it.
 func init() { runtime.LockOSThread() }
 
 func TestMain(m *testing.M) {
@@ -65,7 +65,7 @@ func files(t testing.TB) (dir, json, info string) {
 	return dir, json, info
 }
 
-// TestUsage: what is wrong with a command line is said, with exit code 2.
+// TestUsage: errors of command lines are reported, with exit code 2.
 func TestUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"paths", `no subcommand "paths"; the subcommands are: `},
@@ -118,8 +118,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestFailure: what fails at the start is said, with exit code 1, and nothing
-// is left behind.
+// TestFailure: errors at the start are reported, with exit code 1, and nothing is left behind.
 func TestFailure(t *testing.T) {
 	dir, json, info := files(t)
 	broken := filepath.Join(dir, "broken.json")
@@ -187,7 +186,7 @@ func TestDefaultAddress(t *testing.T) {
 	}
 }
 
-// TestExamples: the examples of the help are command lines that are right.
+// TestExamples: the examples of the help are valid command lines.
 func TestExamples(t *testing.T) {
 	lines := strings.Split(strings.ReplaceAll(softswitchExamples, "\\\n", " "), "\n")
 	n := 0
@@ -197,7 +196,7 @@ func TestExamples(t *testing.T) {
 			continue
 		}
 		n++
-		// So that it ends: it is checked completely before the file is missed.
+		// This makes it end: everything is checked before the missing file.
 		args := append(strings.Fields(l)[1:], "--log-file", "/no/such/file")
 		if strings.Contains(l, "--log-console") {
 			args = append(strings.Fields(strings.ReplaceAll(l, "--log-console", ""))[1:], "--log-file", "/no/such/file")
@@ -253,7 +252,7 @@ func FuzzParsePort(f *testing.F) {
 	})
 }
 
-// A process is the program as a process of its own.
+// A process is the program in its own process.
 type process struct {
 	*exec.Cmd
 	ready  string // its first line
@@ -282,7 +281,7 @@ func startProcess(t *testing.T, env []string, args ...string) *process {
 	return p
 }
 
-// TestSignals: SIGUSR1 shows counters, SIGTERM and SIGINT end the switch well.
+// TestSignals: SIGUSR1 shows counters, SIGTERM and SIGINT end the switch in order.
 func TestSignals(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("optional: signals are tested on Linux")

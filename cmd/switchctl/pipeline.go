@@ -46,7 +46,7 @@ type pipelineFlags struct {
 	force    bool
 }
 
-// pipelineCommand returns the sub-command.
+// pipelineCommand returns the subcommand.
 func pipelineCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "pipeline",
@@ -138,17 +138,17 @@ func (f *pipelineFlags) parse() error {
 	return nil
 }
 
-// A pipelineReport is what show tells, as JSON.
+// A pipelineReport is the result of show, as JSON.
 type pipelineReport struct {
 	Target      string     `json:"target"`
 	Device      uint64     `json:"device_id"`
-	Program     string     `json:"program,omitempty"` // what it was compiled from; empty: not known, or none
+	Program     string     `json:"program,omitempty"` // source file; empty: not known, or no program
 	Running     bool       `json:"running"`           // there is a program
-	Own         bool       `json:"own"`               // it is this switchctl's
+	Own         bool       `json:"own"`               // it is the program of this switchctl
 	Differences []string   `json:"differences,omitempty"`
 	Cookie      string     `json:"cookie,omitempty"`
 	JSON        string     `json:"json_sha256,omitempty"`
-	Sources     string     `json:"sources_sha256,omitempty"` // if it is this switchctl's
+	Sources     string     `json:"sources_sha256,omitempty"` // if it is the program of this switchctl
 	Compiler    string     `json:"compiler,omitempty"`       // likewise
 	Tables      []tableUse `json:"tables,omitempty"`
 	PREGroups   int        `json:"pre_groups"`
@@ -162,7 +162,7 @@ type tableUse struct {
 	Size    int64  `json:"size"`
 }
 
-// inspect asks the switch for everything.
+// inspect reads everything from the switch.
 func (f *pipelineFlags) inspect(ctx context.Context, c *p4rt.Client) (*pipelineReport, error) {
 	own, err := p4rt.OwnProgram()
 	if err != nil {
@@ -304,7 +304,7 @@ func (f *pipelineFlags) verify(ctx context.Context, c *p4rt.Client, r *pipelineR
 	return err
 }
 
-// check says what is wrong with the entries of a switch with this program.
+// check returns what is wrong with the entries of a switch with this program.
 func (f *pipelineFlags) check(ctx context.Context, c *p4rt.Client) ([]string, error) {
 	state, err := c.Read(ctx)
 	if errors.Is(err, p4rt.ErrForeign) {
@@ -353,10 +353,9 @@ func (f *pipelineFlags) push(ctx context.Context, c *p4rt.Client, r *pipelineRep
 	return err
 }
 
-// asPrimary does something as the switch's primary, which another controller must
-// not be.
+// asPrimary does something as the switch's primary, if no other controller is the primary.
 func (f *pipelineFlags) asPrimary(ctx context.Context, do func(*p4rt.Session) error) error {
-	// The lowest election id displaces no controller, but shows whether one is there.
+	// The lowest election ID displaces no controller, but shows whether there is one.
 	lowest := p4rt.ElectionID{Low: 1}
 	var other string
 	err := f.session(ctx, lowest, func(s *p4rt.Session) error {
@@ -379,7 +378,7 @@ func (f *pipelineFlags) asPrimary(ctx context.Context, do func(*p4rt.Session) er
 		return fmt.Errorf("%s: another controller %s: probably the switch's agent, which looks after the program; --force pushes all the same", f.cfg.Target, other)
 	}
 	id := f.cfg.ElectionID
-	if id == lowest { // the other one's, or that of the session that was just closed
+	if id == lowest { // of the other one, or of the session that was just closed
 		id.Low = 1<<32 + uint64(os.Getpid()) //nolint:gosec // not negative
 	}
 	err = f.session(ctx, id, func(s *p4rt.Session) error { return f.win(ctx, s, do) })
@@ -389,7 +388,7 @@ func (f *pipelineFlags) asPrimary(ctx context.Context, do func(*p4rt.Session) er
 	return f.hint(err)
 }
 
-// session does something with a session of an election id.
+// session does something in a session with an election ID.
 func (f *pipelineFlags) session(ctx context.Context, id p4rt.ElectionID, do func(*p4rt.Session) error) error {
 	cfg := f.cfg
 	cfg.ElectionID = id
@@ -406,7 +405,7 @@ func (f *pipelineFlags) session(ctx context.Context, id p4rt.ElectionID, do func
 	return do(s)
 }
 
-// win makes a session the primary, and does something as such.
+// win makes a session the primary, and does something as the primary.
 func (f *pipelineFlags) win(ctx context.Context, s *p4rt.Session, do func(*p4rt.Session) error) error {
 	if role, _ := s.Role(); role == p4rt.Backup && f.force {
 		if err := s.Takeover(s.PrimaryID()); err != nil {

@@ -52,7 +52,7 @@ func embeddedSwitch(t *testing.T) (target string, server *p4rtserver.Server) {
 	return l.Addr().String(), server
 }
 
-// bmv2Switch starts bmv2's own, if the machine has it.
+// bmv2Switch starts bmv2 itself, if it is installed.
 func bmv2Switch(t *testing.T) (target string) {
 	t.Helper()
 	program := os.Getenv("SIMPLE_SWITCH_GRPC")
@@ -104,7 +104,7 @@ func agent(t *testing.T, target string, id p4rt.ElectionID) *p4rt.Session {
 	}
 }
 
-// pipelineCall runs a command line about a switch.
+// pipelineCall runs a command line on a switch.
 func pipelineCall(t *testing.T, target, args string, code int, want ...string) string {
 	t.Helper()
 	line := fmt.Sprintf("pipeline %s --target %s --device-id %d", args, target, pipelineDevice)
@@ -127,7 +127,7 @@ func pipelines(t *testing.T, target string) {
 	pipelineCall(t, target, "push --election-id 9,1", cli.ExitOK, "nothing was done")
 	pipelineCall(t, target, "verify", cli.ExitOK, "0 entries and 0 multicast groups are consistent")
 
-	// An agent is at work, with entries. None of this disturbs it.
+	// An agent is running, with entries. None of this disturbs it.
 	s := agent(t, target, p4rt.ElectionID{Low: 1})
 	must(t, s.WaitPrimary(t.Context()))
 	state := &switchspec.State{}
@@ -156,7 +156,7 @@ func pipelines(t *testing.T, target string) {
 		t.Errorf("%+v", verdict)
 	}
 
-	// By force the switch is as new, although the agent has the same election id.
+	// With --force the switch is as new, although the agent has the same election ID.
 	pipelineCall(t, target, "push --force", cli.ExitOK, "now, with 0 entries")
 	pipelineCall(t, target, "verify", cli.ExitOK)
 }
@@ -168,7 +168,7 @@ func TestPipeline(t *testing.T) {
 
 func TestPipelineBMv2(t *testing.T) { pipelines(t, bmv2Switch(t)) }
 
-// load has a switch run another program, with a bridged port if there is to be state.
+// load makes a switch run another program, with a bridged port if state is needed.
 func load(t *testing.T, server *p4rtserver.Server) {
 	t.Helper()
 	var info p4config.P4Info
@@ -185,8 +185,8 @@ func multicast(t *testing.T, target string, s *p4rt.Session) {
 	must(t, s.Apply(t.Context(), switchspec.Diff(&switchspec.State{}, state)))
 }
 
-// TestPipelineForeign: another program is shown, not verified, and not replaced if
-// another controller might miss it.
+// TestPipelineForeign: another program is shown, not verified, and not replaced if another
+// controller might need it.
 func TestPipelineForeign(t *testing.T) {
 	target, server := embeddedSwitch(t)
 	load(t, server)
@@ -210,7 +210,7 @@ func TestPipelineForeign(t *testing.T) {
 	pipelineCall(t, target, "verify", cli.ExitFailure)
 	pipelineCall(t, target, "push --force", cli.ExitOK, "now, with 0 entries")
 
-	// Without state, and without another controller, no force is needed.
+	// Without state, and without another controller, --force is not needed.
 	load(t, server)
 	pipelineCall(t, target, "push --election-id 3,9", cli.ExitOK, "now")
 	var r struct {
@@ -223,7 +223,7 @@ func TestPipelineForeign(t *testing.T) {
 	}
 }
 
-// TestPipelineForceDisplaces: by force even a primary with a higher election id loses.
+// TestPipelineForceDisplaces: with --force even a primary with a higher election ID loses.
 func TestPipelineForceDisplaces(t *testing.T) {
 	target, _ := embeddedSwitch(t)
 	s := agent(t, target, p4rt.ElectionID{Low: 7, High: 2})

@@ -65,7 +65,7 @@ type planFlags struct {
 	out       *cli.Output
 }
 
-// planCommand returns the sub-command.
+// planCommand returns the subcommand.
 func planCommand() *cobra.Command {
 	var f planFlags
 	cmd := &cobra.Command{
@@ -101,7 +101,7 @@ func planCommand() *cobra.Command {
 	return cmd
 }
 
-// hosts completes hosts, once it is known of which topology.
+// hosts completes hosts, once the topology is known.
 func (f *planFlags) hosts() (names []string) {
 	t, err := topology.Load(f.topology)
 	if err != nil {
@@ -113,7 +113,7 @@ func (f *planFlags) hosts() (names []string) {
 	return names
 }
 
-// links likewise.
+// links completes links, likewise.
 func (f *planFlags) links() (names []string) {
 	t, err := topology.Load(f.topology)
 	if err != nil {
@@ -155,7 +155,7 @@ func (f *planFlags) run(w io.Writer) error {
 		fallthrough
 	case f.out.IsJSON():
 		err = f.out.JSON(w, report)
-	case f.from == "" && report.Failed > 0: // the error says it all
+	case f.from == "" && report.Failed > 0: // the error has everything
 	default:
 		err = f.text(w, report, sizes)
 	}
@@ -165,8 +165,8 @@ func (f *planFlags) run(w io.Writer) error {
 	return f.verdict(report)
 }
 
-// groups are those of the command line or of the file. Errors are usage errors, but
-// for the file's.
+// groups returns the groups of the command line or of the file. Errors are usage errors, except
+// those of the file.
 func (f *planFlags) groups() ([]planning.Group, error) {
 	single := f.group.Source != "" || len(f.group.Receivers) > 0 || f.group.Address != ""
 	switch {
@@ -197,8 +197,8 @@ func (f *planFlags) groups() ([]planning.Group, error) {
 	return groups, nil
 }
 
-// tableSizes are the sizes of the tables of this program, and what the switches that
-// run it are started with.
+// tableSizes returns the sizes of the tables of this program, and those that its switches are
+// started with.
 func tableSizes() (map[string]int64, error) {
 	p, err := p4rt.OwnProgram()
 	if err != nil {
@@ -211,7 +211,7 @@ func tableSizes() (map[string]int64, error) {
 	return sizes, nil
 }
 
-// summary leaves out what single groups come to.
+// summary omits single groups.
 func summary(r planning.Report) planning.Report {
 	r.Groups = slices.Clone(r.Groups)
 	for i := range r.Groups {

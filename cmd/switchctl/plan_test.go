@@ -15,8 +15,8 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/planning"
 )
 
-// TestPlan runs testdata/plan: "file NAME" makes a file, "plan" is called with its
-// input as arguments, and shows what was written, and an exit code other than 0.
+// TestPlan runs testdata/plan: "file NAME" makes a file; "plan" runs the command with its input as
+// arguments, and shows the output, and an exit code other than 0.
 func TestPlan(t *testing.T) {
 	data, err := filepath.Abs("testdata/plan")
 	must(t, err)
@@ -74,7 +74,8 @@ func TestPlanJSON(t *testing.T) {
 	}
 }
 
-// TestPlanElsewhere: where the sender's own switch only routes, a plan says whose agent its daemon has to name.
+// TestPlanElsewhere: if the sender's own switch only routes, a plan says which agent its daemon
+// must name.
 func TestPlanElsewhere(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f.yaml")
 	must(t, os.WriteFile(file, []byte(`switches:

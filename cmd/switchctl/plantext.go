@@ -9,7 +9,7 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/planning"
 )
 
-// text writes a report for people.
+// text writes a report as text.
 func (f *planFlags) text(w io.Writer, r planning.Report, sizes map[string]int64) error {
 	if f.summary {
 		if err := f.summaryText(w, r); err != nil {
@@ -37,7 +37,7 @@ func (f *planFlags) text(w io.Writer, r planning.Report, sizes map[string]int64)
 	return err
 }
 
-// saved says what links carry.
+// saved describes the load of links.
 func saved(l planning.Loads) string {
 	text := fmt.Sprintf("%s instead of %s", planning.Number(l.Group), planning.Number(l.Unicast))
 	if l.Unicast > 0 {
@@ -82,7 +82,7 @@ func (f *planFlags) summaryText(w io.Writer, r planning.Report) error {
 	return err
 }
 
-// round is a mean as tables show it.
+// round returns a mean as tables show it.
 func round(x float64) float64 {
 	y, _ := strconv.ParseFloat(planning.Number(x), 64)
 	return y
@@ -128,7 +128,7 @@ func (f *planFlags) groupText(w io.Writer, g planning.Planned, several bool) err
 	return err
 }
 
-// preGroups says which of a step's PRE groups make a copy.
+// preGroups returns the PRE groups of a step that make a copy.
 func preGroups(in []int, all int) string {
 	switch {
 	case all == 1:
@@ -149,8 +149,7 @@ var tableTitles = map[string]string{
 	planning.TableRegions: "regions", planning.TableMergeGroups: "merge groups", planning.TableMembers: "merge members",
 }
 
-// useText writes a line for each switch, with the table that is fullest, and one with
-// the sizes.
+// useText writes a line for each switch, with its fullest table, and one with the sizes.
 func (f *planFlags) useText(w io.Writer, use []planning.Use, sizes map[string]int64) error {
 	header, last := []string{"switch"}, []any{"room for"}
 	for _, t := range planning.Tables {

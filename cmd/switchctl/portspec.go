@@ -10,7 +10,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 )
 
-// A portSpec is one --interface: a port's number and what it is attached to.
+// A portSpec is an --interface flag: a port's number and what it is attached to.
 type portSpec struct {
 	number        uint16
 	name          string         // of a network interface, or empty
@@ -20,7 +20,7 @@ type portSpec struct {
 // maxIfName is the longest name of a Linux network interface.
 const maxIfName = 15
 
-// parsePort reads NUMBER@INTERFACE or NUMBER@udp:LOCAL,REMOTE.
+// parsePort parses NUMBER@INTERFACE or NUMBER@udp:LOCAL,REMOTE.
 func parsePort(s string) (p portSpec, err error) {
 	number, where, ok := strings.Cut(s, "@")
 	if !ok {
@@ -55,7 +55,7 @@ func parsePort(s string) (p portSpec, err error) {
 	return p, nil
 }
 
-// parsePorts reads all --interface flags.
+// parsePorts parses all --interface flags.
 func parsePorts(list []string) (specs []portSpec, err error) {
 	used := map[uint16]string{}
 	names := map[string]uint16{}
@@ -81,7 +81,7 @@ func (p portSpec) open(o ports.Options) (ports.Port, error) {
 	if p.name != "" {
 		i, err := ports.OpenInterface(p.name, o)
 		if err != nil {
-			return nil, err // and no port that is not nil
+			return nil, err // a nil interface, not an interface with a nil port
 		}
 		return i, nil
 	}

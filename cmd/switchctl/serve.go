@@ -39,7 +39,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// gracePeriod is how long calls under way may take when the switch ends.
+// gracePeriod is how long running calls may take when the switch ends.
 var gracePeriod = 2 * time.Second
 
 // serve runs the switch until ctx or a signal ends it.
@@ -236,7 +236,7 @@ func (t *tlsOptions) credentials() ([]grpc.ServerOption, error) {
 	return []grpc.ServerOption{grpc.Creds(credentials.NewTLS(c))}, nil
 }
 
-// stopGracefully lets calls under way end, for a while.
+// stopGracefully lets running calls end, for a while.
 func stopGracefully(g *grpc.Server) {
 	late := time.AfterFunc(gracePeriod, g.Stop)
 	defer late.Stop()

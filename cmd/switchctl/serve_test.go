@@ -34,7 +34,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
 )
 
-// A running is a switch that runs in this process.
+// A running is a switch in this process.
 type running struct {
 	addr   string
 	stop   func()
@@ -65,7 +65,7 @@ func startSwitch(t *testing.T, args ...string) *running {
 	return r
 }
 
-// end stops the switch and checks that it ends well.
+// end stops the switch and checks that it ends in order.
 func (r *running) end(t *testing.T) {
 	t.Helper()
 	r.stop()
@@ -101,8 +101,8 @@ func dial(t *testing.T, addr string, creds credentials.TransportCredentials) *gr
 // A host is the other end of a port's tunnel.
 func host(t *testing.T) (h *framelink.Tunnel, spec string) {
 	t.Helper()
-	// The switch's end must be known in advance: a port that is free now, at an address
-	// that no other process uses.
+	// The switch's end must be known in advance: a currently free port at an address that no other
+	// process uses.
 	c, err := net.ListenPacket("udp", netip.AddrPortFrom(testenv.Loopback(), 0).String())
 	must(t, err)
 	local := c.LocalAddr().String()
@@ -206,7 +206,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestNoInfo: a program without P4Info runs, though a controller has to load it.
+// TestNoInfo: a program without P4Info runs, but a controller has to load it.
 func TestNoInfo(t *testing.T) {
 	_, json, _ := files(t)
 	r := startSwitch(t, json, "--grpc-server-addr", "127.0.0.1:0", "-L", "off")
@@ -263,8 +263,8 @@ func TestSystemd(t *testing.T) {
 	}
 }
 
-// pemFiles writes a certificate authority and a certificate of its for
-// 127.0.0.1, for servers and clients, and returns the files' names.
+// pemFiles writes a CA and a certificate from it for 127.0.0.1, for servers and clients, and
+// returns the files' names.
 func pemFiles(t *testing.T) (ca, cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -290,7 +290,7 @@ func pemFiles(t *testing.T) (ca, cert, key string) {
 	return write("ca.pem", "CERTIFICATE", rootDER), write("cert.pem", "CERTIFICATE", leafDER), write("key.pem", "EC PRIVATE KEY", keyDER)
 }
 
-// TestTLS: only a client with a certificate can connect, if that is demanded.
+// TestTLS: only a client with a certificate can connect, if that is required.
 func TestTLS(t *testing.T) {
 	ca, cert, key := pemFiles(t)
 	pair, err := tls.LoadX509KeyPair(cert, key)

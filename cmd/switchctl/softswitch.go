@@ -18,11 +18,10 @@ import (
 // without TLS lets any client that can connect control the switch.
 const defaultGRPC = "127.0.0.1:9559"
 
-// jsonVersion is the latest version of bmv2's JSON format whose features are
-// known.
+// jsonVersion is the latest known version of bmv2's JSON format.
 const jsonVersion = "2.23"
 
-// softswitchOptions are what the command line says.
+// softswitchOptions are the parsed command line.
 type softswitchOptions struct {
 	program string // file; empty: none yet
 	p4info  string // file
@@ -85,7 +84,7 @@ const softswitchExamples = `  # an empty switch on two veth interfaces, for a co
   # links of 100 Mbit/s, a buffer of 1 MB, and queue depths told in bytes, for experiments with ECN
   switchctl softswitch basic.json -i 1@s1-eth1 -i 2@s1-eth2 --queue-rate 100mbit --buffer 1000000 --queue-unit 64`
 
-// softswitchCommand returns the sub-command.
+// softswitchCommand returns the subcommand.
 func softswitchCommand() *cobra.Command {
 	var f softswitchFlags
 	cmd := &cobra.Command{
@@ -117,7 +116,7 @@ func softswitchCommand() *cobra.Command {
 	return cmd
 }
 
-// softswitchFlags are the flags as they are given.
+// softswitchFlags are the flags of the command line.
 type softswitchFlags struct {
 	softswitchOptions
 	interfaces        []string
@@ -228,7 +227,7 @@ func (t *tlsOptions) check(stderr io.Writer) error {
 	}
 	switch {
 	case !t.on && len(given) > 0:
-		// To go on without would leave open what was to be protected.
+		// To continue without TLS would leave the switch unprotected.
 		return cli.Usagef("%s: TLS is off; switch it on with --grpc-server-ssl", strings.Join(given, ", "))
 	case !t.on:
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
 
-// levels are bmv2's names.
+// levels are bmv2's names of levels.
 var levels = map[string]slog.Level{"trace": slog.LevelDebug, "debug": slog.LevelDebug, "info": slog.LevelInfo,
 	"warn": slog.LevelWarn, "error": slog.LevelError, "off": slog.LevelError + 4}
 
@@ -33,7 +33,7 @@ func (o *softswitchOptions) checkLogging() error {
 // detailed reports whether the program's own messages are logged.
 func (o *softswitchOptions) detailed() bool { return o.logConsole || o.logFile != "" }
 
-// logger returns the log, and what closes its file.
+// logger returns the log, and a function that closes its file.
 func (o *softswitchOptions) logger(stderr io.Writer) (*slog.Logger, func() error, error) {
 	w, done := stderr, func() error { return nil }
 	if o.logFile != "" {

@@ -49,7 +49,7 @@ The JSON is a list with the address of each agent and its GetStatusResponse
 	}, ready)
 }
 
-// ready says whether all agents that have answered are.
+// ready reports whether all agents that have answered are ready.
 func ready(answers []answer[*mcrdmav1.GetStatusResponse]) error {
 	var waiting []string
 	for _, a := range answers {
@@ -131,7 +131,7 @@ func statusTables(w io.Writer, out *cli.Output, s *mcrdmav1.GetStatusResponse, n
 		cli.Table{Header: []string{"table", "used", "size", "full"}, Rows: usage})
 }
 
-// peerState is the state of an agent's connection with another.
+// peerState returns the state of an agent's connection with another.
 func peerState(p *mcrdmav1.PeerStatus) string {
 	switch {
 	case p.GetAgent() == "":
@@ -188,7 +188,7 @@ The JSON is a list with the address of each agent and its ListRoutesResponse
 	}, nil)
 }
 
-// routeTo keeps the route with the longest prefix that holds the address.
+// routeTo keeps the route with the longest prefix that contains the address.
 func routeTo(routes []*mcrdmav1.RouteStatus, to netip.Addr) (best []*mcrdmav1.RouteStatus) {
 	bits := -1
 	for _, r := range routes {
@@ -200,7 +200,7 @@ func routeTo(routes []*mcrdmav1.RouteStatus, to netip.Addr) (best []*mcrdmav1.Ro
 	return best
 }
 
-// routeRows has a row for each next hop; the first column is the agent.
+// routeRows returns a row for each next hop; the first column is the agent.
 func routeRows(answers []answer[*mcrdmav1.ListRoutesResponse]) (rows [][]any) {
 	for _, a := range answers {
 		for _, r := range a.got.GetRoutes() {
@@ -231,7 +231,7 @@ func unlessZero(n uint64) any {
 	return n
 }
 
-// icrcMode says what the agent does about the ICRC. Agents of earlier releases know two modes.
+// icrcMode describes how the agent handles the ICRC. Agents of earlier releases have two modes.
 func icrcMode(s *mcrdmav1.GetStatusResponse) string {
 	switch {
 	case s.GetIcrcOff():

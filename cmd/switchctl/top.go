@@ -15,8 +15,8 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
 )
 
-// maxTopGroups is how many groups' counters are read from each switch. A group takes
-// a read of the switch's tables.
+// maxTopGroups is how many groups' counters are read from each switch. Each group takes a read of
+// the switch's tables.
 const maxTopGroups = 64
 
 // topCommand is the live view.
@@ -63,19 +63,19 @@ agents' GetStatusResponses (api/mcrdma/v1/switch.proto). Of each switch, the fir
 	return cmd
 }
 
-// top looks at agents again and again.
+// top reads agents repeatedly.
 type top struct {
 	list     []*agents.Agent
 	interval time.Duration
 }
 
-// A look is what was seen of all agents at one time.
+// A look is what all agents reported at one time.
 type look struct {
 	at     time.Time
 	agents []agentLook
 }
 
-// agentLook is what one agent said; if err is set, nothing.
+// agentLook is what one agent reported; nothing if err is set.
 type agentLook struct {
 	address  string
 	err      error
@@ -110,7 +110,7 @@ func lookAt(ctx context.Context, a *agents.Agent) agentLook {
 	l.groups = groups.GetGroups()
 	agents.Each(min(len(l.groups), maxTopGroups), func(i int) {
 		r, err := a.Groups.Get(ctx, &mcrdmav1.GetRequest{Key: l.groups[i].GetGroup().GetKey(), Counters: true, Acked: true})
-		if err == nil { // else it has gone since, or the agent has: seen at the next look
+		if err == nil { // otherwise the group or the agent has gone: seen at the next look
 			l.groups[i] = r.GetGroup()
 		}
 	})
@@ -140,7 +140,7 @@ func writeTopLines(w io.Writer, before, now *look) error {
 	return err
 }
 
-// Sequences that every terminal of today knows.
+// Sequences that all current terminals know.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l" // the alternate screen, no cursor
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
@@ -149,7 +149,7 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// live fills a terminal until ctx ends, and leaves it as it was.
+// live fills a terminal until ctx ends, and restores it.
 func (t *top) live(ctx context.Context, w io.Writer, size func() (columns, rows int)) (err error) {
 	if _, err := io.WriteString(w, enterScreen); err != nil {
 		return err
@@ -184,7 +184,7 @@ func (t *top) live(ctx context.Context, w io.Writer, size func() (columns, rows 
 	}
 }
 
-// screen is what fills a terminal with lines, cut to its size, without flicker.
+// screen fills a terminal with lines, cut to its size, without flicker.
 func screen(lines []string, columns, rows int) string {
 	rows = max(rows, 1)
 	if len(lines) > rows {

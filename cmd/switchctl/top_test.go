@@ -21,7 +21,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
-// looks are two of the lab's agents, a second apart, and one that is away.
+// looks are two of the lab's agents, a second apart, and one that does not answer.
 func looks(t *testing.T) (before, now *look) {
 	fakes := lab(t)
 	before = &look{at: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)}
@@ -43,7 +43,7 @@ func looks(t *testing.T) (before, now *look) {
 			g.Packets += 25_000
 			g.Members[0].Acks += 300
 			g.Members[1].RnrNaks++
-			// Another order, and one that is new: they are known by their addresses.
+			// Another order, and a new one: they are identified by their addresses.
 			r := g.Group.Receivers
 			slices.Reverse(r)
 			slices.Reverse(g.Members)
@@ -114,7 +114,7 @@ func TestScreen(t *testing.T) {
 	}
 }
 
-// TestTopOnce: without a terminal there is one view and no sequence of a terminal.
+// TestTopOnce: without a terminal there is one view and no terminal sequence.
 func TestTopOnce(t *testing.T) {
 	t.Setenv(agentEnv, "")
 	fakes := lab(t)
@@ -131,7 +131,7 @@ func TestTopOnce(t *testing.T) {
 	}
 }
 
-// TestTopLive: the view is refreshed until the end, and leaves the terminal as it was.
+// TestTopLive: the view is refreshed until the end, and the terminal is restored.
 func TestTopLive(t *testing.T) {
 	fakes := lab(t)
 	fleet := agents.NewFleet(agents.Options{})
@@ -147,7 +147,7 @@ func TestTopLive(t *testing.T) {
 		done <- top.live(ctx, &out, func() (int, int) { return 120, 40 })
 	}()
 	for strings.Count(out.String(), goHome) < 3 && ctx.Err() == nil {
-		time.Sleep(time.Millisecond) // what is waited for comes from another goroutine
+		time.Sleep(time.Millisecond) // the output comes from another goroutine
 	}
 	cancel()
 	must(t, <-done)
@@ -157,8 +157,7 @@ func TestTopLive(t *testing.T) {
 	}
 }
 
-// pty opens a terminal of its own: what is written to the second end comes out of the
-// first.
+// pty opens a pseudoterminal: what is written to the second end arrives at the first.
 func pty(t *testing.T) (outer, inner *os.File) {
 	t.Helper()
 	outer, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -200,7 +199,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestTopJSON: the same numbers, for programs; what was not seen before has no rate.
+// TestTopJSON: the same numbers, for programs; a group that was not seen before has no rate.
 func TestTopJSON(t *testing.T) {
 	var b strings.Builder
 	before, now := looks(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
 
-// topJSON is one interval for programs. Rates are per second; null: not known, since it was
-// not seen before.
+// topJSON is one interval for programs. Rates are per second; null: not known, because there was no
+// earlier value.
 type topJSON struct {
 	At       time.Time   `json:"at"`
 	Interval float64     `json:"interval_seconds"`
@@ -40,7 +40,7 @@ type receiverJSON struct {
 	RNRNAKs      *float64 `json:"rnr_naks_per_second"`
 	CNPs         *float64 `json:"cnps_per_second"`
 	FatalNAKs    uint64   `json:"fatal_naks"`
-	AckedPSN     *uint32  `json:"acked_psn"` // null: not told, as by bmv2, or nothing was acknowledged
+	AckedPSN     *uint32  `json:"acked_psn"` // null: not reported, as by bmv2, or nothing was acknowledged
 	Behind       *uint32  `json:"behind_packets"`
 }
 
@@ -51,7 +51,7 @@ type counterJSON struct {
 	Rate    *float64 `json:"packets_per_second"`
 }
 
-// writeTopJSON writes what happened between two looks, an object in a line.
+// writeTopJSON writes the changes between two looks, one object per line.
 func writeTopJSON(w io.Writer, before, now *look) error {
 	v := newTopView(before, now)
 	per := func(seen bool, before, now uint64) *float64 {

@@ -13,8 +13,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
 )
 
-// topLines is the view of what happened between two looks. Without the first, rates
-// are not known.
+// topLines returns the view of the changes between two looks. Without the first, rates are not
+// known.
 func topLines(before, now *look) ([]string, error) {
 	v := newTopView(before, now)
 	groups := 0
@@ -62,13 +62,13 @@ func switches(n int) string {
 
 type topView struct {
 	now      *look
-	span     time.Duration // 0: nothing was seen before
+	span     time.Duration // 0: there was no earlier look
 	groups   map[string]*mcrdmav1.GroupStatus
 	counters map[counterKey]uint64
 	lines    []string
 }
 
-// rate is of a counter that was seen before, or "-".
+// rate returns the rate of a counter that was seen before, or "-".
 func (v *topView) rate(seen bool, before, now uint64) string {
 	if v.span <= 0 || !seen {
 		return "-"
@@ -76,7 +76,7 @@ func (v *topView) rate(seen bool, before, now uint64) string {
 	return perSecond(rate(before, now, v.span))
 }
 
-// switches has a row for each switch.
+// switches returns a row for each switch.
 func (v *topView) switches() ([]string, [][]any) {
 	var rows [][]any
 	for _, a := range v.now.agents {
@@ -114,7 +114,7 @@ func (v *topView) switches() ([]string, [][]any) {
 	return []string{"switch", "control", "routes", "links up", "peers", "groups", "steps", "problems"}, rows
 }
 
-// fastPaths has a row for each switch that says where it processes packets.
+// fastPaths returns a row for each switch that reports where it processes packets.
 func (v *topView) fastPaths() ([]string, [][]any) {
 	var rows [][]any
 	for _, a := range v.now.agents {
@@ -125,7 +125,7 @@ func (v *topView) fastPaths() ([]string, [][]any) {
 	return []string{"switch", "fast path"}, rows
 }
 
-// groupRows has a row for each receiver; the group stands in the first of them.
+// groupRows returns a row for each receiver; the group is in the first of them.
 func (v *topView) groupRows() ([]string, [][]any) {
 	var rows [][]any
 	for _, a := range v.now.agents {
@@ -156,7 +156,7 @@ func (v *topView) groupRows() ([]string, [][]any) {
 	return []string{"group", "mc_id", "switch", "packets/s", "receiver", "acks/s", "naks/s", "rnr/s", "fatal", "cnps/s", "problems"}, rows
 }
 
-// memberOf is a receiver's counters in what was seen before; nil if it was not seen.
+// memberOf returns a receiver's counters in an earlier look; nil if it was not seen.
 func memberOf(g *mcrdmav1.GroupStatus, address string) *mcrdmav1.MemberCounters {
 	for i, r := range g.GetGroup().GetReceivers() {
 		if r.GetAddress() == address && i < len(g.GetMembers()) {
@@ -166,7 +166,7 @@ func memberOf(g *mcrdmav1.GroupStatus, address string) *mcrdmav1.MemberCounters 
 	return nil
 }
 
-// ports has a row for each link that should be up and is not.
+// ports returns a row for each link that should be up and is not.
 func (v *topView) ports() ([]string, [][]any) {
 	var rows [][]any
 	for _, a := range v.now.agents {
@@ -179,8 +179,8 @@ func (v *topView) ports() ([]string, [][]any) {
 	return []string{"switch", "port", "neighbor", "state", "since", "reason"}, rows
 }
 
-// drops has a row for each reason for which packets are dropped just now; those that
-// merging drops are none.
+// drops returns a row for each reason for which packets are currently dropped, except drops by
+// merging.
 func (v *topView) drops() ([]string, [][]any) {
 	type drop struct {
 		rate float64

@@ -1,8 +1,8 @@
-// Package agents is switchctl's way to running switch agents: their addresses,
-// connections with identity, errors for people, and finding agents through others.
+// Package agents connects switchctl to switch agents: addresses, connections with identity, error
+// messages, and finding agents through others.
 //
-// Nothing that an agent says is trusted: control characters are removed from its texts
-// before they are shown, and looking for further agents always ends.
+// Agents are not trusted: control characters are removed from their texts, and the search for more
+// agents always ends.
 package agents
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
-// DefaultAddress is where an agent is looked for by default.
+// DefaultAddress is the default address of an agent.
 const DefaultAddress = "127.0.0.1:" + defaultPort
 
 const (
@@ -30,14 +30,14 @@ const (
 	defaultTimeout = 5 * time.Second
 )
 
-// An Address is where an agent listens, and perhaps the switch that it should belong to.
+// An Address is where an agent listens, and optionally the name of its switch.
 type Address struct {
 	Switch   string // empty: any
 	HostPort string
 }
 
-// ParseAddress reads [SWITCH=]HOST[:PORT]. The port is 9560 unless it is given; an IPv6
-// address with a port is in brackets.
+// ParseAddress parses [SWITCH=]HOST[:PORT]. The default port is 9560; an IPv6 address with a port
+// is in brackets.
 func ParseAddress(s string) (Address, error) {
 	bad := func(why string) (Address, error) {
 		return Address{}, fmt.Errorf("%q: %s; an agent's address is [SWITCH=]HOST:PORT, such as 192.0.2.1:9560 or torA=192.0.2.1:9560", s, why)
@@ -67,14 +67,14 @@ func ParseAddress(s string) (Address, error) {
 	return a, nil
 }
 
-// Options are how agents are reached.
+// Options say how to connect to agents.
 type Options struct {
 	TLS     identity.Files
 	Timeout time.Duration // of each call; 0: 5 s
 }
 
-// A Fleet holds connections to agents, one to each address. It may be used by several
-// goroutines. Close it at the end.
+// A Fleet holds connections to agents, one per address. It is safe for concurrent use. Close it at
+// the end.
 type Fleet struct {
 	options Options
 	claim   identity.Identity
@@ -91,7 +91,7 @@ func NewFleet(o Options) *Fleet {
 	return &Fleet{options: o, claim: identity.Identity{Role: identity.Admin, Name: userName()}, agents: map[string]*Agent{}}
 }
 
-// userName is the caller, for the agent's log.
+// userName returns the caller, for the agent's log.
 func userName() string {
 	name := os.Getenv("USER")
 	if _, err := identity.Parse("admin:" + name); err != nil {
@@ -112,8 +112,8 @@ func (f *Fleet) Close() error {
 	return errors.Join(errs...)
 }
 
-// An Agent is a connection to one, which is made when it is first needed. Calls end
-// after the fleet's Timeout.
+// An Agent is a connection to an agent, which is made when it is first needed. Calls end after the
+// fleet's Timeout.
 type Agent struct {
 	Address Address
 	Status  mcrdmav1.SwitchStatusClient

@@ -56,7 +56,7 @@ func TestParseAddress(t *testing.T) {
 	}
 }
 
-// chain is an agent that names endless others, all of them itself.
+// chain is an agent that names endless peers, all of them itself.
 type chain struct {
 	mcrdmav1.UnimplementedSwitchStatusServer
 	self  func(n int64) string

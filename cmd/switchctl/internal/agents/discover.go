@@ -8,11 +8,11 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// atOnce is how many agents are asked at the same time.
+// atOnce is how many agents are asked in parallel.
 const atOnce = 16
 
-// Each calls do for the numbers below n, some of them at the same time, and returns
-// when all have returned.
+// Each calls do for the numbers below n, some of them in parallel, and returns when all have
+// returned.
 func Each(n int, do func(i int)) {
 	var g errgroup.Group
 	g.SetLimit(atOnce)
@@ -25,16 +25,15 @@ func Each(n int, do func(i int)) {
 	_ = g.Wait() // none returns an error
 }
 
-// Found is an agent that was looked for.
+// Found is a found agent.
 type Found struct {
 	Agent  *Agent
-	From   string // the switch that named it; empty: it was given
+	From   string // the switch that named it; empty: it was given by the user
 	Status *mcrdmav1.GetStatusResponse
 	Err    error // of asking for Status
 }
 
-// Name is the switch's own name, or the one by which another agent named it, or its
-// address.
+// Name returns the switch's own name, or the one by which another agent named it, or its address.
 func (f *Found) Name() string {
 	switch {
 	case f.Status.GetName() != "":
@@ -45,9 +44,9 @@ func (f *Found) Name() string {
 	return f.Agent.Address.HostPort
 }
 
-// Discover asks these agents for their status and, if follow is set, the agents that
-// they name as their peers, and so on, until there are most of them. What answers twice,
-// at two addresses, is listed once. An error is about the TLS files.
+// Discover asks these agents for their status and, if follow is set, the agents that they name as
+// peers, and so on, up to most agents. An agent that answers at two addresses is listed once. An
+// error is about the TLS files.
 func (f *Fleet) Discover(ctx context.Context, given []Address, follow bool, most int) (all []*Found, complete bool, err error) {
 	known := map[string]bool{}    // addresses
 	listed := map[instance]bool{} // of agents
@@ -101,7 +100,7 @@ func (f *Fleet) Discover(ctx context.Context, given []Address, follow bool, most
 	return all, complete, nil
 }
 
-// instance tells one agent from another, whatever address it was reached by.
+// instance identifies an agent, independent of the address.
 type instance struct {
 	name    string
 	started int64

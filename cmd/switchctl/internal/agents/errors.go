@@ -8,7 +8,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
-// words are what messages about agents say, by the code of an error.
+// words are the messages about agents, by error code.
 var words = map[codes.Code]string{
 	codes.DeadlineExceeded:  "; is it the right address, and does a firewall let it pass?",
 	codes.Unauthenticated:   "does not accept who calls: ",
@@ -16,7 +16,7 @@ var words = map[codes.Code]string{
 	codes.ResourceExhausted: "has more to say than fits in one answer, or is overloaded: ",
 }
 
-// unavailable says why there is no connection.
+// unavailable explains why there is no connection.
 func unavailable(said string, o Options) string {
 	switch {
 	case strings.Contains(said, "connection refused"):

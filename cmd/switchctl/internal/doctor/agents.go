@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// patience is how long after its start an agent may still be learning.
+	// patience is how long after its start an agent may still be learning routes.
 	patience = time.Minute
 	// settling is how long a link may take to come up.
 	settling = 10 * time.Second
-	// nearlyFull is when a table's use is worth a warning, in percent.
+	// nearlyFull is the use of a table that causes a warning, in percent.
 	nearlyFull = 80
-	// manyPushes: a pipeline is pushed once when the switch is new, and perhaps once
-	// more after it was restarted.
+	// manyPushes: a pipeline is pushed once when the switch is new, and perhaps again after a
+	// restart of the switch.
 	manyPushes = 3
 )
 
-// name is what a finding calls the agent.
+// name returns an agent's name in findings.
 func (a *Agent) name() string { return cmp.Or(a.Status.GetName(), a.Expected, a.Address) }
 
-// unreachable reports an agent that this command cannot reach, with what is at stake there for
-// those that cannot either: peers leaves it to this.
+// unreachable reports an agent that this command cannot reach, with what depends on it for agents
+// that cannot reach it either; peers does not report those.
 func (d *diagnosis) unreachable(a *Agent) {
 	what, why := "its agent does not answer", a.Err.Error()
 	if a.From != "" {
@@ -51,7 +51,7 @@ func (d *diagnosis) failed(a *Agent) {
 	}
 }
 
-// whose: an address leads to the switch that it should.
+// whose: an address belongs to the expected switch.
 func (d *diagnosis) whose(a *Agent) {
 	if a.Expected == "" || a.Expected == a.Status.GetName() {
 		return
@@ -92,7 +92,7 @@ func (d *diagnosis) pipeline(a *Agent) {
 	d.Add(findings.Warning, a.name(), fmt.Sprintf("the pipeline was pushed %d times since the agent started", p.GetPushes()), why, do)
 }
 
-// fastPath: a switch that is to have packets processed in the kernel, and does not.
+// fastPath: a switch should process packets in the kernel, and does not.
 func (d *diagnosis) fastPath(a *Agent) {
 	said := a.Status.GetP4Runtime().GetFastPath()
 	why, off := strings.CutPrefix(said, "off: ")
@@ -125,7 +125,7 @@ func (d *diagnosis) ports(a *Agent) {
 			severity, why = findings.Warning, joined(why, "other ports to "+p.GetNeighbor()+" are up and carry its traffic")
 		}
 		switch p.GetState() {
-		case "up", "-", "", "unknown": // without the switch, which is said elsewhere
+		case "up", "-", "", "unknown": // without the switch, which is reported elsewhere
 		case "wrong":
 			d.Add(findings.Error, a.name(), where+" leads somewhere else", p.GetReason(), "plug the cable where it belongs, or correct the port's \"to\" in the configuration")
 		case "init":
@@ -139,7 +139,7 @@ func (d *diagnosis) ports(a *Agent) {
 	}
 }
 
-// bgp judges the sessions over links that work. Those without a link are the links' matter.
+// bgp checks the sessions over working links. Sessions without a link are reported with the links.
 func (d *diagnosis) bgp(a *Agent) {
 	for _, n := range a.Status.GetBgp() {
 		who := fmt.Sprintf("its BGP session with %s, AS %d at %s,", n.GetSwitch(), n.GetAsn(), n.GetAddress())
@@ -157,7 +157,7 @@ func (d *diagnosis) bgp(a *Agent) {
 	}
 }
 
-// starting says that a session has not had the time to be established.
+// starting reports that a session has not had the time to be established.
 func (d *diagnosis) starting(a *Agent, n *mcrdmav1.BgpNeighbor) bool {
 	since := a.Status.GetStarted().AsTime()
 	if t := n.GetSince(); t != nil {
@@ -168,11 +168,11 @@ func (d *diagnosis) starting(a *Agent, n *mcrdmav1.BgpNeighbor) bool {
 
 func (d *diagnosis) peers(a *Agent) {
 	for _, p := range a.Status.GetPeers() {
-		if p.GetReachable() || p.GetError() == "" { // without error: it was not needed yet
+		if p.GetReachable() || p.GetError() == "" { // without an error: it was not needed yet
 			continue
 		}
 		if slices.ContainsFunc(d.Agents, func(x Agent) bool { return x.Err != nil && x.Address == p.GetAgent() }) {
-			continue // unreachable has said it
+			continue // unreachable has reported it
 		}
 		why := p.GetError()
 		if p.GetBranches() > 0 {
@@ -253,7 +253,7 @@ func (d *diagnosis) groups(a *Agent) {
 	}
 }
 
-// named is a step's group with the number that the switch where it was installed knows.
+// named returns a step's group with the number from the switch where it was installed.
 func (d *diagnosis) named(k *mcrdmav1.GroupKey) *mcrdmav1.GroupKey {
 	for _, a := range d.Agents {
 		for _, g := range a.Groups {
@@ -265,8 +265,7 @@ func (d *diagnosis) named(k *mcrdmav1.GroupKey) *mcrdmav1.GroupKey {
 	return k
 }
 
-// drops reports packets that were dropped since the switch started, unless that is how
-// it works.
+// drops reports packets that were dropped since the switch started, unless the drops are normal.
 func (d *diagnosis) drops(a *Agent) {
 	for _, c := range a.Counters {
 		r, known := DropReasons[c.GetCell()]
@@ -282,7 +281,7 @@ func (d *diagnosis) drops(a *Agent) {
 	}
 }
 
-// names: no two agents are of one switch.
+// names: no two agents belong to one switch.
 func (d *diagnosis) names() {
 	type instance struct {
 		address string
@@ -311,7 +310,7 @@ func (d *diagnosis) names() {
 	}
 }
 
-// differ finds out whether agents that should agree do; it returns what each says.
+// differ finds agents that disagree; it returns the value of each.
 func (d *diagnosis) differ(what func(*mcrdmav1.GetStatusResponse) string) (who string, differ bool) {
 	by := map[string][]string{}
 	for i := range d.Agents {

@@ -1,9 +1,9 @@
-// Package doctor says what is wrong with a fabric of switches and with the interfaces of
-// this host, why, and what to do.
+// Package doctor diagnoses a fabric of switches and the interfaces of this host: what is wrong,
+// why, and what to do.
 //
-// The rules are pure: Diagnose makes findings of collected facts. The facts of
-// interfaces are collected here (Interfaces); those of agents are what their gRPC
-// services answer, which the command collects.
+// The rules are pure: Diagnose turns collected facts into findings. Interfaces collects the facts
+// about interfaces here; the facts about agents are the answers of their gRPC services, which the
+// command collects.
 package doctor
 
 import (
@@ -14,29 +14,29 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/findings"
 )
 
-// Facts are what was collected.
+// Facts are the collected facts.
 type Facts struct {
 	Now        time.Time
 	Agents     []Agent
-	Complete   bool // no more agents were known than were asked
+	Complete   bool // all known agents were asked
 	Interfaces []Interface
 }
 
-// An Agent is what one said. What could not be asked is nil.
+// An Agent is the answers of an agent. Answers that were not requested are nil.
 type Agent struct {
 	Address  string
-	Expected string // the switch whose it should be; empty: any
-	From     string // the switch that named it; empty: it was given
+	Expected string // the switch that it should belong to; empty: any
+	From     string // the switch that named it; empty: it was given by the user
 	Err      error  // of Status: then nothing else is known
 	Status   *mcrdmav1.GetStatusResponse
 	Groups   []*mcrdmav1.GroupStatus
 	Steps    []*mcrdmav1.Step
 	Counters []*mcrdmav1.Counter
-	// Failed are the errors of asking for anything but Status.
+	// Failed has the errors of requests other than Status.
 	Failed []error
 }
 
-// Diagnose applies all rules. Findings are in order of severity, the worst first.
+// Diagnose applies all rules. Findings are sorted by severity, the worst first.
 func Diagnose(f Facts) []findings.Finding {
 	d := &diagnosis{Facts: f}
 	for i := range f.Agents {

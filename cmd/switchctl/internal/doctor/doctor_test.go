@@ -18,7 +18,7 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 func before(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(noon.Add(-d)) }
 
-// well is an agent with no findings.
+// well returns an agent without findings.
 func well(name string) Agent {
 	return Agent{Address: name + ":9560", Status: &mcrdmav1.GetStatusResponse{
 		Name: name, Version: "v1", Started: before(time.Hour), Settled: true, Routing: "bgp",
@@ -29,8 +29,8 @@ func well(name string) Agent {
 	}}
 }
 
-// TestAgentRules: one thing is wrong at a time; what is said begins with the severity
-// and the subject, and names why and what to do.
+// TestAgentRules: one fault at a time; a finding begins with the severity and the subject, and says
+// why and what to do.
 func TestAgentRules(t *testing.T) {
 	key, plain := &mcrdmav1.GroupKey{Source: "10.1.0.1", McId: 5, Number: 17}, &mcrdmav1.GroupKey{Source: "10.1.0.1", McId: 5}
 	for _, c := range []struct {
@@ -115,7 +115,7 @@ func TestAgentRules(t *testing.T) {
 	}
 }
 
-// expect compares findings with what is to be in them, in order.
+// expect compares findings with expected parts, in order.
 func expect(t *testing.T, name string, f Facts, want string) {
 	t.Helper()
 	var got []string
@@ -210,7 +210,7 @@ func TestInterfaceRules(t *testing.T) {
 	expect(t, "a host's MTU", Facts{Interfaces: []Interface{port, other}}, "")
 }
 
-// TestDropReasons: each reason of the switch is explained.
+// TestDropReasons: each drop reason of the switch is explained.
 func TestDropReasons(t *testing.T) {
 	for _, r := range bmv2.DropReasons {
 		x, ok := DropReasons[r]

@@ -9,14 +9,14 @@ import (
 // A DropReason explains why a switch drops packets.
 type DropReason struct {
 	Meaning string
-	// Usual: dropping is how merging works, and nothing is wrong.
+	// Usual: merging drops such packets, and nothing is wrong.
 	Usual bool
 	// Suspicious: packets that are dropped for this reason should not exist.
 	Suspicious bool
 	Do         string
 }
 
-// DropReasons explains the cells of the counters of drops (bmv2.DropReasons).
+// DropReasons explains the cells of the drop counters (bmv2.DropReasons).
 var DropReasons = map[string]DropReason{
 	"malformed": {Meaning: "lengths that disagree, or cut short", Suspicious: true,
 		Do: "look for segmentation offloads on the interfaces that lead here (switchctl doctor --interface) and for an MTU that is too small"},
@@ -54,5 +54,5 @@ var DropReasons = map[string]DropReason{
 	"fault": {Meaning: "by a rule of fault injection", Suspicious: true, Do: "remove the rules of *.fault_in and *.fault_out, which are for tests"},
 }
 
-// IsDrop says whether a counter counts drops.
+// IsDrop reports whether a counter counts drops.
 func IsDrop(c *mcrdmav1.Counter) bool { return strings.HasSuffix(c.GetName(), "drops") }

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Interfaces looks at interfaces of this network namespace: those that are named and, if
-// ports is set, all that look like switch ports or virtual links to one. An error is that
-// nothing can be looked at.
+// Interfaces examines interfaces of this network namespace: the named ones and, if ports is set,
+// all that look like switch ports or virtual links to one. An error means that nothing could be
+// examined.
 func Interfaces(names []string, ports bool) ([]Interface, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -54,10 +54,10 @@ func Interfaces(names []string, ports bool) ([]Interface, error) {
 	return out, nil
 }
 
-// switchPort is how switches' operating systems call the ports of the front.
+// switchPort matches the names of front-panel ports in switch operating systems.
 var switchPort = regexp.MustCompile(`^(swp[0-9]+(s[0-9]+)?|Ethernet[0-9]+)$`)
 
-// plain takes package net's wrapping off.
+// plain unwraps package net's errors.
 func plain(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
@@ -65,13 +65,13 @@ func plain(err error) error {
 	return err
 }
 
-// look collects what is known of an interface.
+// look collects facts about an interface.
 func look(fd int, ifi *net.Interface) Interface {
 	out := Interface{
 		Name: ifi.Name, MTU: ifi.MTU,
 		Up: ifi.Flags&net.FlagUp != 0, Carrier: ifi.Flags&net.FlagRunning != 0,
 	}
-	addrs, _ := ifi.Addrs() // an interface that has gone meanwhile has none
+	addrs, _ := ifi.Addrs() // an interface that has been removed meanwhile has none
 	for _, a := range addrs {
 		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil {
 			out.Host = true
@@ -81,7 +81,7 @@ func look(fd int, ifi *net.Interface) Interface {
 		out.Driver = unix.ByteSliceToString(info.Driver[:])
 	}
 	out.Offloads, out.OffloadErr = offloads(fd, ifi.Name)
-	// Without IPv6 in the kernel there is no such file.
+	// Without IPv6 in the kernel this file does not exist.
 	off, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + ifi.Name + "/disable_ipv6")
 	out.IPv6 = err == nil && strings.TrimSpace(string(off)) == "0"
 	return out
@@ -90,7 +90,7 @@ func look(fd int, ifi *net.Interface) Interface {
 // lroFlag is ETH_FLAG_LRO of <linux/ethtool.h>.
 const lroFlag = 1 << 15
 
-// offloads asks for those that ethtool -K switches by the same names.
+// offloads reads the offloads that ethtool -K sets by the same names.
 func offloads(fd int, name string) (on []string, err error) {
 	for _, o := range []struct {
 		name    string
@@ -107,7 +107,7 @@ func offloads(fd int, name string) (on []string, err error) {
 	} {
 		v, err := ethtoolValue(fd, name, o.command)
 		if errors.Is(err, unix.EOPNOTSUPP) {
-			continue // this kind of interface has no such thing
+			continue // this kind of interface does not have it
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o.name, os.NewSyscallError("ioctl SIOCETHTOOL", err))
@@ -119,11 +119,11 @@ func offloads(fd int, name string) (on []string, err error) {
 	return on, nil
 }
 
-// ethtoolValue asks for a value of <linux/ethtool.h>'s struct ethtool_value.
+// ethtoolValue reads a value of <linux/ethtool.h>'s struct ethtool_value.
 func ethtoolValue(fd int, name string, command uint32) (uint32, error) {
 	value := struct{ command, data uint32 }{command: command}
-	// struct ifreq: a name, and a union of 24 bytes (16 where pointers are short), of
-	// which the pointer is used.
+	// struct ifreq: a name, and a union of 24 bytes (16 with 32-bit pointers), of which only the
+	// pointer is used.
 	var req struct {
 		name [unix.IFNAMSIZ]byte
 		data unsafe.Pointer

@@ -15,12 +15,12 @@ import (
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
-// The main thread cannot be thrown away; keep namespaces off it.
+// The main thread cannot end; keep namespaces off it.
 func init() { runtime.LockOSThread() }
 
-// inNamespace runs f on a thread in a network namespace of its own, in which va is a
-// port with its other end vb, which has an address, and wide another port; thread and
-// namespace end afterward. f must not call t.Fatal.
+// inNamespace runs f on a thread in its own network namespace, in which va is a port whose other
+// end vb has an address, and wide is another port; thread and namespace end afterward. f must not
+// call t.Fatal.
 func inNamespace(t *testing.T, f func(run func(cmd string))) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -87,8 +87,7 @@ func TestInterfacesNamespace(t *testing.T) {
 	})
 }
 
-// TestOffloadsNamespace: offloads are seen, and the command that is advised names what
-// turns them off.
+// TestOffloadsNamespace: offloads are detected, and the advised command turns them off.
 func TestOffloadsNamespace(t *testing.T) {
 	inNamespace(t, func(run func(string)) {
 		run("ip addr add 192.0.2.2/24 dev va")
@@ -115,7 +114,7 @@ func TestOffloadsNamespace(t *testing.T) {
 		if len(findings) == 0 || !strings.HasPrefix(findings[0].Do, "ethtool -K va tx off sg off tso off gso off") {
 			t.Errorf("%+v", findings)
 		}
-		// What that command does. The value that is sent along is 0.
+		// The effect of that command. The value 0 is sent with it.
 		for name, command := range map[string]uint32{
 			"tx": unix.ETHTOOL_STXCSUM, "sg": unix.ETHTOOL_SSG, "tso": unix.ETHTOOL_STSO, "gso": unix.ETHTOOL_SGSO, "gro": unix.ETHTOOL_SGRO,
 		} {

@@ -11,28 +11,29 @@ import (
 // An Interface is a network interface of this host.
 type Interface struct {
 	Name    string
-	Err     error // of looking at it at all: then nothing else is known
+	Err     error // of examining it: then nothing else is known
 	Up      bool
 	Carrier bool
 	MTU     int
 	Driver  string // such as "veth"
-	// Host: it has an IPv4 address, so the host itself talks by it. Otherwise it is
-	// taken for a switch's port.
+	// Host: it has an IPv4 address, so the host itself uses it. Otherwise it counts as a switch's
+	// port.
 	Host bool
 	// Offloads that are on, by the names that ethtool -K takes: rx, tx, sg, tso, gso,
 	// gro, lro.
 	Offloads   []string
 	OffloadErr error // of reading them
-	IPv6       bool  // the kernel uses IPv6 by it
+	IPv6       bool  // the kernel uses IPv6 on it
 }
 
 const (
-	// roceMTU holds packets of the smallest path MTU that is any good, 1024 bytes, with
-	// IPv4, UDP, BTH, RETH, immediate data and ICRC, and some room.
+	// roceMTU is the size of packets with the smallest useful path MTU, 1024 bytes, with IPv4, UDP,
+	// BTH, RETH, immediate data and ICRC, and some extra space.
 	roceMTU = 1100
-	// vethPeer is what a host's end of a veth pair must not do to the switch at the other.
+	// vethPeer are offloads that a host's end of a veth pair must not have, because of the switch
+	// at the other end.
 	vethPeer = "tx sg tso gso"
-	// port is what a switch's port must not do to what it receives.
+	// port are offloads that a switch's port must not have, because of the frames that it receives.
 	port = "gro lro"
 )
 
@@ -59,8 +60,8 @@ func (d *diagnosis) iface(i *Interface) {
 	}
 }
 
-// offloads: work that a virtual interface leaves to hardware that does not exist
-// reaches the switch undone, and frames that a port merges cannot be forwarded.
+// offloads: work that a virtual interface leaves to nonexistent hardware is missing at the switch,
+// and frames that a port has merged cannot be forwarded.
 func (d *diagnosis) offloads(i *Interface, subject string) {
 	if i.OffloadErr != nil {
 		d.Add(findings.Note, subject, "its offloads cannot be read", i.OffloadErr.Error(), "ethtool -k "+i.Name)
@@ -87,7 +88,8 @@ func (d *diagnosis) offloads(i *Interface, subject string) {
 	}
 }
 
-// mtus: a switch's ports agree, as a frame that comes in by one leaves by another.
+// mtus: a switch's ports must have equal MTUs, because a frame that arrives on one leaves on
+// another.
 func (d *diagnosis) mtus() {
 	largest, of := 0, ""
 	for _, i := range d.Interfaces {

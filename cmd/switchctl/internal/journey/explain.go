@@ -11,35 +11,35 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// ErrNoWrite tells that no whole write was among the packets.
+// ErrNoWrite says that there was no complete write among the packets.
 var ErrNoWrite = errors.New("no whole write was seen")
 
-// Options say what is to be explained.
+// Options say what to explain.
 type Options struct {
-	// All explains all of the group's packets, and not those of one write.
+	// All explains all of the group's packets, not only those of one write.
 	All bool
-	// Latest takes the last write that was completed, and not the first.
+	// Latest selects the last completed write, instead of the first.
 	Latest bool
-	// After leaves out writes that began before: when not all ports had been watched, and
-	// little was known of the members.
+	// After ignores writes that began before: when not all ports were watched, and little was known
+	// of the members.
 	After time.Time
-	// PSN, if not nil, takes the write with this packet, whenever it began.
+	// PSN, if not nil, selects the write with this packet, whenever it began.
 	PSN *rocev2.PSN
 }
 
-// A Journey is what was found.
+// A Journey is the result.
 type Journey struct {
 	Packets []Packet   // in the order of their times
 	First   rocev2.PSN // of the write
-	Dropped int        // packets of which something became of nothing
-	Text    string     // of the whole, in a sentence
+	Dropped int        // packets that were lost or dropped
+	Text    string     // summary, in one sentence
 }
 
-// An Explainer knows a group.
+// An Explainer explains packets of one group.
 type Explainer struct {
 	tree  *grouptree.Tree
 	group groupInfo
-	ports map[switchPort]bool // switches and ports that are watched
+	ports map[switchPort]bool // watched switches and ports
 }
 
 type switchPort struct {
@@ -47,8 +47,8 @@ type switchPort struct {
 	port uint32
 }
 
-// New returns an Explainer of a group whose packets are watched at some ports. It fails
-// if the agents do not tell the group.
+// New returns an Explainer of a group whose packets are watched at some ports. It fails if the
+// agents do not report the group.
 func New(tree *grouptree.Tree) (*Explainer, error) {
 	g, err := infoOf(tree)
 	if err != nil {
@@ -57,10 +57,10 @@ func New(tree *grouptree.Tree) (*Explainer, error) {
 	return &Explainer{tree: tree, group: g, ports: map[switchPort]bool{}}, nil
 }
 
-// Watch tells that a switch's port is watched: what isn't seen there was not there.
+// Watch records that a switch's port is watched: a packet that is not seen there was not there.
 func (e *Explainer) Watch(sw string, port uint32) { e.ports[switchPort{sw, port}] = true }
 
-// Relevant says whether a packet is one of the group. What it has read, Explain does not read again.
+// Relevant reports whether a packet belongs to the group. Explain does not parse it again.
 func (e *Explainer) Relevant(p *Packet) bool {
 	own := *p
 	x := parse(&own)
@@ -71,8 +71,8 @@ func (e *Explainer) Relevant(p *Packet) bool {
 	return true
 }
 
-// parse takes the group's packets, in the order of their times; of the same time, what
-// comes in is before what leaves.
+// parse returns the group's packets, sorted by time; at the same time, arriving packets come before
+// leaving ones.
 func (e *Explainer) parse(packets []Packet) []*parsed {
 	var list []*parsed
 	for _, p := range packets {
@@ -104,7 +104,7 @@ func (e *Explainer) Explain(packets []Packet, o Options) (*Journey, error) {
 	} else if len(list) == 0 {
 		return nil, fmt.Errorf("%w: none of the packets is of group %v", ErrNoWrite, e.tree.Key)
 	}
-	for i, x := range list { // what was read stays as it is, for the next time
+	for i, x := range list { // keep the parsed packets for the next time
 		own, packet := *x, *x.Packet
 		own.n, own.Packet = i, &packet
 		list[i] = &own
@@ -135,19 +135,19 @@ type write struct {
 	begun, end  time.Time
 }
 
-// choose finds the write that is to be explained: from where it comes in first, to the
-// merged answer that completes it.
+// choose finds the write to explain: from its first arrival, to the merged answer that completes
+// it.
 func (e *Explainer) choose(list []*parsed, o Options) (write, error) {
 	var whole []write
 	begun := map[rocev2.PSN]*parsed{} // first packets, by PSN
-	var open *parsed                  // the message that is coming in
-	var waiting []write               // messages that have come in
+	var open *parsed                  // the message that is arriving
+	var waiting []write               // messages that have arrived
 	for _, x := range list {
 		switch {
 		case e.group.fromSender(x) && x.Switch == e.group.root && !x.Out:
 			if x.h.Opcode.IsFirst() {
 				if begun[x.h.PSN] != nil {
-					continue // again
+					continue // a retransmission
 				}
 				open, begun[x.h.PSN] = x, x
 			}
@@ -183,7 +183,7 @@ func (e *Explainer) choose(list []*parsed, o Options) (write, error) {
 	return whole[0], nil
 }
 
-// holds says whether a packet has to do with the write.
+// holds reports whether a packet belongs to the write.
 func (w *write) holds(x *parsed) bool {
 	if x.h.Opcode == rocev2.CNP {
 		return !x.Time.Before(w.begun) && !x.Time.After(w.end)

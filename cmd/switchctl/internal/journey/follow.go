@@ -11,17 +11,17 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A copyOf is a copy that a switch is to make of a packet.
+// A copyOf is a copy that a switch should make of a packet.
 type copyOf struct {
 	edge *grouptree.Edge
 	seen bool
 }
 
-// A follower goes through packets in their order.
+// A follower processes packets in order.
 type follower struct {
 	*Explainer
-	before map[rocev2.PSN][]*parsed // those that came before by their PSNs; some are expected to be seen again
-	passed map[rocev2.PSN][]*parsed // answers that came before, by the PSNs with which they may have left
+	before map[rocev2.PSN][]*parsed // earlier packets by PSN; some are expected to be seen again
+	passed map[rocev2.PSN][]*parsed // earlier answers, by the PSNs with which they may have left
 	merger merger
 }
 
@@ -46,11 +46,11 @@ func (e *Explainer) follow(list []*parsed) {
 	}
 }
 
-// lookBack is how many packets back one can belong to another: more than are on their way at a time,
+// lookBack is how many packets earlier a matching packet can be: more than are in flight at a time,
 // at all ports.
 const lookBack = 1 << 13
 
-// last finds the latest of some packets before x that fits.
+// last returns the latest matching packet before x.
 func last(before []*parsed, x *parsed, fits func(y *parsed) bool) *parsed {
 	for _, y := range slices.Backward(before) {
 		if x.n-y.n > lookBack {
@@ -63,7 +63,7 @@ func last(before []*parsed, x *parsed, fits func(y *parsed) bool) *parsed {
 	return nil
 }
 
-// node is the tree's node for packets that a switch gets; nil: it has none.
+// node returns the tree's node for packets that a switch gets; nil: none.
 func (e *Explainer) node(sw, destination string) *grouptree.Node {
 	i := slices.IndexFunc(e.tree.Nodes, func(n *grouptree.Node) bool { return n.Switch == sw && n.Destination == destination && n.Step != nil })
 	if i < 0 {
@@ -87,7 +87,7 @@ func (f *follower) dataIn(x *parsed) {
 	}
 	n := f.node(x.Switch, x.dst.String())
 	switch {
-	case !x.intact: // what becomes of it depends on the switch's mode, and is seen
+	case !x.intact: // the result depends on the switch's mode, and is seen
 		if n != nil && copied(x.h.Opcode) {
 			for i := range n.Edges {
 				x.copies = append(x.copies, &copyOf{edge: &n.Edges[i]})
@@ -118,7 +118,7 @@ func (f *follower) dataIn(x *parsed) {
 
 func copied(o rocev2.Opcode) bool { return o.IsWrite() || o.IsSend() }
 
-// goal is where a copy goes.
+// goal returns the destination of a copy.
 func goal(e *grouptree.Edge) string {
 	by := "by its unicast route"
 	if !e.Unicast {
@@ -145,7 +145,7 @@ func names(nodes []*grouptree.Node) (list []string) {
 	return list
 }
 
-// fits says whether a packet that leaves is this copy.
+// fits reports whether a leaving packet is this copy.
 func (c *copyOf) fits(g *groupInfo, x *parsed) bool {
 	if c.seen || !c.edge.Unicast && !slices.Contains(c.edge.Ports, x.Port) {
 		return false
@@ -183,8 +183,7 @@ func (f *follower) dataOut(x *parsed) {
 	x.note("%s for %s; next is %s; changed: %s", cli.Either(c.edge.Unicast, "passed on", "copied"), strings.Join(c.edge.Receivers, ", "), strings.Join(x.to, " or "), changes(in, x))
 }
 
-// unicast finds the packet that leaves here by its unicast route as it came in, and says
-// so at x.
+// unicast finds the packet that leaves here unchanged by its unicast route, and comments on x.
 func (f *follower) unicast(x *parsed) *parsed {
 	in := last(f.before[x.h.PSN], x, func(y *parsed) bool {
 		return !y.Out && !y.seen && len(y.copies) == 0 && y.Switch == x.Switch && y.src == x.src && y.dst == x.dst &&
@@ -215,7 +214,7 @@ func (f *follower) answerIn(x *parsed) {
 	f.passed[psn] = append(f.passed[psn], x)
 }
 
-// says is what an answer says.
+// says returns the meaning of an answer.
 func (f *follower) says(x *parsed) string {
 	switch s := x.h.AETH.Syndrome; {
 	case x.h.Opcode == rocev2.CNP:
@@ -249,7 +248,7 @@ func (f *follower) answerOut(x *parsed) {
 	x.note("merged: the sender takes it for the answer of all %d (%s); changed: %s", len(f.group.members), in.state.text(&f.group), changes(in, x))
 }
 
-// missing says what did not come of a packet.
+// missing says which expected packets were not seen.
 func (f *follower) missing(x *parsed) {
 	if !x.Out && !x.answer && !x.intact {
 		passed := x.seen || slices.ContainsFunc(x.copies, func(c *copyOf) bool { return c.seen })
@@ -272,7 +271,7 @@ func (f *follower) missing(x *parsed) {
 	}
 }
 
-// watched says whether it would have been seen if a copy had left.
+// watched reports whether a leaving copy would have been seen.
 func (f *follower) watched(sw string, e *grouptree.Edge) bool {
 	if e.Unicast {
 		return f.watches(sw)
@@ -280,7 +279,7 @@ func (f *follower) watched(sw string, e *grouptree.Edge) bool {
 	return !slices.ContainsFunc(e.Ports, func(p uint32) bool { return !f.ports[switchPort{sw, p}] })
 }
 
-// watches says whether any port of a switch is watched.
+// watches reports whether any port of a switch is watched.
 func (f *follower) watches(sw string) bool {
 	for p := range f.ports {
 		if p.sw == sw {

@@ -10,7 +10,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// groupInfo is what the packets of a group are known by.
+// groupInfo identifies the packets of a group.
 type groupInfo struct {
 	source  netip.Addr
 	mcid    rocev2.QPN
@@ -52,7 +52,7 @@ func infoOf(t *grouptree.Tree) (g groupInfo, err error) {
 	return g, nil
 }
 
-// holds says whether a packet is of the group.
+// holds reports whether a packet belongs to the group.
 func (g *groupInfo) holds(x *parsed) bool {
 	if x.answer {
 		return x.dst == g.source && (x.h.DestQP == g.mcid || g.merged(x) || x.h.DestQP == g.sender && x.src == g.as)
@@ -70,12 +70,12 @@ func (g *groupInfo) merged(x *parsed) bool {
 	return x.answer && x.Out && x.Switch == g.root && x.dst == g.source && x.h.DestQP == g.sender && x.src == g.as
 }
 
-// receiver is the index of the receiver that data is rewritten for; -1: none.
+// receiver returns the index of the receiver that data is rewritten for; -1: none.
 func (g *groupInfo) receiver(x *parsed) int {
 	return slices.IndexFunc(g.members, func(m member) bool { return x.dst == m.addr && x.h.DestQP == m.qpn })
 }
 
-// answerer is the index of the receiver that an answer is from; -1: none.
+// answerer returns the index of the receiver that an answer is from; -1: none.
 func (g *groupInfo) answerer(x *parsed) int {
 	return slices.IndexFunc(g.members, func(m member) bool { return x.src == m.addr && x.h.DestQP == g.mcid })
 }

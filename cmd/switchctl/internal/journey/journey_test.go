@@ -32,7 +32,7 @@ func testTree() *grouptree.Tree {
 			{Address: "10.0.0.2", Qpn: 12}, {Address: "10.0.0.3", Qpn: 13}}}}}
 }
 
-// A scene is a capture in the making, a microsecond for each packet.
+// A scene is a capture under construction, with a microsecond per packet.
 type scene []Packet
 
 func (s *scene) see(port uint32, out bool, src, dst byte, h rocev2.Headers, change func(frame []byte)) {
@@ -61,7 +61,7 @@ func ack(qp rocev2.QPN, psn rocev2.PSN, s rocev2.Syndrome) rocev2.Headers {
 	return rocev2.Headers{BTH: rocev2.BTH{Opcode: rocev2.Acknowledge, PKey: rocev2.DefaultPKey, DestQP: qp, PSN: psn}, AETH: rocev2.AETH{Syndrome: s, MSN: 1}}
 }
 
-// whole is a write that goes well.
+// whole is a write without faults.
 func whole(psn rocev2.PSN) (s scene) {
 	s.see(1, false, 1, 2, writeOnly(mcID, psn), nil)
 	s.see(2, true, 1, 2, writeOnly(12, psn), nil)
@@ -88,13 +88,13 @@ func explain(t *testing.T, s scene, o Options, ports ...uint32) *Journey {
 	return j
 }
 
-// TestExplain: what is said of each packet, when all goes well and when something does not.
+// TestExplain: the comment on each packet, with and without faults.
 func TestExplain(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		scene   func() scene
 		ports   []uint32
-		at      int // the packet that is looked at
+		at      int // the packet to check
 		want    []string
 		dropped int
 	}{
@@ -167,8 +167,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestChoice: the first whole write is taken, of all or after a time, or the last, or that with a PSN; packets of
-// others are left out.
+// TestChoice: the first complete write is chosen, of all or after a time, or the last, or that with
+// a PSN; packets of others are ignored.
 func TestChoice(t *testing.T) {
 	var s scene
 	for i := range 3 {
@@ -177,7 +177,7 @@ func TestChoice(t *testing.T) {
 			s = append(s, p)
 		}
 	}
-	s.see(1, false, 1, 2, writeOnly(mcID, first+3), nil) // under way still
+	s.see(1, false, 1, 2, writeOnly(mcID, first+3), nil) // still in flight
 	s[len(s)-1].Time = start.Add(time.Minute)
 	psn := first + 1
 	for _, c := range []struct {
@@ -215,7 +215,7 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-// long is a scene of that many writes, one behind the other.
+// long is a scene of that many writes, one after another.
 func long(writes int) (s scene) {
 	for i := range writes {
 		for _, p := range whole(first + rocev2.PSN(i)) {
@@ -226,8 +226,8 @@ func long(writes int) (s scene) {
 	return s
 }
 
-// TestLong: in a long capture each packet finds those that it belongs to, and those of long ago are not
-// taken for them. BenchmarkLook is how long that takes.
+// TestLong: in a long capture each packet matches the right earlier ones, and not those of long
+// ago. BenchmarkLook measures the time.
 func TestLong(t *testing.T) {
 	s := long(4000)
 	e, err := New(testTree())
@@ -260,7 +260,7 @@ func TestLong(t *testing.T) {
 	}
 }
 
-// BenchmarkLook is what a look at 200,000 packets takes: of one write, which is the last, and of all.
+// BenchmarkLook is the time to explain 200,000 packets: one write, the last, and all.
 func BenchmarkLook(b *testing.B) {
 	s := long(33334)
 	e, err := New(testTree())
@@ -281,7 +281,7 @@ func BenchmarkLook(b *testing.B) {
 	}
 }
 
-// FuzzExplain: whatever a capture holds, it is explained or refused.
+// FuzzExplain: any capture is explained or refused.
 func FuzzExplain(f *testing.F) {
 	for _, p := range whole(first) {
 		f.Add(p.Data, p.Out, uint8(p.Port))

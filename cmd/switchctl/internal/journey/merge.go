@@ -10,9 +10,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A merger goes along with the switch that merges answers, with the model of merging.
-// Where packets were not seen from the group's first on, it learns how far members are,
-// as a switch does that has restarted; until then it does not know.
+// A merger follows the merging switch with the model of merging. Where packets were not seen from
+// the group's first on, it learns the members' progress like a restarted switch; until then it does
+// not know.
 type merger struct {
 	group  *groupInfo
 	config ackmerge.Config
@@ -20,7 +20,7 @@ type merger struct {
 	begun  time.Time
 }
 
-// memberState is what the model knows when an answer has been taken in.
+// memberState is the model's state after an answer.
 type memberState struct {
 	verdict ackmerge.Verdict
 	known   bool // the model knows what the switch did
@@ -37,7 +37,7 @@ func newMerger(g *groupInfo, list []*parsed) merger {
 	return m
 }
 
-// take takes in an answer of a member, and comments on it.
+// take processes an answer of a member, and comments on it.
 func (m *merger) take(x *parsed, member int) {
 	if member < 0 || member >= ackmerge.MaxMembers {
 		x.state.verdict = ackmerge.NotMember
@@ -72,11 +72,11 @@ func (m *merger) take(x *parsed, member int) {
 	}
 }
 
-// words are the verdicts as the counters of the switch have them.
+// words are the verdicts by the names of the switch's counters.
 var words = map[ackmerge.Verdict]string{ackmerge.NotMember: "not_member", ackmerge.BadSyndrome: "syndrome", ackmerge.Absorbed: "absorbed",
 	ackmerge.StaleNAK: "stale_nak", ackmerge.UndecidedNAK: "undecided_nak", ackmerge.FilteredCNP: "cnp_filter", ackmerge.OutsideWindow: "window"}
 
-// silent lists the members that nothing was heard of, and notes what the others have.
+// silent returns the members that have not answered, and records the progress of the others.
 func (m *merger) silent(s *memberState) (silent []string) {
 	for i, x := range m.group.members {
 		r := m.state.Acked[min(i, ackmerge.MaxMembers-1)]
@@ -90,7 +90,7 @@ func (m *merger) silent(s *memberState) (silent []string) {
 	return silent
 }
 
-// text is how far each member is.
+// text returns the progress of each member.
 func (s *memberState) text(g *groupInfo) string {
 	var list []string
 	for i, psn := range s.acked {
@@ -103,8 +103,8 @@ func (s *memberState) text(g *groupInfo) string {
 	return strings.Join(list, ", ")
 }
 
-// became says whether one answer left the switch as the other. What the model does not
-// know, it does not contradict.
+// became reports whether one answer left the switch as the other. Where the model knows nothing, it
+// accepts any answer.
 func (m *merger) became(in, out *parsed) bool {
 	if in.h.Opcode != out.h.Opcode {
 		return false

@@ -15,20 +15,20 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A Packet is one that was seen at a switch's port.
+// A Packet is a packet seen at a switch's port.
 type Packet struct {
 	Switch string
 	Port   uint32
 	Out    bool // it leaves the switch
 	Time   time.Time
 	Data   []byte // an Ethernet frame
-	// Summary and Comment say what it is, and what became of it. Explain fills them in.
+	// Summary and Comment say what the packet is, and what happened to it. Explain sets them.
 	Summary, Comment string
 
-	read *parsed // by Relevant, so that Explain needs not
+	read *parsed // by Relevant, so that Explain need not
 }
 
-// parsed is a RoCE packet with what was found out about it.
+// parsed is a RoCE packet with everything known about it.
 type parsed struct {
 	*Packet
 	eth      rocev2.Ethernet
@@ -37,20 +37,20 @@ type parsed struct {
 	h        rocev2.Headers
 	payload  int
 	icrc     uint32
-	intact   bool // the ICRC is right
-	answer   bool // and not data
+	intact   bool // the ICRC is correct
+	answer   bool // not data
 	src, dst netip.Addr
 	notes    []string
 
-	copies []*copyOf   // of data that comes in: those that are to be made
-	to     []string    // of data that leaves: the switches of which one is to see it next
-	from   *parsed     // of data that comes in: as it left the switch before
-	seen   bool        // of what is to be seen again: it was
-	n      int         // its place among the packets
+	copies []*copyOf   // of arriving data: the expected copies
+	to     []string    // of leaving data: the switches one of which should see it next
+	from   *parsed     // of arriving data: the packet that left the previous switch
+	seen   bool        // of a packet expected to be seen again: it was
+	n      int         // its index among the packets
 	state  memberState // of an answer at the merging switch: what members had acknowledged then
 }
 
-// parse reads a packet; nil if it is no RoCE.
+// parse parses a packet; nil if it is not RoCE.
 func parse(p *Packet) *parsed {
 	x := &parsed{Packet: p}
 	rest, err := x.eth.Parse(p.Data)
@@ -77,7 +77,7 @@ func parse(p *Packet) *parsed {
 	return x
 }
 
-// summary is the packet itself, in a line.
+// summary describes the packet itself, in one line.
 func (x *parsed) summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v > %v QPN %s PSN %d ", x.src, x.dst, qpn(x.h.DestQP), x.h.PSN)
@@ -99,10 +99,10 @@ func (x *parsed) note(format string, args ...any) {
 	x.notes = append(x.notes, fmt.Sprintf(format, args...))
 }
 
-// qpn is a QPN as drivers and tools print it.
+// qpn returns a QPN as drivers and tools print it.
 func qpn(n rocev2.QPN) string { return fmt.Sprintf("0x%06x", uint32(n)) }
 
-// changes says what differs between a packet that came in and one that left.
+// changes describes the differences between an arriving packet and a leaving one.
 func changes(a, b *parsed) string {
 	var list []string
 	add := func(what, before, after string) {

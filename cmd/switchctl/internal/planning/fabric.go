@@ -16,8 +16,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// A Fabric is a topology with some links down. It remembers routes as they are asked
-// for, so not even readers may share it.
+// A Fabric is a topology with some links down. It caches routes, so it is not safe for concurrent
+// use.
 type Fabric struct {
 	topology *topology.Topology
 	down     topology.Down
@@ -39,8 +39,8 @@ func NewFabric(t *topology.Topology) *Fabric {
 	return f
 }
 
-// LinkDown takes links down: "A:B" all those between two nodes, "SWITCH:PORT" the one
-// at a port. A link that is down already stays so.
+// LinkDown takes links down: all links between two nodes for "A:B", the link at a port for
+// "SWITCH:PORT". A link that is already down stays down.
 func (f *Fabric) LinkDown(what string) error {
 	a, b, ok := strings.Cut(what, ":")
 	if !ok || a == "" || b == "" {
@@ -93,7 +93,7 @@ func (f *Fabric) Host(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// Name is what people call an address: the host's name, or the address itself.
+// Name returns the host's name for an address, or otherwise the address itself.
 func (f *Fabric) Name(a netip.Addr) string {
 	if name, ok := f.named[a]; ok {
 		return name
@@ -101,7 +101,7 @@ func (f *Fabric) Name(a netip.Addr) string {
 	return a.String()
 }
 
-// Peer names the node at the other end of a switch's port.
+// Peer returns the node at the other end of a switch's port.
 func (f *Fabric) Peer(at bifurcation.Switch, port uint32) string {
 	p, _ := f.topology.At(string(at), port) // no link leads to no node
 	return p.Far.Node
@@ -125,13 +125,13 @@ func (f *Fabric) Programmable(at bifurcation.Switch) bool {
 	return err == nil && n.Switch.Programmable
 }
 
-// NextHops implements bifurcation.Fabric. Next hops are numbered as their ports are.
+// NextHops implements bifurcation.Fabric. Next hops have the numbers of their ports.
 func (f *Fabric) NextHops(at bifurcation.Switch, dst netip.Addr) []bifurcation.Link {
 	key := route{at, dst}
 	if links, ok := f.routes[key]; ok {
 		return links
 	}
-	hops, _ := f.topology.Hops(string(at), dst, f.down) // an address of no host has none
+	hops, _ := f.topology.Hops(string(at), dst, f.down) // an address without a host has none
 	links := make([]bifurcation.Link, 0, len(hops))
 	for _, h := range hops {
 		port, _ := strconv.ParseUint(h.Port, 10, 16) // the topology's ports are up to 509

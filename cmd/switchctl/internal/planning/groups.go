@@ -10,7 +10,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// A Group is a group as people write it: members by the names or addresses of hosts.
+// A Group is a group in the user's form: members by the names or addresses of hosts.
 type Group struct {
 	Name      string   `yaml:"name"` // empty: named by its number
 	Source    string   `yaml:"source"`
@@ -30,7 +30,7 @@ func LoadGroups(name string) ([]Group, error) {
 	return ParseGroups(data, name)
 }
 
-// ParseGroups reads groups in YAML, or JSON, strictly; name is what messages call the file:
+// ParseGroups parses groups in YAML, or JSON, strictly; name is the file's name in messages:
 //
 //	groups:
 //	  - {name: volume7, source: h1, receivers: [h2, h3, 10.2.0.12], regions: 2}
@@ -62,8 +62,8 @@ func (g Group) regions() int {
 	return *g.Regions
 }
 
-// group finds the members. QPNs, PSN and MC_ID, which hosts choose when a group is
-// created, are made up: nothing that is planned depends on them.
+// group finds the members. QPNs, PSN and MC_ID, which hosts choose when a group is created, are
+// invented: the plan does not depend on them.
 func (f *Fabric) group(g Group, id uint32) (out bifurcation.Group, err error) {
 	out.ID = id
 	if n := g.regions(); n < 0 || n > config.MaxRegions {

@@ -13,8 +13,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// Tables that groups take room in, as the P4Info calls them, and parts of the packet
-// replication engine.
+// Tables that groups use, by their names in the P4Info, and parts of the packet replication engine.
 const (
 	TableGroups      = "ingress.replication.groups"
 	TableReplicas    = "egress.rewrite.replicas"
@@ -25,10 +24,10 @@ const (
 	PREReplicas      = "PRE replicas"
 )
 
-// Tables are those in the order in which they are shown.
+// Tables are these tables, in the order of output.
 var Tables = []string{TableGroups, PREGroups, PREReplicas, TableReplicas, TableRegions, TableMergeGroups, TableMembers}
 
-// A Report is what planning groups on a fabric comes to.
+// A Report is the plan of groups on a fabric.
 type Report struct {
 	Groups []Planned `json:"groups"`
 	Use    []Use     `json:"tables"` // of all groups that could be planned
@@ -43,11 +42,11 @@ type Planned struct {
 	Source     string   `json:"source"`
 	Receivers  []string `json:"receivers"`
 	Error      string   `json:"error,omitempty"`
-	Reason     string   `json:"reason,omitempty"` // of Error, as agents name it
+	Reason     string   `json:"reason,omitempty"` // of Error, by agents' names
 	MergePoint string   `json:"merge_point,omitempty"`
 	// Note is what the sender's host needs, if its own switch is not the merge point.
 	Note string `json:"note,omitempty"`
-	// Address is what answers come from, and the sender's packets go to.
+	// Address is the source of answers, and the destination of the sender's packets.
 	Address string `json:"address,omitempty"`
 	Early   int    `json:"given_up_early,omitempty"` // branches that share less than they could
 	Steps   []Step `json:"steps,omitempty"`          // in the order of installation
@@ -55,36 +54,36 @@ type Planned struct {
 	Links   *Loads `json:"links,omitempty"`
 }
 
-// A Step is what one switch does with a group's packets to one address.
+// A Step is a switch's handling of a group's packets to one address.
 type Step struct {
 	Switch    string   `json:"switch"`
-	To        string   `json:"to"`        // address that packets come with
-	Receivers []string `json:"receivers"` // that they reach
-	// PREGroups are those that the flow's hash chooses from; 0: packets pass by their
-	// unicast route, and nothing is installed.
+	To        string   `json:"to"`        // destination of arriving packets
+	Receivers []string `json:"receivers"` // reached by these packets
+	// PREGroups are those that the flow's hash chooses from; 0: packets follow their unicast route,
+	// and nothing is installed.
 	PREGroups int      `json:"pre_groups"`
 	Copies    []Copy   `json:"copies,omitempty"`
 	Branches  []Branch `json:"branches,omitempty"`
 }
 
-// A Copy is one that a switch makes and rewrites.
+// A Copy is a copy that a switch makes and rewrites.
 type Copy struct {
 	RID  uint16 `json:"rid"`
 	To   string `json:"to"`
-	Last bool   `json:"last"` // for its receiver; otherwise some switch behind copies it again
+	Last bool   `json:"last"` // for its receiver; otherwise a later switch copies it again
 	Port uint32 `json:"port"`
-	Peer string `json:"peer"` // what the port leads to
-	// In are the PRE groups that make it, numbered from 0.
+	Peer string `json:"peer"` // the node at the port
+	// In has the PRE groups that make it, numbered from 0.
 	In []int `json:"in"`
 }
 
-// A Branch is for the next switches.
+// A Branch is a branch to the next switches.
 type Branch struct {
 	Next      []string `json:"next"`
 	Receivers []string `json:"receivers"`
 }
 
-// A Use is how much of a switch's table is used.
+// A Use is the use of a switch's table.
 type Use struct {
 	Switch  string `json:"switch"`
 	Table   string `json:"table"`
@@ -92,17 +91,17 @@ type Use struct {
 	Size    int64  `json:"size"` // 0: not known
 }
 
-// Over says that the table is too small.
+// Over reports that the table is too small.
 func (u Use) Over() bool { return u.Size > 0 && int64(u.Entries) > u.Size }
 
-// Loads are mean copies for each packet of each sender.
+// Loads are mean copies per packet of each sender.
 type Loads struct {
-	Group   float64 `json:"group"`   // with multicast, on all links together
+	Group   float64 `json:"group"`   // with multicast, on all links
 	Unicast float64 `json:"unicast"` // with a connection to each receiver
 	Each    []Load  `json:"each,omitempty"`
 }
 
-// A Load is a link's, in one direction.
+// A Load is the load of a link, in one direction.
 type Load struct {
 	From    string  `json:"from"`
 	Port    uint32  `json:"port,omitempty"` // of From, if it is a switch
@@ -118,7 +117,7 @@ type Options struct {
 	Late         bool             // as in bifurcation.Request, for groups that take WRITEs
 }
 
-// Plan plans groups. What cannot be planned is in the report, with the reason.
+// Plan plans groups. Groups that cannot be planned are in the report, with the reason.
 func Plan(f *Fabric, groups []Group, o Options) Report {
 	var r Report
 	use := uses{}
@@ -196,7 +195,7 @@ func (f *Fabric) plan(g Group, id uint32, o Options) (Planned, uses, *loads) {
 
 var ipv4 = regexp.MustCompile(`\b\d+\.\d+\.\d+\.\d+\b`)
 
-// explain is an error's text with the hosts' names.
+// explain returns an error's text with the hosts' names.
 func (f *Fabric) explain(err error) string {
 	return ipv4.ReplaceAllStringFunc(err.Error(), func(s string) string {
 		if a, err := netip.ParseAddr(s); err == nil && f.named[a] != "" {
@@ -239,7 +238,7 @@ func (f *Fabric) step(s bifurcation.SwitchStep) Step {
 // A switchTable is a table of a switch.
 type switchTable struct{ at, table string }
 
-// uses counts entries.
+// uses counts table entries.
 type uses map[switchTable]int
 
 func (u uses) step(s bifurcation.SwitchStep) {
@@ -275,7 +274,7 @@ func (u uses) list(sizes map[string]int64) []Use {
 	return out
 }
 
-// loads collects what links carry.
+// loads sums up the traffic of links.
 type loads struct {
 	order []Load // with neither
 	both  map[Load][2]float64
@@ -330,7 +329,7 @@ func (l *loads) sum() *Loads {
 	return out
 }
 
-// Number writes a mean with up to two decimals.
+// Number returns a mean with up to two decimals.
 func Number(x float64) string {
 	s := strconv.FormatFloat(x, 'f', 2, 64)
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")

@@ -134,7 +134,7 @@ func TestPlanFails(t *testing.T) {
 	}
 }
 
-// TestPlanCounts: table use is what the steps say, and sums add up.
+// TestPlanCounts: table use matches the steps, and sums are correct.
 func TestPlanCounts(t *testing.T) {
 	groups := []Group{group("h1", "h2", "h3", "h4"), group("h2", "h3", "h5"), group("h3", "h1", "h2")}
 	groups[1].Regions = new(3)
@@ -226,7 +226,7 @@ func FuzzParseGroups(f *testing.F) {
 			return
 		}
 		for i := range groups {
-			groups[i].Regions = new(1) // the time is in the number of them
+			groups[i].Regions = new(1) // their number takes the time
 		}
 		r := Plan(fab, groups, Options{})
 		if len(r.Groups) != len(groups) {
