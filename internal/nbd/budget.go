@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// A budget bounds the requests of a connection that are under way, and their bytes: from
-// when a header has been read until the reply has been written. The connection's reader
-// waits for it, so that the client waits for the server and not the server for memory.
+// A budget bounds the requests in flight on a connection, and their bytes, from when a header has
+// been read until the reply has been written. The connection's reader waits for it, so that a fast
+// client is slowed down instead of filling the server's memory.
 type budget struct {
 	mu              sync.Mutex
 	freed           sync.Cond
-	requests, bytes int // what is left
+	requests, bytes int // left
 	underway        int // requests
 }
 
@@ -21,7 +21,7 @@ func newBudget(requests, bytes int) *budget {
 	return b
 }
 
-// take waits until one request of so many bytes is within the budget.
+// take waits until one request of that many bytes is within the budget.
 func (b *budget) take(bytes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -33,14 +33,14 @@ func (b *budget) take(bytes int) {
 	b.bytes -= bytes
 }
 
-// alone says that one request is under way.
+// alone reports whether exactly one request is in flight.
 func (b *budget) alone() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.underway == 1
 }
 
-// wait waits until none is under way, or ctx has ended.
+// wait waits until no request is in flight, or ctx ends.
 func (b *budget) wait(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() {
 		b.mu.Lock()

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// writeStep is the most that is read or written within one Config.StallTime, in bytes: a
-// client that goes on slowly is not cut off.
+// writeStep is the most that is read or written within one Config.StallTime, in bytes, so that a
+// slow but steady client is not disconnected.
 const writeStep = 1 << 20
 
-// lingerTime is for how long a connection that has ended waits for the client's end, so that
-// what the client sent too late does not destroy replies that it has not read.
+// lingerTime is how long a finished connection waits for the client to close. Closing with unread
+// input would send a reset, which destroys replies that the client has not read.
 const lingerTime = time.Second
 
 var (
@@ -51,7 +51,7 @@ type session struct {
 	header  [requestLen]byte
 }
 
-// serve talks to the client until one of them ends it, and says why it ended.
+// serve serves the client until one side ends the connection, and returns why it ended.
 func (c *conn) serve(ctx context.Context, began func(Client, Info)) error {
 	raw := newDirect(c.raw)
 	h := handshake{config: c.config, conn: raw, in: bufio.NewReaderSize(raw, 16<<10),
@@ -72,7 +72,7 @@ func (c *conn) serve(ctx context.Context, began func(Client, Info)) error {
 
 	out := &replies{failed: c.end}
 	out.write = func(b []byte) error { return c.write(h.conn, b) }
-	if d, ok := h.conn.(*direct); ok { // and not TLS
+	if d, ok := h.conn.(*direct); ok { // not TLS
 		out.now = d.atOnce
 	}
 	s := &session{conn: c, in: h.in, budget: newBudget(c.config.MaxRequests, c.config.MaxBytes), jobs: make(chan job)}
@@ -91,7 +91,7 @@ func (c *conn) serve(ctx context.Context, began func(Client, Info)) error {
 	err = s.read(ctx)
 	close(unwatch)
 	switch {
-	case err == nil: // DISC: what is under way is carried out, but not for ever
+	case err == nil: // DISC: requests in flight are completed, within StallTime
 		defer time.AfterFunc(c.config.StallTime, func() { c.cancel(errStalled) }).Stop()
 	case !errors.Is(err, errStopped):
 		c.cancel(err)
@@ -110,7 +110,7 @@ func (c *conn) serve(ctx context.Context, began func(Client, Info)) error {
 	return err
 }
 
-// read takes requests from the client. Its error is nil after DISC.
+// read reads requests from the client. It returns nil after DISC.
 func (s *session) read(ctx context.Context) error {
 	for s.await() {
 		if _, err := io.ReadFull(s.in, s.header[:]); err != nil {
@@ -133,7 +133,7 @@ func (s *session) read(ctx context.Context) error {
 	return errStopped
 }
 
-// readError is why nothing could be read.
+// readError returns the reason why a read failed.
 func (s *session) readError(ctx context.Context, err error, where string) error {
 	var broken violation
 	switch {
@@ -150,8 +150,8 @@ func (s *session) readError(ctx context.Context, err error, where string) error 
 	return fmt.Errorf("the client went away %s: %w", where, err)
 }
 
-// readPayload has the payload of a WRITE read into the export's buffers and written, or
-// dropped if the request is refused or fails.
+// readPayload reads the payload of a WRITE into the export's buffers and starts the writes, or
+// discards it if the request is refused or fails.
 func (s *session) readPayload(ctx context.Context, r request, refused error) error {
 	if r.length > MaxPayload {
 		return violation(fmt.Sprintf("a WRITE of %d bytes; at most %d", r.length, MaxPayload))
@@ -208,7 +208,7 @@ func (s *session) fill(p []byte) error {
 	return nil
 }
 
-// begin gives a job to a goroutine that waits for one, or to a new one.
+// begin gives a job to an idle worker goroutine, or to a new one.
 func (s *session) begin(ctx context.Context, j job) {
 	if j.short() {
 		s.handle(ctx, j)
@@ -231,7 +231,7 @@ func (s *session) begin(ctx context.Context, j job) {
 	s.jobs <- j
 }
 
-// await is called before a request is read, and reports whether one is to be read.
+// await is called before a request is read, and reports whether to read it.
 func (c *conn) await() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -243,7 +243,7 @@ func (c *conn) await() bool {
 	return !c.stopping
 }
 
-// within is called in the middle of a request: the client must go on.
+// within is called in the middle of a request: the client must continue within StallTime.
 func (c *conn) within() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -251,7 +251,7 @@ func (c *conn) within() {
 	_ = c.raw.SetReadDeadline(time.Now().Add(c.config.StallTime)) // as above
 }
 
-// stop has the connection end when the requests that it has read have been replied to.
+// stop ends the connection after the requests already read have been answered.
 func (c *conn) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,10 +261,10 @@ func (c *conn) stop() {
 	}
 }
 
-// end ends the connection at once, whatever is under way.
+// end closes the connection at once, even with requests in flight.
 func (c *conn) end(why error) {
 	c.cancel(why)
-	_ = c.raw.Close() // there is nothing to lose
+	_ = c.raw.Close() // the error does not matter: the connection is dropped
 }
 
 func (c *conn) stopped() bool {
@@ -273,7 +273,7 @@ func (c *conn) stopped() bool {
 	return c.stopping
 }
 
-// write writes all of b, as long as the client takes some of it in time.
+// write writes all of b, as long as the client accepts some of it within each StallTime.
 func (c *conn) write(to io.Writer, b []byte) error {
 	for len(b) > 0 {
 		n := min(len(b), writeStep)
@@ -291,12 +291,13 @@ func (c *conn) write(to io.Writer, b []byte) error {
 	return nil
 }
 
-// linger ends the server's half of the connection, and waits a little for the client's.
+// linger closes the write side of the connection, and waits up to lingerTime for the client to
+// close its side.
 func (c *conn) linger(conn net.Conn) {
 	_ = c.raw.SetDeadline(time.Now().Add(lingerTime)) // as above
-	for _, half := range []net.Conn{conn, c.raw} {    // TLS says farewell within TCP
+	for _, half := range []net.Conn{conn, c.raw} {    // TLS sends close_notify within TCP
 		if h, ok := half.(interface{ CloseWrite() error }); ok {
-			_ = h.CloseWrite() // the client may have gone
+			_ = h.CloseWrite() // the client may have disconnected
 		}
 	}
 	_, _ = io.Copy(io.Discard, c.raw)

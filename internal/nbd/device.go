@@ -12,27 +12,28 @@ import (
 	"sync"
 )
 
-// A Device is an export as a client has it, by one connection. Its methods may be called by several goroutines: their
-// requests are under way at the same time.
+// A Device is a client's connection to an export. Its methods may be called by several goroutines;
+// their requests are in flight concurrently.
 type Device struct {
 	info Info
 	conn net.Conn
 	in   *bufio.Reader
 
-	send    sync.Mutex // requests go out one after the other
+	send    sync.Mutex // requests are sent one at a time
 	mu      sync.Mutex
 	next    uint64
-	calls   map[uint64]*call // under way, by cookie
-	broken  error            // why there is no connection any longer
+	calls   map[uint64]*call // in flight, by cookie
+	broken  error            // why the connection has ended
 	stopped chan struct{}    // the reader has ended
 }
 
 type call struct {
-	read []byte // what a READ fills
+	read []byte // the buffer of a READ
 	done chan error
 }
 
-// Dial opens an export of a server at a TCP address. TLS is used if t is not nil. ctx bounds the handshake only.
+// Dial opens an export of a server at a TCP address, over TLS if t is not nil. ctx bounds the
+// handshake only.
 func Dial(ctx context.Context, address, export string, t *tls.Config) (*Device, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -98,7 +99,7 @@ func (d *Device) startTLS(ctx context.Context, t *tls.Config) error {
 	return nil
 }
 
-// option sends an option, and hands over what is told before it is acknowledged.
+// option sends an option, and passes to info the data of each reply before the ACK.
 func (d *Device) option(option uint32, data []byte, info func([]byte) error) error {
 	b := binary.BigEndian.AppendUint64(nil, optionMagic)
 	b = binary.BigEndian.AppendUint32(b, option)
@@ -134,7 +135,7 @@ func (d *Device) option(option uint32, data []byte, info func([]byte) error) err
 	}
 }
 
-// take takes one NBD_INFO.
+// take parses one NBD_INFO.
 func (d *Device) take(b []byte) error {
 	if len(b) < 2 {
 		return violation("an information without a type")
@@ -152,12 +153,12 @@ func (d *Device) take(b []byte) error {
 	return nil
 }
 
-// Info describes the export; Description is not asked for.
+// Info describes the export; it has no Description.
 func (d *Device) Info() Info { return d.info }
 
 // ReadAt fills p: at most Info.MaxPayload bytes.
 func (d *Device) ReadAt(ctx context.Context, p []byte, off int64) error {
-	return d.do(ctx, request{cmd: cmdRead, offset: uint64(off), length: uint32(len(p))}, p, nil) //nolint:gosec // the server checks it
+	return d.do(ctx, request{cmd: cmdRead, offset: uint64(off), length: uint32(len(p))}, p, nil) //nolint:gosec // the server checks the range
 }
 
 // WriteAt writes p: at most Info.MaxPayload bytes. With fua they are durable when it returns.
@@ -169,10 +170,11 @@ func (d *Device) WriteAt(ctx context.Context, p []byte, off int64, fua bool) err
 	return d.do(ctx, r, nil, p)
 }
 
-// Flush makes durable what was written before.
+// Flush makes all completed writes durable.
 func (d *Device) Flush(ctx context.Context) error { return d.do(ctx, request{cmd: cmdFlush}, nil, nil) }
 
-// do makes a request. If ctx ends first, so does the connection: what the request fills is the caller's again.
+// do sends a request and waits for the reply. If ctx ends first, it closes the connection, so that
+// the caller may reuse the request's buffer.
 func (d *Device) do(ctx context.Context, r request, read, payload []byte) error {
 	c := &call{read: read, done: make(chan error, 1)}
 	d.mu.Lock()
@@ -202,7 +204,7 @@ func (d *Device) do(ctx context.Context, r request, read, payload []byte) error 
 	return <-c.done
 }
 
-// receive takes replies until the connection ends.
+// receive handles replies until the connection ends.
 func (d *Device) receive() {
 	defer close(d.stopped)
 	var h [simpleLen]byte
@@ -232,7 +234,7 @@ func (d *Device) receive() {
 	}
 }
 
-// refuse has later requests fail with err, or with what an earlier call said.
+// refuse makes later requests fail with err, or with the error of an earlier call.
 func (d *Device) refuse(err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = errors.New("the server has ended the connection")
@@ -244,10 +246,10 @@ func (d *Device) refuse(err error) {
 	}
 }
 
-// fail ends the connection, and all that is under way.
+// fail ends the connection and all requests in flight.
 func (d *Device) fail(err error) {
 	d.refuse(err)
-	_ = d.conn.Close() // it has ended in any case
+	_ = d.conn.Close() // the connection is broken in any case
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for cookie, c := range d.calls {
@@ -256,13 +258,13 @@ func (d *Device) fail(err error) {
 	}
 }
 
-// Close says farewell, and ends the connection.
+// Close sends DISC and closes the connection.
 func (d *Device) Close() error {
-	d.refuse(net.ErrClosed) // before the server can end the connection, too
+	d.refuse(net.ErrClosed) // first, because the server may close the connection at once
 	b := binary.BigEndian.AppendUint32(make([]byte, 0, requestLen), requestMagic)
 	b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, 0), cmdDisc)
 	d.send.Lock()
-	_, _ = d.conn.Write(append(b, make([]byte, requestLen-len(b))...)) // it may have ended already
+	_, _ = d.conn.Write(append(b, make([]byte, requestLen-len(b))...)) // the connection may have ended already
 	d.send.Unlock()
 	d.fail(net.ErrClosed)
 	<-d.stopped

@@ -9,9 +9,10 @@ import (
 	"unsafe"
 )
 
-// A direct reads and writes a socket by calls that do not wait, of which the scheduler is not told: with the first one after
-// all threads were idle it would wake the runtime's monitor, which then wakes every 20 µs. A connection has one reader, and
-// atOnce is for one goroutine at a time.
+// A direct reads and writes a socket by nonblocking system calls of which the scheduler is not
+// notified. The first notified call after all threads were idle would wake the runtime's monitor,
+// which then wakes every 20 µs. A connection has one reader, and only one goroutine at a time may
+// call atOnce.
 type direct struct {
 	net.Conn
 	fd        syscall.RawConn
@@ -20,14 +21,14 @@ type direct struct {
 	writeOnce func(fd uintptr)
 }
 
-// A transfer is one call.
+// A transfer is the state of one system call.
 type transfer struct {
 	bytes []byte
 	n     int
 	errno syscall.Errno
 }
 
-// newDirect returns c itself if it is no socket.
+// newDirect returns c itself if c is not a socket.
 func newDirect(c net.Conn) net.Conn {
 	s, ok := c.(syscall.Conn)
 	if !ok {
@@ -74,7 +75,7 @@ func (d *direct) Read(p []byte) (int, error) {
 	return d.in.n, nil
 }
 
-// CloseWrite ends this side of the connection.
+// CloseWrite closes the write side of the connection.
 func (d *direct) CloseWrite() error {
 	if h, ok := d.Conn.(interface{ CloseWrite() error }); ok {
 		return h.CloseWrite()
@@ -82,7 +83,8 @@ func (d *direct) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// atOnce writes what can be written without waiting. If that is not all, the next Write says why.
+// atOnce writes what fits without waiting, and returns its length. If it could not write all, the
+// next Write returns the error.
 func (d *direct) atOnce(b []byte) int {
 	d.out.bytes = b
 	err := d.fd.Control(d.writeOnce)

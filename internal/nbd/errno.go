@@ -6,13 +6,13 @@ import (
 	"syscall"
 )
 
-// An Errno is an error as clients see it: the protocol's numbers, most of them Linux's.
-// Other errors of an Export become the Errno of a syscall.Errno that they wrap (EDQUOT and
-// EFBIG: ENOSPC), ESHUTDOWN if they wrap context.Canceled, or else EIO. The client
-// also gets the error's text, if it understands structured replies.
+// An Errno is an error number of the protocol; most are Linux's. Other errors of an Export are
+// mapped: a wrapped syscall.Errno to its Errno (EDQUOT and EFBIG to ENOSPC), context.Canceled to
+// ESHUTDOWN, and the rest to EIO. A client that negotiated structured replies also gets the error's
+// text.
 type Errno uint32
 
-// The errors that the protocol knows.
+// The protocol's errors.
 const (
 	EPERM     Errno = 1
 	EIO       Errno = 5
@@ -46,7 +46,7 @@ func (e Errno) Error() string {
 	return "unknown error"
 }
 
-// errnoOf is the Errno that a client gets for an error; see there.
+// errnoOf returns the Errno to send for an error, as described there.
 func errnoOf(err error) Errno {
 	if err == nil {
 		return 0

@@ -18,17 +18,17 @@ type handler struct {
 // A job is a request, or a piece of a WRITE.
 type job struct {
 	request
-	refused error  // why the request, or the rest of a WRITE, is not carried out
+	refused error  // why the request, or the rest of a WRITE, is refused
 	write   *write // nil for other requests, and for an empty WRITE
-	buffer  Buffer // the piece of write, which begins at
+	buffer  Buffer // the piece of write, which begins at at
 	at      int64
 }
 
-// A write is a WRITE whose payload is in one or several Buffers.
+// A write is a WRITE whose payload is in one or more Buffers.
 type write struct {
 	request
 	mu     sync.Mutex
-	pieces int // still to end, the last one included from the beginning
+	pieces int // pieces to complete, including the last one from the start
 	err    error
 	of     *handler
 	done   func(error) // endPiece
@@ -45,19 +45,21 @@ func (h *handler) newWrite(r request) *write {
 	return w
 }
 
-// add is called before a piece begins that is not the last.
+// add is called before each piece except the last.
 func (w *write) add() {
 	w.mu.Lock()
 	w.pieces++
 	w.mu.Unlock()
 }
 
-// short says that a job is not worth another goroutine: the export begins it without waiting, or there is nothing to do.
+// short reports whether a job needs no other goroutine: the export starts it without blocking, or
+// there is nothing to do.
 func (j *job) short() bool {
 	return j.refused != nil || j.cmd == cmdFlush || j.buffer != nil && len(j.buffer.Bytes()) <= maxShort
 }
 
-// maxShort is how many bytes of a write are given to the export before the next request is read.
+// maxShort is the most bytes of a write that the reader passes to the export itself, before it
+// reads the next request.
 const maxShort = 64 << 10
 
 func (h *handler) handle(ctx context.Context, j job) {
@@ -76,7 +78,7 @@ func (h *handler) handle(ctx context.Context, j job) {
 	case r.cmd == cmdFlush:
 		h.export.Flush(ctx, func(err error) { h.reply(r, err) })
 		return
-	case n == 0: // there is nothing to do
+	case n == 0: // nothing to do
 	case r.cmd == cmdRead:
 		var b *readBuffer
 		if b, err = h.pool.buffer(ctx, int(n)); err != nil {
@@ -100,7 +102,7 @@ func (h *handler) handle(ctx context.Context, j job) {
 		}
 		var extents []Extent
 		if extents, err = h.export.Extents(ctx, at, n, limit); err == nil {
-			h.stats.requests.Add(1) // before the client can know
+			h.stats.requests.Add(1) // before the client sees the reply
 			if h.out.extents(r, extents) {
 				return
 			}
@@ -111,8 +113,8 @@ func (h *handler) handle(ctx context.Context, j job) {
 	h.reply(r, err)
 }
 
-// endPiece is called when a piece has been written, or when there is none because of err. The
-// last call replies.
+// endPiece is called when a piece has been written, or with err if there is none. The last call
+// sends the reply.
 func (h *handler) endPiece(w *write, err error) {
 	w.mu.Lock()
 	w.pieces--

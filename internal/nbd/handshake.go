@@ -11,16 +11,16 @@ import (
 	"net"
 )
 
-// A Client is who is at the other end of a connection.
+// A Client is the peer of a connection.
 type Client struct {
 	Addr net.Addr
 	TLS  *tls.ConnectionState // nil without TLS
 }
 
-// errAbort ends a handshake that the client does not want to go on with.
+// errAbort is the error of a handshake that the client aborts.
 var errAbort = errors.New("the client ended the handshake")
 
-// A handshake finds out which export a client wants, and how it wants to talk about it.
+// A handshake negotiates the export and the features of a connection.
 type handshake struct {
 	config *Config
 	conn   net.Conn // under TLS after STARTTLS
@@ -31,13 +31,13 @@ type handshake struct {
 	structured      bool
 	status          string // the export for which base:allocation is selected, if selected
 	selected        bool
-	farewell        bool // what was said last tells the client why the handshake has failed
+	farewell        bool // the last reply tells the client why the handshake failed
 
 	export Export // set at the end
 	info   Info
 }
 
-// run talks to the client until it has chosen an export. The caller bounds the time.
+// run serves options until the client has chosen an export. The caller bounds the time.
 func (h *handshake) run(ctx context.Context) error {
 	var header [optionLen]byte
 	if _, err := h.conn.Write(appendGreeting(header[:0])); err != nil {
@@ -67,7 +67,7 @@ func (h *handshake) run(ctx context.Context) error {
 			return err
 		}
 		switch text := fmt.Sprintf("%d bytes of data; at most %d", length, maxOption); {
-		case length > maxUnread: // the reply comes before the data, as the client may never send them
+		case length > maxUnread: // reply before reading the data, because the client may never send it
 			h.farewell = true
 			return errors.Join(violation(fmt.Sprintf("option %d with %s", option, text)), h.refuse(option, repErrTooBig, text))
 		case length > maxOption && option != optExportName:
@@ -85,7 +85,7 @@ func (h *handshake) run(ctx context.Context) error {
 	return nil
 }
 
-// option answers one option. An error ends the connection.
+// option handles one option. An error ends the connection.
 func (h *handshake) option(ctx context.Context, option uint32, data []byte) error {
 	plain := h.client.TLS == nil
 	if h.config.TLS != nil && h.config.RequireTLS && plain && option != optStartTLS && option != optAbort {
@@ -99,7 +99,7 @@ func (h *handshake) option(ctx context.Context, option uint32, data []byte) erro
 	}
 	switch option {
 	case optAbort:
-		_, _ = h.conn.Write(appendReply(nil, option, repAck)) // the client may have gone already
+		_, _ = h.conn.Write(appendReply(nil, option, repAck)) // the client may have disconnected already
 		return errAbort
 	case optExportName:
 		return h.exportName(ctx, data)
@@ -130,7 +130,7 @@ func (h *handshake) option(ctx context.Context, option uint32, data []byte) erro
 	return h.refuse(option, repErrUnsup, fmt.Sprintf("option %d is not known here", option))
 }
 
-// exportName ends the handshake in the old way, which has no answer but success.
+// exportName handles EXPORT_NAME, which has no error reply.
 func (h *handshake) exportName(ctx context.Context, data []byte) error {
 	if err := checkName(data); err != nil {
 		return violation("EXPORT_NAME: " + err.Error())
@@ -160,14 +160,14 @@ func (h *handshake) list(ctx context.Context) error {
 	return h.write(appendReply(reply, optList, repAck))
 }
 
-// startTLS goes on under TLS, and forgets all that was agreed upon without it.
+// startTLS continues over TLS, and discards all that was negotiated before.
 func (h *handshake) startTLS(ctx context.Context) error {
 	switch {
 	case h.config.TLS == nil || !h.fixed:
 		return h.refuse(optStartTLS, repErrPolicy, "this server does not offer TLS")
 	case h.client.TLS != nil:
 		return h.refuse(optStartTLS, repErrInvalid, "TLS is in use already")
-	case h.in.Buffered() > 0: // would be taken for what came under TLS
+	case h.in.Buffered() > 0: // plaintext that would be read as if it had come over TLS
 		return violation("data behind STARTTLS, before its reply")
 	}
 	if err := h.write(appendReply(nil, optStartTLS, repAck)); err != nil {
@@ -175,7 +175,7 @@ func (h *handshake) startTLS(ctx context.Context) error {
 	}
 	conn := tls.Server(h.conn, h.config.TLS)
 	if err := conn.HandshakeContext(ctx); err != nil {
-		h.farewell = true // the alert says why; a client of TLS 1.3 may have sent more already
+		h.farewell = true // the TLS alert says why; a TLS 1.3 client may have sent more already
 		return fmt.Errorf("TLS: %w", err)
 	}
 	state := conn.ConnectionState()
@@ -222,7 +222,7 @@ func (h *handshake) open(ctx context.Context, name string) (Export, Info, error)
 	return export, info, nil
 }
 
-// openReply is the reply type for an error of List or Open.
+// openReply returns the reply type for an error of List or Open.
 func openReply(err error) uint32 {
 	switch errnoOf(err) {
 	case EPERM:

@@ -8,8 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// The handshake as functions over bytes: "Option types" and "Option reply types" of the
-// protocol.
+// Parsing and encoding of the handshake: "Option types" and "Option reply types" of the protocol.
 
 const (
 	initMagic   = 0x4e42444d41474943 // NBDMAGIC
@@ -21,8 +20,8 @@ const (
 	flagNoZeroes      = 1 << 1
 
 	optionLen = 16      // header of an option
-	maxOption = 1 << 16 // its data; more is refused,
-	maxUnread = 1 << 20 // and read up to this, or the connection ends
+	maxOption = 1 << 16 // bytes of data; longer options are refused,
+	maxUnread = 1 << 20 // and their data discarded up to this length; beyond, the connection ends
 	maxName   = 4096
 )
 
@@ -83,7 +82,7 @@ func parseOption(b []byte) (option, length uint32, err error) {
 	return binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b[12:]), nil
 }
 
-// checkName is an error unless the bytes are a string of the protocol.
+// checkName returns an error unless b is a valid string of the protocol.
 func checkName(b []byte) error {
 	switch {
 	case len(b) > maxName:
@@ -94,7 +93,7 @@ func checkName(b []byte) error {
 	return nil
 }
 
-// cutString takes a string and its length of 32 bits from the front of b.
+// cutString cuts a string with a 32-bit length prefix from the front of b.
 func cutString(b []byte) (s, rest []byte, err error) {
 	if len(b) < 4 {
 		return nil, nil, fmt.Errorf("the data end in the length of a string")
@@ -106,7 +105,7 @@ func cutString(b []byte) (s, rest []byte, err error) {
 	return b[:n], b[n:], checkName(b[:n])
 }
 
-// parseGo reads the data of GO and INFO: the export, and the NBD_INFO_* that are asked for.
+// parseGo parses the data of GO and INFO: the export, and the NBD_INFO_* requested.
 func parseGo(b []byte) (name string, infos []uint16, err error) {
 	s, b, err := cutString(b)
 	if err != nil {
@@ -121,8 +120,8 @@ func parseGo(b []byte) (name string, infos []uint16, err error) {
 	return string(s), infos, nil
 }
 
-// parseMeta reads the data of SET_META_CONTEXT and LIST_META_CONTEXT: the export, whether the
-// queries select base:allocation. To list, no query and "base:" select all.
+// parseMeta parses the data of SET_META_CONTEXT and LIST_META_CONTEXT: the export, and whether the
+// queries select base:allocation. In a list, no query and "base:" select all.
 func parseMeta(b []byte, list bool) (name string, selected bool, err error) {
 	s, b, err := cutString(b)
 	if err != nil {
@@ -172,7 +171,7 @@ func appendContext(b []byte, option, id uint32) []byte {
 	return appendReply(b, option, repMetaContext, append(data, contextAllocation...)...)
 }
 
-// appendInfos appends what GO and INFO return of an export. Sizes of blocks are told always.
+// appendInfos appends the replies to GO and INFO. It always sends the block sizes.
 func appendInfos(b []byte, option uint32, i Info, structured bool, infos []uint16) []byte {
 	one := func(kind uint16, data []byte) {
 		b = appendReply(b, option, repInfo, append(binary.BigEndian.AppendUint16(nil, kind), data...)...)
@@ -205,7 +204,7 @@ func (i Info) appendExport(b []byte, structured bool) []byte {
 	return binary.BigEndian.AppendUint16(b, flags)
 }
 
-// complete fills in what is 0, and is an error if the rest is not as the protocol has it.
+// complete replaces zeros by defaults, and returns an error if the rest violates the protocol.
 func (i Info) complete() (Info, error) {
 	if i.MinBlock == 0 {
 		i.MinBlock = 1

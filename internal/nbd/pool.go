@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// shortStall is StallTime while little memory is left: then a client that takes its replies slowly keeps it from
-// others.
+// shortStall is the StallTime while little memory is free, so that a client that reads its replies
+// slowly does not block others.
 const shortStall = 5 * time.Second
 
-// A pool is the memory for replies to READ, of all connections of a server: a client that reads and does not
-// take the replies must not cost the host its memory. A long READ is not passed for ever.
+// A pool is the memory for replies to READ, of all connections of a server. It bounds the memory
+// that clients occupy by not reading their replies. Requests for memory are served in order, so
+// that a long READ does not starve.
 type pool struct{ free *semaphore.Weighted }
 
 func newPool(bytes int) *pool { return &pool{semaphore.NewWeighted(int64(bytes))} }
@@ -29,7 +30,7 @@ func (p *pool) buffer(ctx context.Context, n int) (*readBuffer, error) {
 	return b, nil
 }
 
-// stall is for how long a client may take no replies.
+// stall returns how long a client may accept no reply data.
 func (p *pool) stall(longest time.Duration) time.Duration {
 	if !p.free.TryAcquire(MaxPayload) {
 		return min(longest, shortStall)
@@ -38,7 +39,7 @@ func (p *pool) stall(longest time.Duration) time.Duration {
 	return longest
 }
 
-// A readBuffer is memory for the reply to a READ: a header, right before the data.
+// A readBuffer is memory for the reply to a READ: a header, and the data directly after it.
 type readBuffer struct {
 	mem  []byte
 	from int // where the header begins
@@ -46,7 +47,7 @@ type readBuffer struct {
 	of   *pool
 }
 
-// readBuffers hold those for up to 1<<i bytes of data.
+// readBuffers[i] holds buffers for up to 1<<i bytes of data.
 var readBuffers [26]sync.Pool
 
 func newReadBuffer(n int) *readBuffer {
@@ -67,7 +68,7 @@ func (b *readBuffer) release() {
 	of.free.Release(int64(n))
 }
 
-// head puts the header in front of the data.
+// head writes the header in front of the data.
 func (b *readBuffer) head(structured bool, r request) {
 	var header [dataLen]byte
 	h := appendData(header[:0], structured, r)

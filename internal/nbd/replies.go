@@ -2,19 +2,20 @@ package nbd
 
 import "sync"
 
-// A batch is replies that are written together, and the budget that they give back.
+// A batch is the replies that are written together, and the budget to return after that.
 type batch struct {
-	small           []byte // replies without data, one after the other
+	small           []byte // replies without data, concatenated
 	data            []*readBuffer
 	requests, bytes int
 }
 
-// Replies are what goes to the client. A goroutine that adds one while none is being written writes it, and all that
-// others add meanwhile; but for a status, whose goroutine is not held up: that writes only what the client takes at once.
+// Replies are the replies to be sent to a client. A goroutine that adds one while no other writes
+// becomes the writer, and also writes what others add meanwhile. The goroutine that adds a status
+// must not block, so it writes only what the socket accepts at once.
 type replies struct {
 	write  func([]byte) error // all of it
-	now    func([]byte) int   // what does not take waiting; nil: there is no such thing
-	failed func(error)        // the first error of write; nothing is written after it
+	now    func([]byte) int   // writes what fits without waiting; nil: not supported
+	failed func(error)        // called with the first error of write; nothing is written after it
 	budget *budget
 
 	mu          sync.Mutex
@@ -23,14 +24,14 @@ type replies struct {
 	broken      bool
 }
 
-// status replies to a request that has no data to return; text is the error's.
+// status queues the reply to a request that returns no data; text is the error's text.
 func (o *replies) status(r request, structured bool, e Errno, text string) {
 	o.mu.Lock()
 	o.next.small = appendStatus(o.next.small, structured, r, e, text)
 	o.send(r, false)
 }
 
-// extents replies to a BLOCK_STATUS. It reports false if there is none to reply with.
+// extents queues the reply to a BLOCK_STATUS. It returns false if there are no extents to send.
 func (o *replies) extents(r request, extents []Extent) bool {
 	o.mu.Lock()
 	before := len(o.next.small)
@@ -43,7 +44,7 @@ func (o *replies) extents(r request, extents []Extent) bool {
 	return true
 }
 
-// data replies to a READ and takes the buffer.
+// data queues the reply to a READ and takes ownership of the buffer.
 func (o *replies) data(r request, structured bool, b *readBuffer) {
 	b.head(structured, r)
 	o.mu.Lock()
@@ -51,7 +52,7 @@ func (o *replies) data(r request, structured bool, b *readBuffer) {
 	o.send(r, true)
 }
 
-// send unlocks o.mu. What there is is written by this goroutine, if it may wait for the client, or another.
+// send unlocks o.mu. This goroutine writes the queue if it may block, or else another does.
 func (o *replies) send(r request, waits bool) {
 	o.next.requests++
 	o.next.bytes += r.weight()
@@ -79,7 +80,7 @@ func (o *replies) send(r request, waits bool) {
 	}
 }
 
-// run writes until there is nothing to be written.
+// run writes until the queue is empty.
 func (o *replies) run() {
 	o.mu.Lock()
 	for o.next.requests > 0 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The transmission phase as functions over bytes: "Request message", "Simple reply message",
+// Parsing and encoding of the transmission phase: "Request message", "Simple reply message",
 // "Structured reply chunk message" and "Request types" of the protocol.
 
 const (
@@ -34,7 +34,7 @@ const (
 const (
 	flagFUA      = 1 << 0
 	flagNoHole   = 1 << 1
-	flagDF       = 1 << 2 // always obeyed: a READ is answered by one chunk
+	flagDF       = 1 << 2 // always obeyed: a READ is answered with one chunk
 	flagReqOne   = 1 << 3
 	flagFastZero = 1 << 4
 )
@@ -57,7 +57,7 @@ const (
 // MaxPayload is the longest READ or WRITE, in bytes. A longer WRITE ends the connection.
 const MaxPayload = 32 << 20
 
-// maxExtents bounds the answer to one BLOCK_STATUS; clients ask on from where it ends.
+// maxExtents bounds the reply to one BLOCK_STATUS; clients continue from where it ends.
 const maxExtents = 4096
 
 // maxText bounds the text of an error in a reply.
@@ -88,23 +88,23 @@ func parseRequest(b []byte) (request, error) {
 	}, nil
 }
 
-// A violation is what a client may not do; it ends the connection.
+// A violation is a protocol error of the client that ends the connection.
 type violation string
 
 func (v violation) Error() string { return "against the protocol: " + string(v) }
 
-// limits are what requests of one connection must keep to.
+// limits are the limits for the requests of one connection.
 type limits struct {
 	size       int64
 	minBlock   int
 	maxPayload int
 	readOnly   bool
-	structured bool // structured replies are agreed upon
-	status     bool // so is base:allocation
+	structured bool // structured replies are negotiated
+	status     bool // base:allocation is negotiated
 }
 
-// check is nil if the request may be carried out. Its errors wrap the Errno that the protocol
-// asks for.
+// check returns nil if the request may be executed. Its errors wrap the Errno that the protocol
+// requires.
 func (l limits) check(r request) error {
 	allowed, writes, beyond := uint16(flagFUA), false, EINVAL
 	switch r.cmd {
@@ -156,7 +156,7 @@ func (l limits) check(r request) error {
 	return nil
 }
 
-// weight is for how much memory a request stands, in bytes.
+// weight returns the memory that a request needs, in bytes.
 func (r request) weight() int {
 	switch r.cmd {
 	case cmdRead, cmdWrite:
@@ -182,7 +182,7 @@ func appendChunk(b []byte, kind uint16, cookie uint64, length int) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(length))
 }
 
-// appendStatus appends the reply to a request that has no data to return.
+// appendStatus appends the reply to a request that returns no data.
 func appendStatus(b []byte, structured bool, r request, e Errno, text string) []byte {
 	if !structured || e == 0 && r.cmd != cmdRead {
 		return appendSimple(b, e, r.cookie)
@@ -197,7 +197,7 @@ func appendStatus(b []byte, structured bool, r request, e Errno, text string) []
 	return append(b, text...)
 }
 
-// appendData appends the header of the data that a READ returns.
+// appendData appends the header of a reply to READ.
 func appendData(b []byte, structured bool, r request) []byte {
 	if !structured {
 		return appendSimple(b, 0, r.cookie)
@@ -206,9 +206,9 @@ func appendData(b []byte, structured bool, r request) []byte {
 	return binary.BigEndian.AppendUint64(b, r.offset)
 }
 
-// appendExtents appends the answer to a BLOCK_STATUS: at most maxExtents of the extents, one
-// with REQ_ONE, none beyond the range that was asked for. Neighbors of the same kind become
-// one. Without any it appends nothing.
+// appendExtents appends the reply to a BLOCK_STATUS: at most maxExtents extents, one with REQ_ONE,
+// and none beyond the requested range. It merges adjacent extents of the same kind. Without extents
+// it appends nothing.
 func appendExtents(b []byte, r request, extents []Extent) []byte {
 	limit := maxExtents
 	if r.flags&flagReqOne != 0 {
@@ -249,7 +249,7 @@ func appendExtents(b []byte, r request, extents []Extent) []byte {
 	return b
 }
 
-// clean makes a string of the protocol: UTF-8 without NUL, of at most limit bytes.
+// clean makes a valid string of the protocol: UTF-8 without NUL, of at most limit bytes.
 func clean(s string, limit int) string {
 	s = strings.ReplaceAll(s, "\x00", "")
 	return strings.ToValidUTF8(s[:min(len(s), limit)], "")

@@ -12,35 +12,35 @@ import (
 	"time"
 )
 
-// A Config says what a Server serves, and to whom.
+// A Config configures a Server.
 type Config struct {
-	// List is the exports that a client is shown.
+	// List returns the exports to list to a client.
 	List func(context.Context, Client) ([]Info, error)
-	// Open is the export of a name; the empty name asks for the default one. It decides
-	// whether the client may have it. The client is told its error: that there is no such
-	// export, or that it is not allowed if the error is EPERM, or ESHUTDOWN.
+	// Open returns the export of a name; the empty name means the default export. It decides
+	// whether the client may have it. The client gets the error as: no such export; not permitted,
+	// if it is EPERM; or ESHUTDOWN.
 	Open func(ctx context.Context, c Client, name string) (Export, error)
 
-	// TLS is offered to clients; nil: it is not. Certificates of clients are asked for as it
-	// says.
+	// TLS is offered to clients unless it is nil. It also says whether client certificates are
+	// required.
 	TLS *tls.Config
-	// RequireTLS has clients without TLS refused.
+	// RequireTLS refuses clients without TLS.
 	RequireTLS bool
 
-	HandshakeTime time.Duration // a handshake may take so long; 0: 30 s
-	// StallTime is for how long a client may neither go on with a payload that it has begun nor
-	// take replies; 0: 1 min. Between requests it may be silent for ever.
+	HandshakeTime time.Duration // limit for the handshake; 0: 30 s
+	// StallTime is how long a client may stop in the middle of a payload, or accept no reply data;
+	// 0: 1 min. Between requests a client may be silent forever.
 	StallTime      time.Duration
-	MaxConnections int // more are closed at once; 0: 256
-	MaxRequests    int // under way, of one connection; 0: 128
-	// MaxBytes bounds the memory for READ and WRITE that are under way, of one connection; at
-	// least, and if 0, 32 MiB.
+	MaxConnections int // further ones are closed at once; 0: 256
+	MaxRequests    int // in flight, per connection; 0: 128
+	// MaxBytes bounds the memory for READ and WRITE in flight, per connection; the minimum, and the
+	// value for 0, is 32 MiB.
 	MaxBytes int
-	// MaxReading bounds the memory for replies to READ that clients have not taken yet, of all
-	// connections; at least MaxBytes, and 512 MiB if 0. While less than MaxPayload is
-	// left, StallTime is 5 s at most for those that take replies.
+	// MaxReading bounds the memory for replies to READ that clients have not read yet, of all
+	// connections; at least MaxBytes; 0: 512 MiB. While less than MaxPayload is free, StallTime is
+	// at most 5 s for clients that do not read replies.
 	MaxReading int
-	Log        *slog.Logger // of connections; nil: none
+	Log        *slog.Logger // events of connections; nil: none
 }
 
 // A Server serves exports. New makes one.
@@ -53,7 +53,7 @@ type Server struct {
 	closed    bool
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
-	running   sync.WaitGroup // conns, until all of theirs has ended
+	running   sync.WaitGroup // conns, until all their goroutines have ended
 }
 
 type counters struct {
@@ -61,20 +61,20 @@ type counters struct {
 	requests, errors, read, written               atomic.Int64
 }
 
-// Stats are counts since the start.
+// Stats are counters since the start.
 type Stats struct {
 	Connections int64 // now
 	Refused     int64 // connections beyond Config.MaxConnections
-	Handshakes  int64 // that failed
-	Violations  int64 // connections that the server ended because they broke the protocol
-	Stalls      int64 // connections that the server ended because the client stalled
-	Requests    int64 // that were replied to
-	Errors      int64 // of these, with an error
+	Handshakes  int64 // failed ones
+	Violations  int64 // connections ended because the client violated the protocol
+	Stalls      int64 // connections ended because the client stalled
+	Requests    int64 // requests answered
+	Errors      int64 // of those, with an error
 	Read        int64 // bytes
 	Written     int64 // bytes
 }
 
-// New returns a server. It fails if the configuration cannot be meant.
+// New returns a server. It returns an error if the configuration is invalid.
 func New(c Config) (*Server, error) {
 	switch {
 	case c.List == nil || c.Open == nil:
@@ -107,15 +107,15 @@ func New(c Config) (*Server, error) {
 	return &Server{config: c, pool: newPool(c.MaxReading), listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}}, nil
 }
 
-// Serve accepts connections of a TCP or Unix listener until Shutdown or Close; then it
-// returns nil. It closes the listener. Several may be served at the same time.
+// Serve accepts connections of a TCP or Unix listener until Shutdown or Close; then it returns nil.
+// It closes the listener. It may be called concurrently for several listeners.
 func (s *Server) Serve(l net.Listener) error {
 	s.mu.Lock()
 	closed := s.closed
 	s.listeners[l] = struct{}{}
 	s.mu.Unlock()
 	defer func() {
-		_ = l.Close() // Shutdown has done it
+		_ = l.Close() // Shutdown has closed it already
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.listeners, l)
@@ -125,11 +125,11 @@ func (s *Server) Serve(l net.Listener) error {
 		raw, err := l.Accept()
 		if s.isClosed() {
 			if err == nil {
-				_ = raw.Close() // it came too late
+				_ = raw.Close() // accepted after Shutdown
 			}
 			return nil
 		}
-		var passing interface{ Temporary() bool } // such as: too many open files
+		var passing interface{ Temporary() bool } // such as EMFILE: too many open files
 		if errors.As(err, &passing) && passing.Temporary() {
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			s.config.Log.Warn("nbd: cannot accept a connection", "error", err, "retry", pause)
@@ -171,7 +171,7 @@ func (s *Server) start(raw net.Conn) {
 			log.Warn("nbd: connection refused: as many are open as may be", "connections", s.config.MaxConnections)
 		}
 		cancel(nil)
-		_ = raw.Close() // nothing has been said
+		_ = raw.Close() // no reply has been sent yet
 		return
 	}
 	s.stats.open.Add(1)
@@ -190,9 +190,8 @@ func (s *Server) start(raw net.Conn) {
 	}()
 }
 
-// Shutdown accepts no more connections, has the requests that are under way carried out and
-// replied to, and closes the connections. If ctx ends first, it does what Close does and
-// returns ctx's error.
+// Shutdown stops accepting connections, completes and answers the requests in flight, and closes
+// the connections. If ctx ends first, it does what Close does and returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop((*conn).stop)
 	ended := make(chan struct{})
@@ -215,20 +214,20 @@ func (s *Server) Close() {
 	s.running.Wait()
 }
 
-// stop ends listeners, and connections by end.
+// stop closes the listeners, and calls end for each connection.
 func (s *Server) stop(end func(*conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 	for l := range s.listeners {
-		_ = l.Close() // Serve has it closed, too
+		_ = l.Close() // Serve closes it, too
 	}
 	for c := range s.conns {
 		end(c)
 	}
 }
 
-// Stats returns the present counts.
+// Stats returns the current counters.
 func (s *Server) Stats() Stats {
 	c := &s.stats
 	return Stats{Connections: c.open.Load(), Refused: c.refused.Load(), Handshakes: c.handshakes.Load(),

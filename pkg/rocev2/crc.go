@@ -9,8 +9,8 @@ package rocev2
 // poly is P without its x^32.
 const poly = 0xedb88320
 
-// crcTable[k][b] is b·x^(8(k+1)): the effect of byte b with k bytes behind it.
-// It lets several bytes be fed at once.
+// crcTable[k][b] is b·x^(8(k+1)): the effect of byte b with k bytes after it. It allows feeding
+// several bytes at once.
 var crcTable = func() (t [8][256]uint32) {
 	for b := range t[0] {
 		c := uint32(b)
@@ -43,8 +43,7 @@ var xPower = func() (t [4][256]uint32) {
 	return t
 }()
 
-// timesX4[v] is the remainder that multiplying by x^4 leaves of the four bits
-// v that it pushes out.
+// timesX4[v] is the remainder for the four bits v that a multiplication by x^4 shifts out.
 var timesX4 = func() (t [16]uint32) {
 	for v := range t {
 		c := uint32(v)

@@ -2,7 +2,7 @@ package rocev2
 
 import "errors"
 
-// Errors that parsing wraps; test with errors.Is.
+// Errors that the errors of parsing wrap; test with errors.Is.
 var (
 	ErrTruncated = errors.New("rocev2: truncated packet")
 	ErrOpcode    = errors.New("rocev2: unknown opcode")

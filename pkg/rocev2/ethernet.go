@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// The EtherTypes that a RoCEv2 end point meets.
+// The EtherTypes that a RoCEv2 endpoint handles.
 const (
 	EtherTypeIPv4 = 0x0800
 	EtherTypeARP  = 0x0806
@@ -18,13 +18,13 @@ const (
 	VLANTagLen  = 4
 )
 
-// An Ethernet is an Ethernet II header with at most one 802.1Q tag. The frame
-// check sequence is not part of what this package sees.
+// An Ethernet is an Ethernet II header with at most one 802.1Q tag. This package does not see the
+// frame check sequence.
 type Ethernet struct {
 	Dst, Src  [6]byte
-	Tagged    bool   // an 802.1Q tag is there
+	Tagged    bool   // there is an 802.1Q tag
 	TCI       uint16 // tag control information: PCP 3 bits, DEI 1, VLAN 12; if Tagged
-	EtherType uint16 // of the payload, behind the tag
+	EtherType uint16 // of the payload, after the tag
 }
 
 var (
@@ -43,10 +43,9 @@ func (h *Ethernet) AppendTo(b []byte) []byte {
 	return append(b, byte(h.EtherType>>8), byte(h.EtherType))
 }
 
-// Parse decodes the header at the start of frame and returns what follows it,
-// with any padding to the smallest frame size still there: only the payload's
-// own length field says where it ends. It reports ErrTruncated, and ErrFormat
-// for a second 802.1Q tag. It does not allocate.
+// Parse decodes the header at the start of frame and returns what follows it, including any padding
+// to the minimum frame size: only the payload's own length field says where it ends. Errors:
+// ErrTruncated, and ErrFormat for a second 802.1Q tag. It does not allocate.
 func (h *Ethernet) Parse(frame []byte) (payload []byte, err error) {
 	if len(frame) < EthernetLen {
 		return nil, errEthShort

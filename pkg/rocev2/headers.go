@@ -9,10 +9,9 @@ import (
 // RoCE uses.
 const DefaultPKey = 0xffff
 
-// A BTH is the base transport header (IBTA 1.2.1 §9.2), 12 bytes on the wire.
-// Reserved bits are sent as zero and ignored on receipt, as the specification
-// asks; Resv6 and Resv7 keep them so that a decoded frame re-encodes exactly.
-// (A CNP's reserved bytes are not kept.)
+// A BTH is the base transport header (IBTA 1.2.1 §9.2), 12 bytes on the wire. Reserved bits are
+// sent as zero and ignored on receipt, as specified; Resv6 and Resv7 keep them so that a decoded
+// frame re-encodes exactly. (A CNP's reserved bytes are not kept.)
 type BTH struct {
 	Opcode    Opcode
 	Solicited bool
@@ -43,19 +42,18 @@ type AETH struct {
 	MSN      uint32 // message sequence number, 24 bits
 }
 
-// Headers holds the transport headers of one packet: the BTH always, and those
-// of the others that the opcode carries (see Opcode.HasRETH and its siblings).
-// Headers that the opcode does not carry are neither written nor read.
+// Headers holds the transport headers of one packet: always the BTH, and the others that the opcode
+// carries (see Opcode.HasRETH etc.). Headers that the opcode does not carry are neither written nor
+// read.
 type Headers struct {
 	BTH
 	RETH RETH
 	AETH AETH
-	Imm  uint32 // immediate data, as the number that the application gave
+	Imm  uint32 // immediate data, as the number that the application passed
 }
 
-// CNPHeaders returns the headers of a congestion notification packet to dst
-// (IBTA 1.2.1 annex A17.9.3). With 16 reserved bytes and no payload its IPv4
-// packet has 60 bytes.
+// CNPHeaders returns the headers of a congestion notification packet to dst (IBTA 1.2.1 annex
+// A17.9.3). With 16 reserved bytes and no payload its IPv4 packet has 60 bytes.
 func CNPHeaders(dst QPN) Headers {
 	return Headers{BTH: BTH{Opcode: CNP, PKey: DefaultPKey, BECN: true, DestQP: dst}}
 }
@@ -64,9 +62,8 @@ func CNPHeaders(dst QPN) Headers {
 // Opcode.HeaderLen, or that of the BTH for an unknown opcode.
 func (h *Headers) Len() int { return max(h.Opcode.HeaderLen(), BTHLen) }
 
-// AppendTo appends the encoded headers to b and returns the result: the BTH
-// alone for an unknown opcode. It allocates only if b has no room. Numbers are
-// cut to the width of their fields.
+// AppendTo appends the encoded headers to b and returns the result: only the BTH for an unknown
+// opcode. It allocates only if b has no room. Numbers are truncated to the width of their fields.
 func (h *Headers) AppendTo(b []byte) []byte {
 	b = h.appendBTH(b)
 	op := h.Opcode
@@ -98,15 +95,13 @@ func (h *BTH) appendBTH(b []byte) []byte {
 		byte(h.PSN>>16), byte(h.PSN>>8), byte(h.PSN))
 }
 
-// Parse decodes the transport headers at the start of b (the UDP payload
-// without its ICRC) into h and returns the payload without its padding, as a
-// sub-slice of b. Extended headers that Headers does not hold are the first
-// Opcode.ExtLen bytes of the payload, and are there. Parse reports, wrapped with
-// detail, ErrTruncated; ErrOpcode for an opcode that this package has no table
-// entry for (the BTH is decoded all the same); and ErrFormat for a packet that
-// carries payload or padding where its opcode allows none, and for a CNP
-// without its reserved bytes. Fields that the opcode does not carry are left as
-// they were. It allocates only to report an error.
+// Parse decodes the transport headers at the start of b (the UDP payload without its ICRC) into h
+// and returns the payload without its padding, as a sub-slice of b. Extended headers that Headers
+// does not hold remain in the payload, as its first Opcode.ExtLen bytes. Errors, wrapped with
+// details: ErrTruncated; ErrOpcode for an opcode that is not in this package's table (the BTH is
+// decoded nevertheless); and ErrFormat for a packet with payload or padding where its opcode allows
+// none, and for a CNP without its reserved bytes. Fields that the opcode does not carry are left
+// unchanged. It allocates only to report an error.
 func (h *Headers) Parse(b []byte) (payload []byte, err error) {
 	if len(b) < BTHLen {
 		return nil, fmt.Errorf("%w: %d bytes, a BTH has %d", ErrTruncated, len(b), BTHLen)

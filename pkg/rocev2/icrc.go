@@ -5,16 +5,15 @@ import (
 	"hash/crc32"
 )
 
-// An ICRCState is an invariant CRC under way (IBTA 1.2.1 annex A17.3.3). It
-// begins with StartICRC, takes the bytes of the packet in order, and Sum is the
-// ICRC. It is a plain value: one that has taken the IP and UDP headers may be
-// kept and used for many packets that share them.
+// An ICRCState is a partially computed invariant CRC (IBTA 1.2.1 annex A17.3.3). StartICRC returns
+// the first state, other methods add the bytes of the packet in order, and Sum returns the ICRC. It
+// is a plain value: the state after the IP and UDP headers may be kept and reused for packets that
+// share them.
 //
-// The ICRC is the CRC-32 of IEEE 802.3 over eight bytes of ones, which stand
-// for the InfiniBand header that RoCEv2 lacks, and the IPv4 packet up to the
-// ICRC itself. What routers may change counts as all ones: ToS, TTL and header
-// checksum of IPv4, the UDP checksum, and byte 4 of the BTH (FECN, BECN and six
-// reserved bits). The Ethernet header is not covered. On the wire the ICRC is
+// The ICRC is the CRC-32 of IEEE 802.3 over eight bytes of ones, in place of the InfiniBand header
+// that RoCEv2 lacks, and the IPv4 packet up to the ICRC itself. Fields that routers may change
+// count as all ones: ToS, TTL and header checksum of IPv4, the UDP checksum, and byte 4 of the BTH
+// (FECN, BECN and six reserved bits). The Ethernet header is not covered. On the wire the ICRC is
 // the last four bytes of the UDP payload, little-endian.
 type ICRCState uint32
 
@@ -45,8 +44,8 @@ func StartICRC(ipudp *[IPv4Len + UDPLen]byte) ICRCState {
 	return startICRC(ipudp[:], IPv4Len)
 }
 
-// startICRC takes the IPv4 header of ihl bytes, a multiple of 4 from 20 on, and
-// the UDP header, which b holds.
+// startICRC returns the state after the IPv4 header of ihl bytes, a multiple of 4 from 20 on, and
+// the UDP header, both in b.
 func startICRC(b []byte, ihl int) ICRCState {
 	le := binary.LittleEndian
 	c := uint32(icrcSeed)
@@ -58,9 +57,8 @@ func startICRC(b []byte, ihl int) ICRCState {
 	return ICRCState(feed8(c, le.Uint64(b[ihl:])|maskUDP))
 }
 
-// BTH takes a BTH and whatever headers hdr holds behind it, which must begin
-// with the BTH's first byte: byte 4 is masked. It keeps no reference to hdr, so
-// a header built on the stack stays there.
+// BTH adds a BTH and any headers that follow it in hdr, which must begin with the BTH's first byte,
+// because byte 4 is masked. It keeps no reference to hdr, so a header on the stack does not escape.
 func (s ICRCState) BTH(hdr []byte) ICRCState {
 	c := uint32(s)
 	if len(hdr) >= 8 {
@@ -69,7 +67,7 @@ func (s ICRCState) BTH(hdr []byte) ICRCState {
 			c = feed4(c, binary.LittleEndian.Uint32(hdr))
 		}
 	}
-	for i, v := range hdr { // fewer than four bytes, unless there is no whole BTH
+	for i, v := range hdr { // fewer than four bytes, unless the BTH is incomplete
 		if i == 4 {
 			v = 0xff
 		}
@@ -78,19 +76,17 @@ func (s ICRCState) BTH(hdr []byte) ICRCState {
 	return ICRCState(c)
 }
 
-// Update takes the bytes of b as they are: payload, in as many pieces as it
-// comes, and padding.
+// Update adds the bytes of b unmasked: payload, in any number of pieces, and padding.
 func (s ICRCState) Update(b []byte) ICRCState {
 	return ICRCState(^crc32.Update(^uint32(s), crc32.IEEETable, b))
 }
 
-// Sum returns the ICRC of what the state has taken.
+// Sum returns the ICRC of the bytes added so far.
 func (s ICRCState) Sum() uint32 { return ^uint32(s) }
 
-// ICRC returns the invariant CRC of ip, an IPv4 packet (options allowed) from
-// its first byte up to where its ICRC belongs. It is defined for any bytes: a
-// packet that is too short for its headers has a CRC as well, with the maskable
-// bytes that it does have masked.
+// ICRC returns the invariant CRC of ip, an IPv4 packet (options allowed) from its first byte up to
+// the position of its ICRC. It is defined for any bytes: a packet that is too short for its headers
+// has a CRC, too, with its maskable bytes masked.
 func ICRC(ip []byte) uint32 {
 	ihl := headerLen(ip)
 	if n := ihl + UDPLen + BTHLen; ihl >= IPv4Len && len(ip) >= n {
@@ -106,9 +102,9 @@ func ICRC(ip []byte) uint32 {
 	return ^c
 }
 
-// VerifyICRC reports whether ip, a whole IPv4 packet, ends in its right ICRC.
-// It is false for one that is too short to be RoCEv2. Bytes that follow the
-// packet, like the padding of a short Ethernet frame, must have been cut off.
+// VerifyICRC reports whether ip, a whole IPv4 packet, ends in the correct ICRC. It returns false if
+// ip is too short to be RoCEv2. The caller must cut off bytes that follow the packet, such as the
+// padding of a short Ethernet frame.
 func VerifyICRC(ip []byte) bool {
 	n := len(ip) - ICRCLen
 	ihl := headerLen(ip)
@@ -124,7 +120,7 @@ func PutICRC(ip []byte) {
 	}
 }
 
-// headerLen returns what the IPv4 packet ip says is the length of its header.
+// headerLen returns the header length according to the IPv4 packet ip.
 func headerLen(ip []byte) int {
 	if len(ip) == 0 {
 		return 0

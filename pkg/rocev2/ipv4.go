@@ -22,8 +22,8 @@ const (
 // DontFragment is the bit of IPv4.Flags that forbids routers to fragment.
 const DontFragment = 2
 
-// An IPv4 is an IPv4 header (RFC 791). There is no checksum field: AppendTo
-// computes it and Parse refuses a wrong one.
+// An IPv4 is an IPv4 header (RFC 791). There is no checksum field: AppendTo computes it and Parse
+// rejects a wrong one.
 type IPv4 struct {
 	TOS      uint8  // DSCP in the high six bits, ECN in the low two
 	TotalLen uint16 // of header and payload, bytes
@@ -32,13 +32,13 @@ type IPv4 struct {
 	TTL      uint8
 	Protocol uint8
 	Src, Dst [4]byte
-	// Options is nil for a header of 20 bytes. Parse makes it a sub-slice of
-	// its input. AppendTo rounds it up to a multiple of four bytes with zeros
-	// and leaves out what is beyond the 40 bytes that fit.
+	// Options is nil for a header of 20 bytes. Parse makes it a sub-slice of its input. AppendTo
+	// pads it with zeros to a multiple of four bytes, and omits what exceeds the maximum of 40
+	// bytes.
 	Options []byte
 }
 
-// Package-level values, so that refusing a packet does not allocate.
+// Package-level values, so that rejecting a packet does not allocate.
 var (
 	errIPShort    = fmt.Errorf("%w: no room for an IPv4 header", ErrTruncated)
 	errIPOptShort = fmt.Errorf("%w: the IPv4 header says that it is longer than the packet", ErrTruncated)
@@ -52,8 +52,8 @@ var (
 // Len returns the encoded size of h in bytes, 20 to 60.
 func (h *IPv4) Len() int { return IPv4Len + (min(len(h.Options), maxIPv4Options)+3)&^3 }
 
-// AppendTo appends the encoded header with its checksum to b and returns the
-// result. TotalLen is written as it stands.
+// AppendTo appends the encoded header with its checksum to b and returns the result. TotalLen is
+// written unchanged.
 func (h *IPv4) AppendTo(b []byte) []byte {
 	at, n := len(b), h.Len()
 	b = append(b,
@@ -70,9 +70,9 @@ func (h *IPv4) AppendTo(b []byte) []byte {
 	return b
 }
 
-// Checksum returns the Internet checksum (RFC 1071) of b, such as an IPv4 header or an
-// ICMP message. Where the checksum field is zero it is the value for that field; where
-// the checksum is right it is zero.
+// Checksum returns the Internet checksum (RFC 1071) of b, such as an IPv4 header or an ICMP
+// message. If the checksum field in b is zero, the result is the value for that field; if the field
+// is correct, the result is zero.
 func Checksum(b []byte) uint16 {
 	var sum, carry uint64
 	for ; len(b) >= 8; b = b[8:] {
@@ -90,12 +90,11 @@ func Checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// Parse decodes and checks the header at the start of b, which may have bytes
-// behind the packet (the padding of a short Ethernet frame), and returns the
-// payload as a sub-slice that ends where the packet does. It reports ErrNotIPv4
-// (another version), ErrTruncated, ErrFormat, ErrChecksum, or ErrFragment:
-// RoCEv2 is never fragmented, and a fragment's transport headers cannot be
-// trusted. It does not allocate.
+// Parse decodes and checks the header at the start of b, which may have bytes after the packet (the
+// padding of a short Ethernet frame), and returns the payload as a sub-slice that ends at the
+// packet's end. Errors: ErrNotIPv4 (another version), ErrTruncated, ErrFormat, ErrChecksum, and
+// ErrFragment: RoCEv2 is never fragmented, and a fragment's transport headers cannot be trusted. It
+// does not allocate.
 func (h *IPv4) Parse(b []byte) (payload []byte, err error) {
 	if len(b) < IPv4Len {
 		return nil, errIPShort
@@ -133,7 +132,7 @@ func (h *IPv4) Parse(b []byte) (payload []byte, err error) {
 type UDP struct {
 	SrcPort, DstPort uint16
 	Length           uint16 // of header and payload, bytes
-	Checksum         uint16 // 0 = none, as RoCEv2 senders have it
+	Checksum         uint16 // 0 = none, as RoCEv2 senders set it
 }
 
 // AppendTo appends the encoded header to b and returns the result.
@@ -142,11 +141,10 @@ func (h *UDP) AppendTo(b []byte) []byte {
 		byte(h.Length>>8), byte(h.Length), byte(h.Checksum>>8), byte(h.Checksum))
 }
 
-// Parse decodes the header at the start of b, an IPv4 payload, and returns its
-// own payload, a sub-slice of b. It reports ErrTruncated, or ErrFormat if the
-// UDP length is not exactly that of b: the ICRC is at the end of both. The UDP
-// checksum is not verified. The ICRC covers all that it covers and is the
-// stronger check, and virtual links with checksum offload hand over frames
+// Parse decodes the header at the start of b, an IPv4 payload, and returns the UDP payload as a
+// sub-slice of b. Errors: ErrTruncated, or ErrFormat if the UDP length is not exactly that of b,
+// since the ICRC is at the end of both. It does not verify the UDP checksum: the ICRC covers the
+// same bytes and is the stronger check, and virtual links with checksum offload deliver frames
 // whose UDP checksum is not filled in yet. It does not allocate.
 func (h *UDP) Parse(b []byte) (payload []byte, err error) {
 	if len(b) < UDPLen {
@@ -162,11 +160,10 @@ func (h *UDP) Parse(b []byte) (payload []byte, err error) {
 	return b[UDPLen:], nil
 }
 
-// ParseIPv4UDP decodes the IPv4 packet at the start of b down to the UDP
-// payload, which it returns as a sub-slice of b. The packet itself, without
-// whatever follows it in b, is then b[:ip.TotalLen]; that is what VerifyICRC
-// wants. Errors are those of IPv4.Parse and UDP.Parse, and ErrNotUDP. The
-// destination port is the caller's to look at. It does not allocate.
+// ParseIPv4UDP decodes the IPv4 packet at the start of b down to the UDP payload, which it returns
+// as a sub-slice of b. Afterwards b[:ip.TotalLen] is the packet without trailing bytes, as
+// VerifyICRC needs it. Errors are those of IPv4.Parse and UDP.Parse, and ErrNotUDP. It does not
+// check the destination port. It does not allocate.
 func ParseIPv4UDP(b []byte, ip *IPv4, udp *UDP) (payload []byte, err error) {
 	p, err := ip.Parse(b)
 	if err != nil {

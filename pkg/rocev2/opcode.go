@@ -6,8 +6,8 @@ import "fmt"
 // operation in the low five (IBTA 1.2.1 table 38; CNP from annex A17).
 type Opcode uint8
 
-// The reliable-connection opcodes, those of unreliable datagrams, and the
-// congestion notification packet.
+// The opcodes of reliable connections and unreliable datagrams, and the congestion notification
+// packet.
 const (
 	SendFirst      Opcode = 0x00
 	SendMiddle     Opcode = 0x01
@@ -126,10 +126,10 @@ func (o Opcode) Known() bool { return opTable[o].len != 0 }
 // a CNP's reserved bytes. It is 0 for an unknown opcode.
 func (o Opcode) HeaderLen() int { return int(opTable[o].len) }
 
-// ExtLen returns the length in bytes of the extended headers that Headers does
-// not hold and that are the beginning of the payload instead: AtomicETH,
-// AtomicAckETH, IETH (SEND with invalidate) and, for UD, DETH and the immediate
-// data behind it. They belong to operations that mcrdma does not offer.
+// ExtLen returns the length in bytes of the extended headers that Headers does not hold and that
+// are therefore at the start of the payload: AtomicETH, AtomicAckETH, IETH (SEND with invalidate)
+// and, for UD, DETH and the immediate data after it. They belong to operations that mcrdma does not
+// support.
 func (o Opcode) ExtLen() int { return int(opTable[o].ext) }
 
 func (o Opcode) has(f opFlags) bool { return opTable[o].flags&f != 0 }
@@ -156,8 +156,8 @@ func (o Opcode) IsSend() bool { return o.has(flagSend) }
 // IsWrite reports whether the packet is part of an RDMA WRITE.
 func (o Opcode) IsWrite() bool { return o.has(flagWrite) }
 
-// HasPayload reports whether packets with this opcode may carry payload, other
-// than the extended headers that ExtLen counts.
+// HasPayload reports whether packets with this opcode may carry payload other than the extended
+// headers of ExtLen.
 func (o Opcode) HasPayload() bool { return o.has(flagPayload) }
 
 // IsRequest reports whether the packet goes from requester to responder.

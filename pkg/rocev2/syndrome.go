@@ -24,14 +24,14 @@ func (s Syndrome) IsAck() bool { return s>>5 == 0 }
 // IsRNR reports whether s is a receiver-not-ready NAK.
 func (s Syndrome) IsRNR() bool { return s>>5 == 1 }
 
-// IsNak reports whether s is a NAK other than RNR. That includes the codes from
-// 4 on, which are reserved on a reliable connection: a requester that gets one
-// was refused, if it does not know why, and must not wait for an ACK. A
-// syndrome that is none of ACK, RNR NAK and NAK is reserved altogether.
+// IsNak reports whether s is a NAK other than RNR. That includes the codes from 4 on, which are
+// reserved on a reliable connection: a requester that receives one was rejected, even if it does
+// not know why, and must not wait for an ACK. A syndrome that is none of ACK, RNR NAK and NAK is
+// reserved.
 func (s Syndrome) IsNak() bool { return s>>5 == 3 }
 
-// IsFatal reports whether s is a NAK after which the connection cannot go on:
-// all but the sequence error, which asks for a retransmission.
+// IsFatal reports whether s is a NAK after which the connection cannot continue: all except the
+// sequence error, which asks for a retransmission.
 func (s Syndrome) IsFatal() bool { return s.IsNak() && s != NakSequence }
 
 // RNRSyndrome returns the RNR NAK syndrome with the given 5-bit timer code.
@@ -64,14 +64,13 @@ func (s Syndrome) String() string {
 	return fmt.Sprintf("SYNDROME_0x%02x", uint8(s))
 }
 
-// creditTable holds the credits that the AETH credit codes 0 to 30 stand for
-// (IBTA 1.2.1 §9.7.7.2.4).
+// creditTable maps the AETH credit codes 0 to 30 to credits (IBTA 1.2.1 §9.7.7.2.4).
 var creditTable = [31]uint16{0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768,
 	1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768}
 
-// Credits returns how many requests beyond the acknowledged one a 5-bit AETH
-// credit code grants: the requester's limit is (MSN + n) mod 2^24. Code 31
-// means that there is no limit; limited is false then, and n 0.
+// Credits returns how many requests beyond the acknowledged one a 5-bit AETH credit code grants:
+// the requester's limit is (MSN + n) mod 2^24. Code 31 means no limit; then limited is false and n
+// is 0.
 func Credits(code uint8) (n int, limited bool) {
 	if code &= 0x1f; int(code) < len(creditTable) {
 		return int(creditTable[code]), true
@@ -83,8 +82,8 @@ func Credits(code uint8) (n int, limited bool) {
 var rnrTimer10us = [32]uint32{65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
 	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152}
 
-// RNRTimer returns the delay that a 5-bit RNR timer code asks for. Code 0 is
-// the longest, 655.36 ms, not the shortest.
+// RNRTimer returns the delay of a 5-bit RNR timer code. Code 0 is the longest delay, 655.36 ms, not
+// the shortest.
 func RNRTimer(code uint8) time.Duration {
 	return time.Duration(rnrTimer10us[code&0x1f]) * 10 * time.Microsecond
 }

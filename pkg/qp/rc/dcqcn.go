@@ -2,30 +2,30 @@ package rc
 
 import "time"
 
-// CCParams are the DCQCN parameters, named as mlx5's cc_params name them. A
-// zero field means its default; the defaults are those of the DCQCN paper
-// (Zhu et al., SIGCOMM 2015, §5) scaled to nothing: rates are absolute.
+// CCParams are the DCQCN parameters, with the names of mlx5's cc_params. A zero field means its
+// default. The defaults are those of the DCQCN paper (Zhu et al., SIGCOMM 2015, §5), not scaled to
+// the link: rates are absolute.
 type CCParams struct {
-	// Disable turns both points off: no CNPs are sent, none are obeyed.
+	// Disable turns off both the reaction and the notification point: no CNPs are sent, and
+	// received ones are ignored.
 	Disable bool
 
-	LineRate     float64       // bits per second at the start and at the most; default 40e9
+	LineRate     float64       // initial and maximum rate, bits per second; default 40e9
 	MinRate      float64       // rp_min_rate, bits per second; default 10e6
 	AIRate       float64       // rp_ai_rate, additive increase step, bits per second; default 40e6
-	HAIRate      float64       // rp_hai_rate, hyper increase step; default 400e6
+	HAIRate      float64       // rp_hai_rate, hyper increase step, bits per second; default 400e6
 	G            float64       // rp_dce_tcp_g, the gain of alpha; default 1/256
 	AlphaPeriod  time.Duration // rp_dce_tcp_rtt, default 55 µs
 	TimeReset    time.Duration // rp_time_reset, increase timer; default 55 µs
-	ByteReset    int           // rp_byte_reset, increase byte counter; default 10 MB
+	ByteReset    int           // rp_byte_reset, increase byte counter, bytes; default 10 MB
 	Threshold    int           // rp_threshold, fast-recovery stages; default 5
-	ReducePeriod time.Duration // rate_reduce_monitor_period, at most one cut in it; default 4 µs
+	ReducePeriod time.Duration // rate_reduce_monitor_period, at most one rate cut per period; default 4 µs
 
 	// CNPInterval is np_min_time_between_cnps; default 50 µs.
 	CNPInterval time.Duration
 
-	// Burst is how far, in time at the current rate, sending may run ahead of
-	// an even spacing, so that the caller's timer need not be exact; default
-	// 50 µs.
+	// Burst is how far, in time at the current rate, sending may run ahead of even spacing, so that
+	// the caller's timer need not be exact; default 50 µs.
 	Burst time.Duration
 }
 
@@ -46,13 +46,13 @@ func (c CCParams) withDefaults() CCParams {
 	return c
 }
 
-// A reactionPoint is the sender's side of DCQCN: a rate that every CNP cuts
-// and that recovers by timer and byte counter in three phases (fast recovery,
-// additive, hyper increase). It limits nothing until the first CNP, and again
+// A reactionPoint is the sender's side of DCQCN: a rate that every CNP cuts, and that recovers by
+// timer and byte counter in three phases (fast recovery, additive increase, hyper increase). It
+// does not limit before the first CNP, nor after the rate is back at the line rate.
 // once the rate is back at line rate.
 //
-// Its two periodic timers are evaluated when the rate is needed, not when they
-// expire: between packets that makes no difference.
+// Its two periodic timers are evaluated when the rate is needed, not when they expire; between
+// packets that makes no difference.
 type reactionPoint struct {
 	p      CCParams
 	active bool
@@ -64,7 +64,7 @@ type reactionPoint struct {
 	bytes                        int
 	timeStages, byteStages       int
 
-	free time.Duration // when the bytes sent so far have drained at the rate
+	free time.Duration // when the bytes sent so far have drained at the current rate
 }
 
 func (c *reactionPoint) init(p CCParams) { *c = reactionPoint{p: p.withDefaults()} }
@@ -87,13 +87,13 @@ func (c *reactionPoint) notified(now time.Duration) {
 	c.bytes, c.timeStages, c.byteStages = 0, 0, 0
 }
 
-// allow reports whether a packet may go at now.
+// allow reports whether a packet may be sent at now.
 func (c *reactionPoint) allow(now time.Duration) bool {
 	c.catchUp(now)
 	return now >= c.nextSend()
 }
 
-// nextSend returns when the next packet may go, 0 if the rate is not limited.
+// nextSend returns when the next packet may be sent, or 0 if the rate is not limited.
 func (c *reactionPoint) nextSend() time.Duration {
 	if !c.active {
 		return 0
@@ -101,8 +101,7 @@ func (c *reactionPoint) nextSend() time.Duration {
 	return max(0, c.free-c.p.Burst)
 }
 
-// sent accounts for a packet of n bytes above IP; the headers below and the
-// gaps of Ethernet count too.
+// sent accounts for a packet of n bytes above IP. It adds the lower headers and Ethernet's gaps.
 func (c *reactionPoint) sent(n int, now time.Duration) {
 	if !c.active {
 		return
@@ -117,8 +116,8 @@ func (c *reactionPoint) sent(n int, now time.Duration) {
 	}
 }
 
-// catchUp lets the timers expire as often as they would have until now. A
-// sender that was idle for longer than any recovery takes is at line rate.
+// catchUp processes all timer expiries until now. A sender that was idle for longer than any
+// recovery takes is at line rate.
 func (c *reactionPoint) catchUp(now time.Duration) {
 	const longIdle = 10_000 // periods
 	if now-c.lastTime > longIdle*c.p.TimeReset {
@@ -149,12 +148,12 @@ func (c *reactionPoint) increase() {
 	}
 }
 
-// A notificationPoint is the receiver's side: it answers packets marked
-// Congestion Experienced with at most one CNP in an interval.
+// A notificationPoint is the receiver's side of DCQCN: it answers packets marked Congestion
+// Experienced with at most one CNP per interval.
 type notificationPoint struct {
 	p    CCParams
 	due  bool
-	sent bool // a CNP was sent at last
+	sent bool // a CNP was sent, at last
 	last time.Duration
 }
 

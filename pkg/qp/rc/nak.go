@@ -5,13 +5,12 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// nak makes a NAK of the expected PSN the reply and falls silent until that
-// PSN arrives.
+// nak makes a NAK of the expected PSN the reply, and sends no further one until that PSN arrives.
 func (p *Responder) nak(code rocev2.Syndrome) {
 	p.reply, p.nakCode, p.nakSilent = replyNak, code, true
 }
 
-// fatal answers with a NAK after which the queue pair is in the error state.
+// fatal answers with a NAK, and moves the queue pair to the error state.
 func (p *Responder) fatal(code rocev2.Syndrome, local qp.Status, event qp.EventType) {
 	p.stats.NakFatal++
 	p.nak(code)
@@ -30,8 +29,8 @@ func (p *Responder) noAccess() {
 	p.fatal(rocev2.NakRemoteAccess, qp.StatusRemAccessErr, qp.EventQPAccessErr)
 }
 
-// stop puts the responder into the error state. A fatal NAK that is due still
-// goes out, and before it the responses to what came before.
+// stop moves the responder to the error state. A pending fatal NAK is still sent, after the
+// responses to earlier requests.
 func (p *Responder) stop() {
 	p.err = true
 	p.rq.flush()

@@ -7,8 +7,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A QP is an RC queue pair from RTR on: one Requester and one Responder that
-// fail together.
+// A QP is an RC queue pair from RTR on: one Requester and one Responder, which fail together.
 type QP struct {
 	cfg  Config
 	req  Requester
@@ -21,7 +20,7 @@ type QP struct {
 type Stats struct {
 	Requester  RequesterStats
 	Responder  ResponderStats
-	Unexpected uint64 // READ responses and other packets that nothing here asked for
+	Unexpected uint64 // READ responses and other packets that match no request
 }
 
 // NewQP returns a queue pair in RTR: it answers requests, and sends none
@@ -36,18 +35,17 @@ func NewQP(cfg Config, mem Memory) *QP {
 	return &QP{cfg: cfg, req: newRequester(cfg), resp: newResponder(cfg, mem)}
 }
 
-// StartSend is the step from RTR to RTS. It takes SQPSN, Timeout, RetryCnt and
-// RNRRetry and MaxRdAtomic from cfg.
+// StartSend moves the queue pair from RTR to RTS. It uses SQPSN, Timeout, RetryCnt, RNRRetry and
+// MaxRdAtomic of cfg.
 func (q *QP) StartSend(cfg *Config) {
 	if !q.req.err {
 		q.req.start(cfg)
 	}
 }
 
-// PostSend queues a send request whose SGEs have been resolved to gather,
-// which is copied. The opcode must be one that qp.CheckOpcode allows. In the
-// error state the request completes at once with WRFlushErr. Errors wrap
-// qp.ErrQueueFull, qp.ErrSGE, qp.ErrState or qp.ErrOpcode.
+// PostSend queues a send request with its SGEs resolved to gather, which is copied. The opcode must
+// be one that qp.CheckOpcode allows. In the error state the request completes at once with
+// WRFlushErr. Errors wrap qp.ErrQueueFull, qp.ErrSGE, qp.ErrState or qp.ErrOpcode.
 func (q *QP) PostSend(wr *qp.SendWR, gather [][]byte) error {
 	if err := qp.CheckOpcode(wr.Opcode, false); err != nil {
 		return err
@@ -58,7 +56,7 @@ func (q *QP) PostSend(wr *qp.SendWR, gather [][]byte) error {
 // PostRecv queues a receive request; like PostSend.
 func (q *QP) PostRecv(id uint64, scatter [][]byte) error { return q.resp.postRecv(id, scatter) }
 
-// Handle takes a packet that arrived at now.
+// Handle processes a packet that arrived at now.
 func (q *QP) Handle(in *In, now time.Duration) {
 	if q.req.err {
 		return
@@ -82,7 +80,7 @@ func (q *QP) Handle(in *In, now time.Duration) {
 	q.join()
 }
 
-// Tick lets timers that are due at now expire. Calling it early does nothing.
+// Tick processes the timers that have expired by now. Calling it early does nothing.
 func (q *QP) Tick(now time.Duration) {
 	if !q.req.err {
 		q.req.tick(now)
@@ -90,16 +88,15 @@ func (q *QP) Tick(now time.Duration) {
 	}
 }
 
-// join brings both halves down when one of them has failed.
+// join moves both halves to the error state when one of them has failed.
 func (q *QP) join() {
 	if q.req.err != q.resp.err {
 		q.SetError()
 	}
 }
 
-// Next fills out with the next packet to send at now, acknowledgements and
-// CNPs first, READ responses and requests in turns, and reports whether there is
-// one.
+// Next fills out with the next packet to send at now, and reports whether there is one.
+// Acknowledgements and CNPs come first; READ responses and requests alternate.
 func (q *QP) Next(now time.Duration, out *Out) bool {
 	out.Payload, out.PayloadLen, out.Retransmit = out.Payload[:0], 0, false
 	if q.resp.next(out) {
@@ -114,7 +111,7 @@ func (q *QP) Next(now time.Duration, out *Out) bool {
 	return q.req.next(now, out) || q.nextRead(now, out)
 }
 
-// nextRead fills out with the next READ response, for which the rate is that of requests.
+// nextRead fills out with the next READ response. The rate limit of requests applies to it, too.
 func (q *QP) nextRead(now time.Duration, out *Out) bool {
 	if !q.req.cc.allow(now) {
 		return false
@@ -127,14 +124,13 @@ func (q *QP) nextRead(now time.Duration, out *Out) bool {
 	return true
 }
 
-// NextSendWC hands out the next completion of the send queue.
+// NextSendWC returns the next completion of the send queue.
 func (q *QP) NextSendWC(wc *qp.WC) bool { return q.req.sq.nextWC(wc, q.cfg.LocalQPN) }
 
-// NextRecvWC hands out the next completion of the receive queue.
+// NextRecvWC returns the next completion of the receive queue.
 func (q *QP) NextRecvWC(wc *qp.WC) bool { return q.resp.rq.nextWC(wc, q.cfg.LocalQPN) }
 
-// Deadline returns the time at which Tick and Next have something to do even
-// if nothing else happens, Never if there is none.
+// Deadline returns the time at which Tick or Next has something to do without new input, or Never.
 func (q *QP) Deadline() time.Duration {
 	switch {
 	case q.resp.np.due || q.resp.replies():
@@ -145,9 +141,9 @@ func (q *QP) Deadline() time.Duration {
 	return q.req.deadline()
 }
 
-// Failed reports whether the queue pair went to the error state by itself,
-// with the status of the request that failed, and the asynchronous event to
-// raise, 0 where a completion tells it.
+// Failed reports whether the queue pair has moved to the error state by itself, with the status of
+// the request that failed, and the asynchronous event to raise, or 0 if a completion reports the
+// error.
 func (q *QP) Failed() (qp.Status, qp.EventType, bool) {
 	switch {
 	case q.req.failed != qp.StatusSuccess:
@@ -165,10 +161,10 @@ func (q *QP) SetError() {
 	q.resp.stop()
 }
 
-// Drain says whether new messages may not begin (SQD); what has begun goes on.
+// Drain sets whether new messages must not begin (SQD); messages that have begun continue.
 func (q *QP) Drain(on bool) { q.req.drain = on }
 
-// SetAccess says what the peer may do.
+// SetAccess sets the operations that the peer may perform.
 func (q *QP) SetAccess(a qp.Access) { q.resp.cfg.Access = a }
 
 // SetMinRNRTimer sets the timer code of the RNR NAKs that this side sends.
@@ -183,23 +179,23 @@ func (q *QP) Stats() Stats {
 	return Stats{Requester: q.req.stats, Responder: q.resp.stats, Unexpected: q.bad}
 }
 
-// Unacknowledged returns the number of request packets that were sent and not
-// acknowledged yet, and of those that were posted and not acknowledged.
+// Unacknowledged returns the number of request packets that were sent and not acknowledged, and of
+// those that were posted and not acknowledged.
 func (q *QP) Unacknowledged() (sent, posted int) {
 	return int(q.req.max - q.req.una), int(q.req.sq.end - q.req.una)
 }
 
-// A Flight is what a requester has on its way and what it would send.
+// A Flight is the sending state of a requester, in packets.
 type Flight struct {
-	Acked uint64 // packets so far
-	Again uint64 // packets sent again so far
-	Open  int    // packets that were sent and not acknowledged
-	Sent  int    // of them, those not taken for lost
-	Ready int    // packets that could go now but for the limit
-	Paced bool   // DCQCN limits its rate
+	Acked uint64 // in total
+	Again uint64 // retransmitted, in total
+	Open  int    // sent and not acknowledged
+	Sent  int    // of Open, those not considered lost
+	Ready int    // that could be sent now but for the limit
+	Paced bool   // DCQCN limits the rate
 }
 
-// Flight returns how far the requester is.
+// Flight returns the requester's sending state.
 func (q *QP) Flight(now time.Duration) Flight {
 	f := Flight{Acked: q.req.una, Again: q.req.stats.Retransmits}
 	if !q.req.live {
@@ -212,18 +208,17 @@ func (q *QP) Flight(now time.Duration) Flight {
 	return f
 }
 
-// Limit allows n more request packets, or responses asked for by READ requests, until it is
-// called again; at first there is no limit.
-// By that a device shares among its queue pairs what the network holds.
+// Limit allows n more request packets, or response packets requested by READs, until the next call;
+// at first there is no limit. A device uses it to share the network's capacity among its queue
+// pairs.
 func (q *QP) Limit(n int) { q.req.lim = q.req.nxt + uint64(n) }
 
-// Expect says how long acknowledgements may take. The ACK timer allows for it, up to three times
-// its timeout.
+// Expect sets how long acknowledgements may take. The ACK timer is extended accordingly, up to
+// three times its timeout.
 func (q *QP) Expect(d time.Duration) { q.req.expect = d }
 
-// Holds reports whether a work request that is not complete yet names memory
-// for which in returns true. A device asks before it lets go of a memory
-// region.
+// Holds reports whether an incomplete work request refers to memory for which in returns true. A
+// device asks before it releases a memory region.
 func (q *QP) Holds(in func(mem []byte) bool) bool {
 	return q.req.sq.holds(in) || q.resp.rq.holds(in)
 }

@@ -1,13 +1,12 @@
-// Package rc holds the reliable-connection transport as pure state machines:
-// the Requester turns work requests into packets and acknowledgements into
-// completions, the Responder turns packets into memory writes, receive
-// completions, acknowledgements and READ responses, and QP joins one of each as a queue pair
-// does. IBTA 1.2.1 §9.7 is the specification; deviations are noted where they
-// are made.
+// Package rc implements the reliable-connection transport as pure state machines: the Requester
+// turns work requests into packets, and acknowledgements into completions; the Responder turns
+// packets into memory writes, receive completions, acknowledgements and READ responses; a QP
+// consists of one of each. The specification is IBTA 1.2.1 §9.7; comments in the code name the
+// deviations.
 //
 // The package is pure: no sockets, clocks, goroutines, logging or randomness. Time is a monotonic
 // duration since an epoch that the caller chooses and passes in as now; it must never decrease. The
-// caller passes in packets and work requests, then pulls the results:
+// caller passes in packets and work requests, then retrieves the results:
 //
 //	q.Handle(&in, now)          // a packet has arrived
 //	for q.Next(now, &out) {…}   // packets to send now
@@ -28,7 +27,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// Never is the deadline of a machine that waits for nothing but input.
+// Never is the deadline if only input causes work.
 const Never = time.Duration(1<<63 - 1)
 
 // In is a received packet whose ICRC, addresses, P_Key and destination QPN the
@@ -52,7 +51,7 @@ type Out struct {
 	Retransmit bool
 }
 
-// Memory is the responder's view of registered memory.
+// Memory gives the responder access to registered memory.
 type Memory interface {
 	// Remote returns the n bytes at va if rkey grants the peer of this queue
 	// pair the access need, remote write or remote read, to all of them, and
@@ -74,27 +73,27 @@ type Config struct {
 	RetryCnt            uint8
 	RNRRetry            uint8
 	MinRNRTimer         uint8
-	Access              qp.Access // what the peer may do
-	// MaxRdAtomic is how many READ requests may be outstanding, MaxDestRdAtomic how many the
-	// peer may have.
+	Access              qp.Access // operations that the peer may perform
+	// MaxRdAtomic is the maximum number of this side's outstanding READ requests, MaxDestRdAtomic
+	// of the peer's.
 	MaxRdAtomic, MaxDestRdAtomic uint8
 
-	// Window is the largest number of unacknowledged packets, 0 for
-	// DefaultWindow. After a loss it is less for a while.
+	// Window is the maximum number of unacknowledged packets, 0 for DefaultWindow. After a loss the
+	// limit is lower for a while.
 	Window int
-	// AckEvery makes the requester ask for an acknowledgement every so many
-	// packets of a message, and at its last; 0 for a quarter of Window.
+	// AckEvery makes the requester ask for an acknowledgement every AckEvery packets of a message,
+	// and at its last packet; 0 means a quarter of Window.
 	AckEvery int
 
 	// CC holds the congestion control parameters.
 	CC CCParams
 }
 
-// DefaultWindow is the Window of a zero Config: 64 packets of 4 KiB are just
-// inside the receive buffer that Linux gives an unprivileged socket.
+// DefaultWindow is the Window of a zero Config: 64 packets of 4 KiB just fit into the receive
+// buffer that Linux gives an unprivileged socket.
 const DefaultWindow = 64
 
-// def gives v the value d unless it is positive.
+// def sets v to d unless v is positive.
 func def[T cmp.Ordered](v *T, d T) {
 	var zero T
 	if *v <= zero {

@@ -5,15 +5,14 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A READ has a position for each packet of its response (IBTA 1.2.1 §9.7.4.1.4).
-// Its requester asks for as many as the window has room for, by as many READ
-// requests as that takes; so what is on its way is bounded for READs as it is for
-// SEND and WRITE. To the responder each is a READ of its own. When responses are
-// missing, the requester asks for the rest of what the request had asked for, since
-// a responder executes nothing else again (§9.7.5.1.4).
+// A READ has a position for each packet of its response (IBTA 1.2.1 §9.7.4.1.4). The requester asks
+// for as many response packets as the window has room for, with as many READ requests as that
+// needs, so the packets in flight are bounded as for SEND and WRITE. The responder treats each
+// request as a separate READ. If responses are missing, the requester asks for the rest of that
+// request's range, because a responder re-executes nothing else (§9.7.5.1.4).
 
-// mayAsk reports whether a READ request of w that was not sent before may go, where the window
-// has that much room. It waits for half a window rather than to ask for little.
+// mayAsk reports whether a new READ request of w may be sent, with that much room in the window. It
+// waits for half a window, to avoid small READs.
 func (r *Requester) mayAsk(w *wqe, room uint64) bool {
 	rest := w.first + uint64(w.packets) - r.nxt
 	return len(r.asked) < cap(r.asked) && room >= min(rest, r.window.size/2)
@@ -21,7 +20,7 @@ func (r *Requester) mayAsk(w *wqe, room uint64) bool {
 
 // askUntil returns one past the last response that the READ request of w at nxt asks for.
 func (r *Requester) askUntil(w *wqe) uint64 {
-	for _, end := range r.asked { // those of a request that was sent before
+	for _, end := range r.asked { // of requests sent before
 		if end > r.nxt {
 			return end
 		}
@@ -31,8 +30,8 @@ func (r *Requester) askUntil(w *wqe) uint64 {
 	return end
 }
 
-// answered returns how far an acknowledgement of all before pos counts: to the first data of a
-// READ that is missing.
+// answered returns the position up to which an acknowledgement of all before pos counts: the first
+// missing data of a READ.
 func (r *Requester) answered(pos uint64) uint64 {
 	for i := r.sq.done; i != r.sq.tail; i++ {
 		w := r.sq.at(i)
@@ -46,29 +45,29 @@ func (r *Requester) answered(pos uint64) uint64 {
 	return pos
 }
 
-// forgetAsked lets go of the READ requests whose responses all lie before pos.
+// forgetAsked removes the READ requests whose responses all precede pos.
 func (r *Requester) forgetAsked(pos uint64) {
 	for len(r.asked) > 0 && r.asked[0] <= pos {
 		r.asked = append(r.asked[:0], r.asked[1:]...)
 	}
 }
 
-// A remoteRead is a READ request that the responder has executed or executes.
+// A remoteRead is a READ request that the responder has executed or is executing.
 type remoteRead struct {
 	psn     rocev2.PSN
 	reth    rocev2.RETH
 	msn     uint32
 	packets int
-	start   int // where the present answer began, 0 unless a part is repeated
-	next    int // packet of the response to be sent, packets if none
-	most    int // what next was at the most
+	start   int // first packet of the present response, 0 unless a part is repeated
+	next    int // packet of the response to send next, packets if none
+	most    int // the maximum that next has reached
 }
 
-// reading reports whether there are READ responses to send.
+// reading reports whether READ responses are to be sent.
 func (p *Responder) reading() bool { return p.answering < len(p.reads) }
 
-// read executes the READ request with the expected PSN. As many as the peer may have outstanding
-// are remembered, so that they can be executed again; before one is forgotten it was answered.
+// read executes the READ request with the expected PSN. The responder remembers as many as the peer
+// may have outstanding, to re-execute them. One that it forgets has been answered.
 func (p *Responder) read(in *In) {
 	if len(p.reads) == cap(p.reads) {
 		if len(p.reads) == 0 || p.reads[0].most < p.reads[0].packets {
@@ -80,7 +79,7 @@ func (p *Responder) read(in *In) {
 		p.skipAnswered()
 	}
 	n := int(in.RETH.Length)
-	if n > 0 { // otherwise no key is checked (IBTA 1.2.1 C9-88)
+	if n > 0 { // else no key is checked (IBTA 1.2.1 C9-88)
 		if _, ok := p.readable(in.RETH.RKey, in.RETH.VA, n); !ok {
 			p.noAccess()
 			return
@@ -91,7 +90,7 @@ func (p *Responder) read(in *In) {
 	e := remoteRead{psn: in.PSN, reth: in.RETH, msn: p.msn, packets: responses(n, p.cfg.PathMTU)}
 	p.reads = append(p.reads, e)
 	p.epsn = p.epsn.Add(e.packets)
-	p.reply = replyNone // the responses acknowledge what came before
+	p.reply = replyNone // the responses acknowledge everything before
 }
 
 func (p *Responder) readable(rkey uint32, va uint64, n int) ([]byte, bool) {
@@ -101,8 +100,8 @@ func (p *Responder) readable(rkey uint32, va uint64, n int) ([]byte, bool) {
 	return p.mem.Remote(rkey, va, n, qp.AccessRemoteRead)
 }
 
-// readAgain executes a READ again, or the rest of one, if it is among those that are remembered
-// (IBTA 1.2.1 §9.7.5.1.4). What of it is still to be sent needs nothing.
+// readAgain re-executes a remembered READ, or the rest of one (IBTA 1.2.1 §9.7.5.1.4). Responses
+// that are still to be sent are not queued again.
 func (p *Responder) readAgain(in *In) {
 	for i := range p.reads {
 		e := &p.reads[i]
@@ -116,7 +115,7 @@ func (p *Responder) readAgain(in *In) {
 	}
 }
 
-// nextRead fills out with the next READ response. It reports false if that memory must not be read
+// nextRead fills out with the next READ response. It returns false if the memory may not be read
 // any more; then the answer is a fatal NAK.
 func (p *Responder) nextRead(out *Out) bool {
 	e := &p.reads[p.answering]
@@ -126,7 +125,7 @@ func (p *Responder) nextRead(out *Out) bool {
 		data, ok := p.readable(e.reth.RKey, e.reth.VA+uint64(off), n)
 		if !ok {
 			p.answering = len(p.reads)
-			p.epsn = e.psn.Add(e.next) // what came after it does not count
+			p.epsn = e.psn.Add(e.next) // requests after it do not count
 			p.noAccess()
 			return false
 		}

@@ -8,15 +8,13 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A Requester is the sending half of a queue pair: it cuts messages into
-// packets, keeps at most a window of them unacknowledged, goes back to the
-// oldest when it must (go-back-N, IBTA 1.2.1 §9.7.5), and completes work
-// requests in order as acknowledgements cover them.
+// A Requester is the sending half of a queue pair. It cuts messages into packets, keeps at most a
+// window of them unacknowledged, goes back to the oldest if needed (go-back-N, IBTA 1.2.1 §9.7.5),
+// and completes work requests in order as acknowledgements cover them.
 //
-// Packets are numbered internally by a 64-bit position that never wraps; the
-// PSN on the wire is the initial PSN plus the position, modulo 2^24. An
-// arriving 24-bit PSN is placed nearest to the oldest unacknowledged position.
-// With at most a window of packets in flight that is unambiguous.
+// Internally, packets are numbered by a 64-bit position that never wraps; the PSN on the wire is
+// the initial PSN plus the position, modulo 2^24. A received PSN means the position nearest to the
+// oldest unacknowledged one. That is unambiguous, because at most a window of packets is in flight.
 type Requester struct {
 	cfg   Config
 	live  bool // RTS or SQD
@@ -29,22 +27,22 @@ type Requester struct {
 	nxt uint64 // next position to send; una ≤ nxt ≤ max
 	max uint64 // one past the highest position ever sent
 	cur uint32 // sq index of the request that nxt lies in, if nxt < sq.end
-	lim uint64 // nxt stays below; see QP.Limit
+	lim uint64 // nxt stays below it; see QP.Limit
 
 	window lossWindow
 
-	retries    uint8         // left
-	rnrRetries uint8         // left, unless cfg.RNRRetry is rnrForever
+	retries    uint8         // retries left
+	rnrRetries uint8         // retries left, unless cfg.RNRRetry is rnrForever
 	expect     time.Duration // see QP.Expect
 	ackBy      time.Duration // when the local ACK timer expires, Never if stopped
-	rnrUntil   time.Duration // back-off after an RNR NAK, 0 if none
+	rnrUntil   time.Duration // end of the back-off after an RNR NAK, 0 if none
 	probe      bool          // ask for an ACK in the next packet
-	asked      []uint64      // for each READ request that is outstanding, one past the last position of its responses
-	executed   uint64        // one past what ACKs have named; data of READs before it may be missing
+	asked      []uint64      // for each outstanding READ request, one past the last position of its responses
+	executed   uint64        // one past what ACKs have acknowledged; data of READs before it may be missing
 	silent     bool          // the timer has expired, and nothing was acknowledged since
 
 	nakUna uint64        // una at the last go-back for a sequence NAK, noNak if none
-	nakAt  time.Duration // when that was
+	nakAt  time.Duration // time of that go-back
 	rtt    rttMeter
 
 	cc    reactionPoint
@@ -54,23 +52,23 @@ type Requester struct {
 }
 
 const (
-	rnrForever = 7 // IBTA 1.2.1 §9.7.5.2.8: an RNR retry count of 7 means without end
+	rnrForever = 7 // IBTA 1.2.1 §9.7.5.2.8: an RNR retry count of 7 means no limit
 	noNak      = ^uint64(0)
 	noLimit    = ^uint64(0)
 )
 
-// RequesterStats counts what a Requester did since it was created.
+// RequesterStats are counters of a Requester since it was created.
 type RequesterStats struct {
 	Packets     uint64 // request packets sent, retransmissions included
-	Retransmits uint64 // of those, PSNs sent before
+	Retransmits uint64 // of those, repeated PSNs
 	Timeouts    uint64 // local ACK timer expiries
 	Acks        uint64 // ACKs accepted
 	NakSequence uint64
 	NakRNR      uint64
 	NakFatal    uint64
 	StaleAcks   uint64 // acknowledgements of positions outside the window: ignored
-	BadAcks     uint64 // reserved syndromes and responses that no request asked for: ignored
-	Responses   uint64 // READ responses whose data was taken
+	BadAcks     uint64 // reserved syndromes and responses that match no request: ignored
+	Responses   uint64 // READ responses accepted
 	CNPs        uint64
 }
 
@@ -81,7 +79,7 @@ func newRequester(cfg Config) Requester {
 	return r
 }
 
-// start brings the requester to RTS.
+// start moves the requester to RTS.
 func (r *Requester) start(cfg *Config) {
 	r.cfg.SQPSN, r.cfg.Timeout = cfg.SQPSN&rocev2.Mask24, cfg.Timeout
 	r.cfg.RetryCnt, r.cfg.RNRRetry = cfg.RetryCnt, cfg.RNRRetry
@@ -108,8 +106,8 @@ func (r *Requester) post(wr *qp.SendWR, gather [][]byte) error {
 	if r.err {
 		r.sq.flush()
 	} else if r.silent && r.nxt-r.una >= r.window.size {
-		// Nothing of it fits into the window. The caller may know that the path works
-		// again, so the oldest packet is sent again as a probe; the timer goes on.
+		// The window has no room for the request. The caller may know that the path works again, so
+		// the oldest packet is sent again as a probe; the timer continues.
 		r.probe = true
 		r.rewind()
 	}
@@ -151,13 +149,13 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 	return true
 }
 
-// sendable reports whether a packet could go but for time: RNR back-off and
-// the rate limiter.
+// sendable reports whether a packet could be sent, apart from the RNR back-off and the rate
+// limiter.
 func (r *Requester) sendable() bool {
 	return r.nxt < r.lim && r.open() > 0
 }
 
-// open returns how many packets may go as far as the queue and the window say.
+// open returns how many packets the queue and the window allow to send.
 func (r *Requester) open() uint64 {
 	if !r.live || r.nxt-r.una >= r.window.size {
 		return 0
@@ -172,16 +170,16 @@ func (r *Requester) open() uint64 {
 	return room
 }
 
-// wantAck is the AckReq policy beside the last packet of each message, for packet k of one: every
-// AckEvery packets of a message, so that the window moves on smoothly; when the packet fills the
-// window or is the last that the limit allows, because nothing else would ever open
-// them; and in the first packet after a time-out, to learn early what did arrive.
+// wantAck says whether packet k of a message asks for an acknowledgement, besides the last packet.
+// It does every AckEvery packets, so that the window advances smoothly; when it fills the window or
+// is the last that the limit allows, because nothing else would advance them; and when it is the
+// first after a timeout, to learn early what has arrived.
 func (r *Requester) wantAck(k int) bool {
 	return r.probe || k%r.cfg.AckEvery == r.cfg.AckEvery-1 ||
 		r.nxt-r.una == r.window.size-1 || r.nxt == r.lim-1
 }
 
-// sent does the books for the packet in out, which leaves now and stands for so many positions.
+// sent records that the packet in out is sent now, and accounts for that many positions.
 func (r *Requester) sent(now time.Duration, out *Out, positions uint64, last bool) {
 	r.probe = false
 	r.stats.Packets++
@@ -213,8 +211,8 @@ func (r *Requester) request(w *wqe, now time.Duration, out *Out) {
 	r.sent(now, out, end-r.nxt, end == w.first+uint64(w.packets))
 }
 
-// maxPatience is how many times the local ACK timeout the ACK timer may run. IBTA 1.2.1
-// §9.7.6.1.3 allows four.
+// maxPatience bounds the ACK timer, in multiples of the local ACK timeout. IBTA 1.2.1 §9.7.6.1.3
+// allows four.
 const maxPatience = 3
 
 // armTimer starts the ACK timer.
@@ -225,12 +223,11 @@ func (r *Requester) armTimer(now time.Duration) {
 	}
 }
 
-// handleAck takes an ACKNOWLEDGE packet: ACK, RNR NAK or NAK.
+// handleAck handles an ACKNOWLEDGE packet: ACK, RNR NAK or NAK.
 func (r *Requester) handleAck(h *rocev2.Headers, now time.Duration) {
 	s := h.AETH.Syndrome
-	// pos is the position that the PSN names. An ACK may name any sent
-	// position from una−1 (a repeated ACK) on; a NAK names the position that
-	// is to be sent next, so one that was sent and not acknowledged.
+	// pos is the position of the PSN. An ACK may have any sent position from una−1 (a repeated ACK)
+	// on. A NAK has the position to send next, so one that was sent and not acknowledged.
 	pos := r.una + uint64(h.PSN.Sub(r.psn(r.una)))
 	switch {
 	case s.IsAck():
@@ -282,8 +279,7 @@ func (r *Requester) progress(pos uint64, now time.Duration) {
 	r.sq.acknowledge(pos)
 	r.forgetAsked(pos)
 	if r.nxt < pos {
-		// An acknowledgement of the first transmission has overtaken the
-		// retransmission.
+		// An acknowledgement of the first transmission has overtaken the retransmission.
 		r.seek(pos)
 	}
 	r.retries, r.rnrRetries = r.cfg.RetryCnt, r.cfg.RNRRetry
@@ -311,13 +307,12 @@ func (r *Requester) goBack(now time.Duration) {
 	r.armTimer(now)
 }
 
-// sequenceNak goes back. The first NAK at a position is charged to the retry
-// count (IBTA 1.2.1 §9.9.2.4.1). A responder sends one NAK per gap, so further
-// ones at the same position are copies, or come from the other members of a
-// multicast group that lost the same packet. Those within one round trip of
-// the go-back say nothing new and are ignored; later ones cause another
-// go-back that is not charged and does not restart the ACK timer: the timer
-// bounds what a responder that repeats its NAKs can cause.
+// sequenceNak goes back. The first NAK at a position is charged to the retry count (IBTA 1.2.1
+// §9.9.2.4.1). A responder sends one NAK per gap, so further ones at the same position are copies,
+// or come from other members of a multicast group that lost the same packet. Those within one round
+// trip of the go-back carry no new information and are ignored. Later ones cause another go-back,
+// which is not charged and does not restart the ACK timer. So the timer bounds the effect of a
+// responder that repeats its NAKs.
 func (r *Requester) sequenceNak(now time.Duration) {
 	switch {
 	case r.nxt == r.una:
@@ -333,8 +328,8 @@ func (r *Requester) sequenceNak(now time.Duration) {
 	}
 }
 
-// impliedNak handles the loss of READ data, because what came later was executed (IBTA
-// 1.2.1 §9.7.5.2.7). Only the first at a position makes the requester go back; after that the ACK
+// impliedNak handles the loss of READ data that the acknowledgement of a later request reveals
+// (IBTA 1.2.1 §9.7.5.2.7). Only the first one at a position causes a go-back; after that the ACK
 // timer does.
 func (r *Requester) impliedNak(now time.Duration) {
 	if r.nakUna != r.una {
@@ -342,9 +337,9 @@ func (r *Requester) impliedNak(now time.Duration) {
 	}
 }
 
-// handleRead takes a READ response, and reports false for one that no request asked for. It does
-// not matter whether it is a First, Middle, Last or Only, since after a repeated request the
-// responders differ in that; the PSN says where the data belongs.
+// handleRead handles a READ response, and returns false if it matches no request. It ignores
+// whether the response is First, Middle, Last or Only, because responders differ in that after a
+// repeated request; the PSN gives the data's position.
 func (r *Requester) handleRead(in *In, now time.Duration) bool {
 	ahead := in.PSN.Sub(r.psn(r.una))
 	pos := r.una + uint64(ahead)
@@ -376,13 +371,13 @@ func (r *Requester) handleRead(in *In, now time.Duration) bool {
 	scatter(w.mem, off, in.Payload)
 	r.stats.Responses++
 	r.progress(pos+1, now)
-	r.progress(r.answered(r.executed), now) // by an ACK that has overtaken this response
+	r.progress(r.answered(r.executed), now) // for an ACK that has overtaken this response
 	return true
 }
 
-// backOff pauses for an RNR NAK of the packet at una. Several members of a
-// multicast group may be unready at once: while the pause lasts, further RNR
-// NAKs can only lengthen it, and only the first is charged.
+// backOff pauses for an RNR NAK of the packet at una. Several members of a multicast group may be
+// not ready at once. During the pause, further RNR NAKs can only lengthen it, and only the first is
+// charged.
 func (r *Requester) backOff(d, now time.Duration) {
 	if now < r.rnrUntil {
 		r.rnrUntil = max(r.rnrUntil, now+d)
@@ -391,11 +386,11 @@ func (r *Requester) backOff(d, now time.Duration) {
 	if r.cfg.RNRRetry == rnrForever || r.charge(&r.rnrRetries, qp.StatusRNRRetryExcErr) {
 		r.rewind()
 		r.rnrUntil = now + d
-		r.ackBy = Never // the ACK timer rests; the next packet starts it
+		r.ackBy = Never // the ACK timer stops; the next packet starts it
 	}
 }
 
-// charge takes one of the retries that are left, and reports false if there is none: that is the end.
+// charge uses one of the retries left. If there are none, it fails the request and returns false.
 func (r *Requester) charge(left *uint8, end qp.Status) bool {
 	if *left == 0 {
 		r.fail(end)
@@ -411,12 +406,12 @@ func (r *Requester) fatalNak(pos uint64, status qp.Status, now time.Duration) {
 	r.fail(status)
 }
 
-// tick handles the local ACK timer.
+// tick processes the local ACK timer.
 func (r *Requester) tick(now time.Duration) {
 	if now < r.ackBy {
 		return
 	}
-	if r.nxt == r.una { // went back, but the rate limiter has let nothing out yet
+	if r.nxt == r.una { // went back, but the rate limiter has not allowed a packet yet
 		r.armTimer(now)
 		return
 	}
@@ -435,7 +430,7 @@ func (r *Requester) fail(status qp.Status) {
 	r.stop()
 }
 
-// stop puts the requester into the error state.
+// stop moves the requester to the error state.
 func (r *Requester) stop() {
 	r.sq.flush()
 	r.live, r.err = false, true
@@ -451,5 +446,5 @@ func (r *Requester) deadline() time.Duration {
 	return d
 }
 
-// leastWindow is what loss leaves, so that sequence NAKs still happen.
+// leastWindow is the minimum window after losses; it is large enough for sequence NAKs to occur.
 const leastWindow = 4

@@ -7,11 +7,10 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A Responder is the receiving half of a queue pair: it executes each request
-// packet exactly once and in PSN order, and answers as IBTA 1.2.1 §9.7.5.1 and
-// §9.9.3 say. All its acknowledgements are cumulative, so at most one is ever
-// waiting to be sent: whatever arrives between two calls of next is answered
-// by one packet.
+// A Responder is the receiving half of a queue pair: it executes each request packet exactly once
+// and in PSN order, and responds according to IBTA 1.2.1 §9.7.5.1 and §9.9.3. All its
+// acknowledgements are cumulative, so at most one is pending: one packet answers everything that
+// arrives between two calls of next.
 type Responder struct {
 	cfg Config
 	mem Memory
@@ -20,17 +19,17 @@ type Responder struct {
 	epsn rocev2.PSN // expected PSN
 	msn  uint32     // messages completed, modulo 2^24
 
-	msg message // the message that has begun and not ended
+	msg message // the message in progress
 	rq  recvQueue
 
-	// reply is the acknowledgement that is due. A sequence or RNR NAK stands
-	// for the ACK of everything before it, so it replaces an ACK.
+	// reply is the pending acknowledgement. A sequence or RNR NAK also acknowledges everything
+	// before it, so it replaces an ACK.
 	reply     replyKind
 	nakCode   rocev2.Syndrome // for replyNak
-	nakSilent bool            // a NAK for epsn is due or out: silence until epsn comes (one NAK per gap)
+	nakSilent bool            // a NAK for epsn is pending or sent: no further one until epsn arrives (one NAK per gap)
 	reads     []remoteRead    // the latest READs, oldest first
-	answering int             // index of the oldest of them with responses to send
-	ahead     rocev2.PSN      // highest PSN dropped because it came ahead of its turn
+	answering int             // index of the oldest of them with unsent responses
+	ahead     rocev2.PSN      // highest out-of-sequence PSN dropped
 
 	np    notificationPoint
 	stats ResponderStats
@@ -64,7 +63,7 @@ const (
 	writeMessage
 )
 
-// ResponderStats counts what a Responder did since it was created.
+// ResponderStats are counters of a Responder since it was created.
 type ResponderStats struct {
 	Packets        uint64 // request packets that arrived
 	Bytes          uint64 // payload bytes placed
@@ -97,7 +96,7 @@ func (p *Responder) postRecv(id uint64, scatter [][]byte) error {
 	return nil
 }
 
-// handle takes one request packet.
+// handle processes one request packet.
 func (p *Responder) handle(in *In, now time.Duration) {
 	p.stats.Packets++
 	p.congestion(in, now)
@@ -115,14 +114,14 @@ func (p *Responder) handle(in *In, now time.Duration) {
 		}
 	default:
 		p.nakSilent = false
-		unsent := p.reply == replyNak // and no longer true of this PSN
+		unsent := p.reply == replyNak // and no longer correct for this PSN
 		if unsent {
 			p.reply = replyAck
 		}
 		p.expected(in)
 		if unsent && p.nakCode == rocev2.NakSequence && !p.err && !p.ahead.Before(p.epsn) {
-			// Reordered, not lost: but what came ahead was dropped, and is
-			// missing now.
+			// Reordered, not lost: but the packets ahead of it were dropped, so they are missing
+			// now.
 			p.nak(rocev2.NakSequence)
 		}
 	}
@@ -135,10 +134,9 @@ func (p *Responder) congestion(in *In, now time.Duration) {
 	}
 }
 
-// duplicate answers a request that was executed before. SEND and WRITE are
-// acknowledged again, with the newest state: the requester may have lost that
-// acknowledgement (IBTA 1.2.1 C9-105). A READ is executed again. Atomics, which
-// are never executed here, are dropped.
+// duplicate handles a request that was executed before. SEND and WRITE are acknowledged again, with
+// the newest state, because the requester may have lost that acknowledgement (IBTA 1.2.1 C9-105). A
+// READ is executed again. Atomics, which are never executed here, are dropped.
 func (p *Responder) duplicate(in *In) {
 	p.stats.Duplicates++
 	if in.Opcode == rocev2.ReadRequest {
@@ -215,8 +213,8 @@ func (p *Responder) wellFormed(in *In) bool {
 // rcRequest reports whether op is a request that this responder executes.
 func rcRequest(op rocev2.Opcode) bool { return op <= rocev2.ReadRequest }
 
-// needsRecv reports whether the packet takes a receive request: the first of a
-// SEND, and the last of a WRITE with immediate.
+// needsRecv reports whether the packet consumes a receive request: the first of a SEND, or the last
+// of a WRITE with immediate.
 func (p *Responder) needsRecv(op rocev2.Opcode) bool {
 	if op.IsWrite() {
 		return op.IsLast() && op.HasImm()
@@ -224,8 +222,8 @@ func (p *Responder) needsRecv(op rocev2.Opcode) bool {
 	return op.IsFirst()
 }
 
-// placePayload puts the payload where it belongs. If that is not allowed it answers
-// with the fatal NAK and reports false.
+// placePayload writes the payload to memory. If that is not allowed, it answers with the fatal NAK
+// and returns false.
 func (p *Responder) placePayload(in *In) bool {
 	if p.msg.kind == sendMessage {
 		if !scatter(p.rq.head().mem, p.msg.done, in.Payload) {
@@ -235,11 +233,10 @@ func (p *Responder) placePayload(in *In) bool {
 		return true
 	}
 	if p.msg.total == 0 {
-		return true // no memory is touched, so no key is checked (IBTA 1.2.1 C9-88)
+		return true // no memory is accessed, so no key is checked (IBTA 1.2.1 C9-88)
 	}
-	// The whole range is checked by the first packet, before anything is
-	// written; each packet resolves its own part again, because the region may
-	// be deregistered in the middle of a message.
+	// The first packet checks the whole range before anything is written. Each packet resolves its
+	// own part again, because the region may be deregistered in the middle of a message.
 	ok := p.cfg.Access&qp.AccessRemoteWrite != 0
 	if ok && in.Opcode.IsFirst() && p.msg.total > len(in.Payload) {
 		_, ok = p.mem.Remote(p.msg.rkey, p.msg.va, p.msg.total, qp.AccessRemoteWrite)
@@ -256,7 +253,7 @@ func (p *Responder) placePayload(in *In) bool {
 	return true
 }
 
-// complete ends the message that in is the last packet of.
+// complete ends the message whose last packet is in.
 func (p *Responder) complete(in *In) {
 	op := in.Opcode
 	if p.needsRecvWC(op) {
@@ -276,11 +273,11 @@ func (p *Responder) complete(in *In) {
 
 func (p *Responder) needsRecvWC(op rocev2.Opcode) bool { return !op.IsWrite() || op.HasImm() }
 
-// replies reports whether an acknowledgement is to be sent now: it would acknowledge READs, too,
-// whose responses must be sent before.
+// replies reports whether an acknowledgement is to be sent now. It would acknowledge READs, too, so
+// their responses go first.
 func (p *Responder) replies() bool { return p.reply != replyNone && !p.reading() }
 
-// next fills out with the acknowledgement or CNP that is due.
+// next fills out with the pending acknowledgement or CNP.
 func (p *Responder) next(out *Out) bool {
 	if p.np.take() {
 		p.stats.CNPsSent++

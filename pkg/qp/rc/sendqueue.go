@@ -8,14 +8,13 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A workQueue is the ring of posted send or receive requests. Three indices run
-// through it, none ever passing the next: reported (completions handed out),
-// done (complete or flushed) and tail (posted). They are 32-bit counters that
-// wrap; a slot is index modulo the ring's size. The ring grows to what was ever outstanding:
-// queue pairs are made for more than most of them have.
+// A workQueue is the ring of posted send or receive requests. It has three indices, in this order:
+// reported (completions returned), done (complete or flushed) and tail (posted). They are 32-bit
+// counters that wrap; a slot is the index modulo the ring's size. The ring grows with the number of
+// outstanding requests, because most queue pairs never use their full depth.
 type workQueue struct {
 	slots          []wqe // a power of two, so that 32-bit indices may wrap
-	most           int   // slots
+	most           int   // maximum number of slots
 	maxSGE         int
 	reported, done uint32
 	tail           uint32
@@ -24,7 +23,7 @@ type workQueue struct {
 // A wqe is one posted request.
 type wqe struct {
 	id     uint64
-	mem    [][]byte // to gather from, or to scatter to
+	mem    [][]byte // gather or scatter list
 	status qp.Status
 	length uint32 // of the message
 	imm    uint32
@@ -43,7 +42,7 @@ type wqe struct {
 	hasImm bool
 }
 
-// firstSlots are those of a new queue.
+// firstSlots is the number of slots of a new queue.
 const firstSlots = 8
 
 func newWorkQueue(size, maxSGE int) workQueue {
@@ -57,7 +56,7 @@ func newWorkQueue(size, maxSGE int) workQueue {
 
 func (q *workQueue) at(i uint32) *wqe { return &q.slots[i&uint32(len(q.slots)-1)] }
 
-// free returns the slot for a request with that memory, at tail.
+// free returns the slot at tail, for a request with that memory.
 func (q *workQueue) free(mem [][]byte, kind string) (*wqe, error) {
 	open := int(q.tail - q.reported)
 	switch {
@@ -75,11 +74,10 @@ func (q *workQueue) free(mem [][]byte, kind string) (*wqe, error) {
 	return q.at(q.tail), nil
 }
 
-// fail gives the oldest request that is not done, of which there is one, the status.
+// fail sets the status of the oldest request that is not done. There must be one.
 func (q *workQueue) fail(s qp.Status) { q.at(q.done).status = s }
 
-// flush completes everything that is not done, with WRFlushErr unless fail
-// has set another status.
+// flush completes everything that is not done, with WRFlushErr unless fail has set another status.
 func (q *workQueue) flush() {
 	for ; q.done != q.tail; q.done++ {
 		if w := q.at(q.done); w.status == qp.StatusSuccess {
@@ -88,8 +86,7 @@ func (q *workQueue) flush() {
 	}
 }
 
-// holds reports whether a request that is not done names memory for which in
-// returns true.
+// holds reports whether a request that is not done refers to memory for which in returns true.
 func (q *workQueue) holds(in func([]byte) bool) bool {
 	for i := q.done; i != q.tail; i++ {
 		if slices.ContainsFunc(q.at(i).mem, in) {
@@ -99,7 +96,7 @@ func (q *workQueue) holds(in func([]byte) bool) bool {
 	return false
 }
 
-// A sendQueue holds the send requests; done ones are acknowledged or flushed.
+// A sendQueue holds the send requests. Its done requests are acknowledged or flushed.
 type sendQueue struct {
 	workQueue
 	end uint64 // one past the last position of the last posted request
@@ -130,7 +127,7 @@ func (q *sendQueue) push(wr *qp.SendWR, gather [][]byte, mtu int, signalAll bool
 	return nil
 }
 
-// acknowledge marks the requests done whose packets all lie before pos.
+// acknowledge marks the requests done whose packets all precede pos.
 func (q *sendQueue) acknowledge(pos uint64) {
 	for q.done != q.tail {
 		w := q.at(q.done)
@@ -141,8 +138,7 @@ func (q *sendQueue) acknowledge(pos uint64) {
 	}
 }
 
-// find returns the index of the request that pos lies in, tail if pos is the
-// end.
+// find returns the index of the request that contains pos, or tail if pos is the end.
 func (q *sendQueue) find(pos uint64) uint32 {
 	i := q.done
 	for i != q.tail && q.at(i).first+uint64(q.at(i).packets) <= pos {
@@ -151,8 +147,7 @@ func (q *sendQueue) find(pos uint64) uint32 {
 	return i
 }
 
-// nextWC hands out the next completion: those of signaled requests and of
-// failed ones.
+// nextWC returns the next completion, of a signaled or failed request.
 func (q *sendQueue) nextWC(wc *qp.WC, local rocev2.QPN) bool {
 	for q.reported != q.done {
 		w := q.at(q.reported)
@@ -173,7 +168,7 @@ func (q *sendQueue) nextWC(wc *qp.WC, local rocev2.QPN) bool {
 	return false
 }
 
-// sendOpcode returns the BTH opcode of a packet of w, a SEND or WRITE.
+// sendOpcode returns the BTH opcode of a packet of w, which is a SEND or WRITE.
 func (w *wqe) sendOpcode(first, last bool) rocev2.Opcode {
 	base, lastImm, onlyImm := rocev2.SendFirst, rocev2.SendLastImm, rocev2.SendOnlyImm
 	if w.op.IsWrite() {
@@ -194,8 +189,7 @@ func (w *wqe) sendOpcode(first, last bool) rocev2.Opcode {
 	return base + (rocev2.SendMiddle - rocev2.SendFirst)
 }
 
-// sliceGather appends to dst the pieces of src that make up the n bytes at
-// offset off.
+// sliceGather appends to dst the pieces of src that hold the n bytes at offset off.
 func sliceGather(dst, src [][]byte, off, n int) [][]byte {
 	for _, s := range src {
 		skip := min(off, len(s))
@@ -218,5 +212,5 @@ func scatter(dst [][]byte, off int, src []byte) bool {
 	return len(src) == 0
 }
 
-// responses returns how many packets the response to a READ of n bytes has.
+// responses returns the number of packets in the response to a READ of n bytes.
 func responses(n, mtu int) int { return max(1, (n+mtu-1)/mtu) }

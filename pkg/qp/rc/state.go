@@ -7,27 +7,25 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// AppendState appends to b all that can change in a queue pair while packets
-// come and go, in a form in which equal bytes mean equal futures. It is for
-// model checkers: they keep millions of states, and tell them apart by these
-// bytes. LoadState is the way back, into the same queue pair or one that was
-// created, started and posted to likewise.
+// AppendState appends to b all the state of a queue pair that packets can change, encoded so that
+// equal bytes mean equal future behavior. It is for model checkers, which keep millions of states
+// and compare them by these bytes. LoadState restores the state, into the same queue pair or one
+// that was created, started and posted to in the same way.
 //
-// What is left out must be constant meanwhile: attributes, the posted requests
-// themselves, and so NextSendWC and NextRecvWC, which let go of them; and congestion
-// control, which must be disabled; READs, of which there must be none. Statistics and the status that a failed request
-// completes with are not kept. Times are abstracted: that a
-// timer runs is state, how long it still runs is not, so a checker may let it
-// expire when it likes; round trips are taken to last no time; and retry counts to
-// be full, since how soon they run out is a matter of time, too.
+// The rest must be constant meanwhile: attributes, and the posted requests, so NextSendWC and
+// NextRecvWC must not be called, since they release requests. Congestion control must be disabled,
+// and there must be no READs. Statistics and the completion status of a failed request are not
+// kept. Time is abstracted: the state says whether a timer runs, not for how long, so a checker may
+// let it expire at any point. Round trips are assumed to take no time. Retry counts are assumed to
+// be full, because how soon they run out also depends on time.
 func (q *QP) AppendState(b []byte, now time.Duration) []byte {
 	c := codec{b: b, now: now}
 	q.state(&c)
 	return c.b
 }
 
-// LoadState takes the state at the beginning of b, as of now, and returns the
-// rest of b. It panics if b is not from AppendState.
+// LoadState restores the state at the beginning of b, as of now, and returns the rest of b. It
+// panics if b is not from AppendState.
 func (q *QP) LoadState(b []byte, now time.Duration) []byte {
 	c := codec{b: b, now: now, load: true}
 	q.state(&c)
@@ -89,7 +87,7 @@ func (p *Responder) state(c *codec) {
 	number(c, &p.nakCode)
 	c.bool(&p.nakSilent)
 	if !p.nakSilent {
-		p.ahead = 0 // it has no meaning
+		p.ahead = 0 // it is not used then
 	}
 	number(c, &p.ahead)
 	number(c, &p.failed)

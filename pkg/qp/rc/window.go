@@ -2,15 +2,14 @@ package rc
 
 import "time"
 
-// A lossWindow is how many packets may be unacknowledged. It starts at the
-// configured window, halves what was in flight when a packet was lost, and
-// grows by one for each window that is acknowledged. RoCE was made for lossless
-// networks, and NICs have no such window; but where a switch or a socket buffer
-// does overflow, going back N with all of a large window sends mostly packets
-// that will be dropped again.
+// A lossWindow limits the number of unacknowledged packets. It starts at the configured window,
+// becomes half the packets in flight after a loss, and grows by one for each window that is
+// acknowledged. RoCE was designed for lossless networks, and NICs have no such window. But if a
+// switch or a socket buffer overflows, go-back-N with a large window mostly sends packets that will
+// be dropped again.
 type lossWindow struct {
 	size, most uint64
-	credit     uint64 // acknowledged since size has grown
+	credit     uint64 // acknowledged since size last grew
 }
 
 func newLossWindow(most int) lossWindow { return lossWindow{size: uint64(most), most: uint64(most)} }

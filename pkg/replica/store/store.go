@@ -1,5 +1,5 @@
-// Package store is the block file of one volume on one host: a sparse file of the volume's size,
-// with a small header file beside it that has the volume, size and format.
+// Package store implements the block file of one volume on one host: a sparse file of the volume's
+// size, with a small header file beside it that holds the volume's ID, its size and the format.
 //
 //	s, err := store.Open(dir, volume, size)
 //	err = s.WriteAt(data, offset) // also Trim, Zero
@@ -28,10 +28,10 @@ import (
 // Format is the version of the format that this package writes.
 const Format = 1
 
-// Piece is how many bytes a scrub compares at once.
+// Piece is the number of bytes that a scrub compares at a time.
 const Piece = 4 << 20
 
-// Errors that are wrapped by those of this package.
+// Errors that the errors of this package wrap.
 var (
 	ErrForeign = errors.New("store: of another volume")
 	ErrFormat  = errors.New("store: format of a newer version")
@@ -63,8 +63,9 @@ type Store struct {
 	failed error // of the first sync that failed
 }
 
-// Open opens the store of a volume of size bytes in a directory, and locks it; one that is not there is made, full of
-// zeros. Errors: ErrForeign, ErrFormat, ErrSize, ErrDamaged, durable.ErrLocked, and those of the disk.
+// Open opens and locks the store of a volume of size bytes in a directory. It creates the store,
+// filled with zeros, if there is none. Errors: ErrForeign, ErrFormat, ErrSize, ErrDamaged,
+// durable.ErrLocked, and those of the disk.
 func Open(path string, volume uint64, size int64) (*Store, error) {
 	s, err := open(path, header{Format, volume, size})
 	if err != nil {
@@ -91,13 +92,13 @@ func open(path string, want header) (s *Store, err error) {
 	return s, nil
 }
 
-// Exists says whether a store was made in a directory, whatever is left of it.
+// Exists reports whether a store was created in a directory, even if files are missing now.
 func Exists(path string) bool {
 	_, err := os.Lstat(filepath.Join(path, headerName))
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// openFiles opens what there is, or makes it.
+// openFiles opens the files, or creates them.
 func (s *Store) openFiles(path string, want header) error {
 	b, err := os.ReadFile(filepath.Join(path, headerName))
 	fresh, data := errors.Is(err, os.ErrNotExist), filepath.Join(path, dataName)
@@ -118,7 +119,7 @@ func (s *Store) openFiles(path string, want header) error {
 	return s.check(b, want)
 }
 
-// create makes a new store. The header comes last: without it there is no store yet.
+// create creates a new store. The header is written last: without it the store does not exist.
 func (s *Store) create(h header) error {
 	info, err := s.f.Stat()
 	if err != nil {
@@ -148,7 +149,7 @@ func (s *Store) create(h header) error {
 	return s.dir.Sync()
 }
 
-// check compares a header file with what is wanted.
+// check compares a header file with the expected header.
 func (s *Store) check(b []byte, want header) error {
 	var h header
 	if err := json.Unmarshal(b, &h); err != nil || h.Format < 1 {
@@ -170,7 +171,7 @@ func (s *Store) check(b []byte, want header) error {
 	return nil
 }
 
-// told adds what to do to an error of the disk.
+// told adds to an error of the disk what to do about it.
 func told(err error) error {
 	if errors.Is(err, unix.EFBIG) {
 		return fmt.Errorf("no file can be as long here as the volume: make a smaller one, have the data on another file system, or lift the limit of files (ulimit -f): %w", err)
@@ -181,7 +182,7 @@ func told(err error) error {
 	return err
 }
 
-// in says that a range is not one of the volume.
+// in returns an error if a range is not within the volume.
 func (s *Store) in(off, n int64) error {
 	if off < 0 || n < 0 || off > s.size-n {
 		return fmt.Errorf("%w: %d bytes at %d, and it has %d", ErrRange, n, off, s.size)
@@ -189,7 +190,7 @@ func (s *Store) in(off, n int64) error {
 	return nil
 }
 
-// Size is the volume's, in bytes.
+// Size returns the volume's size in bytes.
 func (s *Store) Size() int64 { return s.size }
 
 // ReadAt reads all of p.
@@ -204,7 +205,7 @@ func (s *Store) ReadAt(p []byte, off int64) error {
 	return err
 }
 
-// WriteAt writes all of p, or says what has failed: then a part may be written.
+// WriteAt writes all of p. After an error, a part may have been written.
 func (s *Store) WriteAt(p []byte, off int64) error {
 	if err := s.in(off, int64(len(p))); err != nil {
 		return err
@@ -213,20 +214,20 @@ func (s *Store) WriteAt(p []byte, off int64) error {
 	return told(err)
 }
 
-// Trim makes n bytes zeros, which take no space.
+// Trim zeroes n bytes and frees their space.
 func (s *Store) Trim(off, n int64) error {
 	return s.fallocate(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 }
 
-// Zero makes n bytes zeros, for which space is reserved.
+// Zero zeroes n bytes and allocates their space.
 func (s *Store) Zero(off, n int64) error {
 	return s.fallocate(unix.FALLOC_FL_ZERO_RANGE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 }
 
-// Clear makes all zeros, which take no space.
+// Clear zeroes the whole volume and frees its space.
 func (s *Store) Clear() error { return s.Trim(0, s.size) }
 
-// fallocate makes a range zeros. A file system that cannot do it gets them written.
+// fallocate zeroes a range. If the file system does not support it, it writes zeros.
 func (s *Store) fallocate(mode uint32, off, n int64) error {
 	if err := s.in(off, n); err != nil || n == 0 {
 		return err
@@ -255,8 +256,8 @@ func (s *Store) zeros(off, n int64) error {
 	return nil
 }
 
-// Sync makes durable what was written before. Once it has failed, it always fails: what the kernel says
-// of the same pages later is not to be believed.
+// Sync makes all earlier writes durable. Once it has failed, it always fails: a later success of
+// fsync does not mean that the same pages are on disk.
 func (s *Store) Sync() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,13 +269,13 @@ func (s *Store) Sync() error {
 	return s.failed
 }
 
-// An Extent is a range of the volume. A hole reads as zeros; what is not one may, too.
+// An Extent is a range of the volume. A hole reads as zeros; other ranges may, too.
 type Extent struct {
 	Offset, Length int64 // bytes
 	Hole           bool
 }
 
-// Extents are the extents of a range, in order, each a hole or none, without gaps.
+// Extents returns the extents of a range, in order and without gaps.
 func (s *Store) Extents(off, n int64) iter.Seq2[Extent, error] {
 	if err := s.in(off, n); err != nil {
 		return func(yield func(Extent, error) bool) { yield(Extent{}, err) }
@@ -287,7 +288,7 @@ func extents(f *os.File, at, end int64) iter.Seq2[Extent, error] {
 		for at := at; at < end; {
 			e := Extent{Offset: at}
 			data, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
-			if errors.Is(err, unix.ENXIO) { // only a hole follows
+			if errors.Is(err, unix.ENXIO) { // only a hole is left
 				data, err = end, nil
 			}
 			next := data
@@ -306,5 +307,5 @@ func extents(f *os.File, at, end int64) iter.Seq2[Extent, error] {
 	}
 }
 
-// Close closes the store, and makes nothing durable.
+// Close closes the store. It does not sync.
 func (s *Store) Close() error { return errors.Join(s.f.Close(), s.dir.Close()) }

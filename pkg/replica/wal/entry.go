@@ -14,15 +14,16 @@ import (
 const (
 	// HeaderSize is the length of an entry's header in bytes.
 	HeaderSize = 64
-	// MaxData is the most bytes that one entry holds.
+	// MaxData is the maximum number of data bytes in one entry.
 	MaxData = 1 << 20
 	// Format is the version of the format that this package writes, on the wire and on disk.
 	Format = 1
-	// segmentFormat is that of segments, in their first record: since 2 the others are bound to the segment.
+	// segmentFormat is the format of segments, in their first record. Since 2, the CRCs of the
+	// other records include the segment's nonce.
 	segmentFormat = 2
 )
 
-// Errors that are wrapped by those of this package.
+// Errors that the errors of this package wrap.
 var (
 	ErrDamaged  = errors.New("wal: damaged")
 	ErrFormat   = errors.New("wal: format of a newer version")
@@ -35,11 +36,11 @@ var (
 // A Kind is what an entry does to its bytes of the volume.
 type Kind uint8
 
-// Kinds of entries. They go over the wire and lie on disk: numbers do not change.
+// Kinds of entries. They are part of the wire and disk formats: the numbers do not change.
 const (
 	Data Kind = 1 // writes Data
-	Trim Kind = 2 // they read as zeros, and take no space
-	Zero Kind = 3 // they read as zeros, and keep their space
+	Trim Kind = 2 // zeroes the range, and frees its space
+	Zero Kind = 3 // zeroes the range, and allocates its space
 )
 
 func (k Kind) String() string {
@@ -58,13 +59,13 @@ func (k Kind) String() string {
 type Entry struct {
 	Version core.Version
 	Kind    Kind
-	Offset  int64 // bytes in the volume
-	Length  int64 // bytes; for Data that of Data, and at most MaxData
-	// Session and Seq name the client's request, so that one that is sent again is
-	// found, and not applied twice. 0: none.
+	Offset  int64 // in bytes
+	Length  int64 // in bytes; for Data len(Data), at most MaxData
+	// Session and Seq identify the client's request, so that a retried request is recognized and
+	// not applied twice. 0: none.
 	Session, Seq uint64
-	// Data is the content, for Data; nil if only the header is known. It must not
-	// change until the entry is durable.
+	// Data is the content of kind Data; nil if only the header is known. It must not change until
+	// the entry is durable.
 	Data []byte
 
 	sum    uint32 // of Data: CRC-32C
@@ -75,10 +76,10 @@ type Entry struct {
 // castagnoli is the polynomial of CRC-32C (RFC 3720, appendix B.4).
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// magic begins each header.
+// magic is the start of each header.
 const magic = 0x4c57434d // "MCWL"
 
-// check says what makes an entry no valid one; ErrInvalid.
+// check returns ErrInvalid, with the reason, unless the entry is valid.
 func (e *Entry) check() error {
 	switch {
 	case e.Version.Epoch == 0 || e.Version.Index == 0:
@@ -95,14 +96,14 @@ func (e *Entry) check() error {
 	return nil
 }
 
-// AppendHeader appends the entry's header: HeaderSize bytes, little endian, in
-// which is the format's version, and a CRC-32C of itself and of Data.
+// AppendHeader appends the entry's header: HeaderSize bytes, little-endian, with the format's
+// version, a CRC-32C of the header and one of Data.
 //
 //	0 magic, 4 version, 5 kind, 8 CRC of the header, 12 CRC of the data,
 //	16 epoch, 24 index, 32 offset, 40 length, 48 session, 56 seq
 //
-// Data must be there. Its CRC is computed once: by the first call, or by the sender if
-// the entry came by ParseHeader.
+// Data must be set. Its CRC is computed once: by the first call, or by the sender if the entry came
+// from ParseHeader.
 func (e *Entry) AppendHeader(b []byte) []byte {
 	if !e.summed {
 		e.sum, e.summed = crc32.Checksum(e.Data, castagnoli), true
@@ -121,8 +122,8 @@ func (e *Entry) AppendHeader(b []byte) []byte {
 	return b
 }
 
-// ParseHeader reads the header of an entry, without its data: SetData adds it. It
-// returns ErrDamaged, ErrFormat or ErrInvalid.
+// ParseHeader parses the header of an entry; SetData adds the data. Errors: ErrDamaged, ErrFormat,
+// ErrInvalid.
 func ParseHeader(b []byte) (Entry, error) {
 	e, err := parse(b)
 	if err == nil {
@@ -134,7 +135,7 @@ func ParseHeader(b []byte) (Entry, error) {
 	return e, nil
 }
 
-// DataLen is how many bytes of data follow the header.
+// DataLen returns the number of data bytes that follow the header.
 func (e *Entry) DataLen() int {
 	if e.Kind != Data && e.Kind < logKinds {
 		return 0
@@ -142,8 +143,8 @@ func (e *Entry) DataLen() int {
 	return int(e.Length)
 }
 
-// SetData gives an entry that came by ParseHeader its data: exactly DataLen bytes, which
-// it keeps. ErrDamaged: they are not what the header says.
+// SetData sets the data of an entry that came from ParseHeader: exactly DataLen bytes, which it
+// keeps. It returns ErrDamaged if the CRC does not match.
 func (e *Entry) SetData(b []byte) error {
 	if len(b) != e.DataLen() {
 		return fmt.Errorf("%w: entry %v has %d bytes of data in place of %d", ErrDamaged, e.Version, len(b), e.DataLen())
@@ -155,7 +156,7 @@ func (e *Entry) SetData(b []byte) error {
 	return nil
 }
 
-// parse reads the header of an entry or of one of the log's own records.
+// parse parses the header of an entry or of one of the log's own records.
 func parse(b []byte) (Entry, error) {
 	le := binary.LittleEndian
 	if len(b) < HeaderSize || le.Uint32(b) != magic {

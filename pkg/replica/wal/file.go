@@ -12,28 +12,28 @@ import (
 	"github.com/mcrdma/mcrdma/internal/durable"
 )
 
-// A directory is where segments are. Tests have one that forgets what was not synced.
+// A directory holds the segments. Tests use one that loses what was not synced.
 type directory interface {
 	list() ([]string, error)
-	open(name string) (file, error) // makes the file if there is none
+	open(name string) (file, error) // creates the file if there is none
 	remove(name string) error
 	rename(from, to string) error
-	sync() error // names are durable
+	sync() error // makes names durable
 	Close() error
 }
 
-// A file is a segment's.
+// A file is the file of a segment.
 type file interface {
 	io.ReaderAt
 	io.Closer
-	writev(bufs [][]byte, at int64) error // one after the other
-	allocate(size int64) bool             // with zeros, if possible: then a sync need not write the size each time
+	writev(bufs [][]byte, at int64) error // concatenated
+	allocate(size int64) bool             // reserves zeros if possible, so that a sync need not write the size each time
 	truncate(size int64) error            // durable when it returns
 	size() (int64, error)
-	sync() error // data and size are durable
+	sync() error // makes data and size durable
 }
 
-// osDirectory is a directory that this process has for itself.
+// osDirectory is a directory locked by this process.
 type osDirectory struct{ *os.File }
 
 func (d osDirectory) list() ([]string, error) {
@@ -88,7 +88,7 @@ func (f osFile) writev(bufs [][]byte, at int64) error {
 }
 
 func (f osFile) allocate(size int64) bool {
-	return unix.Fallocate(int(f.Fd()), 0, 0, size) == nil // else writing tells what is wrong
+	return unix.Fallocate(int(f.Fd()), 0, 0, size) == nil // writing reports any error
 }
 
 func (f osFile) truncate(size int64) error {

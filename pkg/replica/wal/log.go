@@ -14,69 +14,69 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 )
 
-// Options are what Open may be told.
+// Options are the options of Open.
 type Options struct {
-	// SegmentSize is the size in bytes from which on a file is followed by another, and which
-	// it takes from the first; 0: 32 MiB.
+	// SegmentSize is the size in bytes at which the next segment begins. The space is allocated in
+	// advance. 0: 32 MiB.
 	SegmentSize int64
-	// Delay is how long entries wait for more to come, which one sync makes durable with them. They do not
-	// wait behind a change of another kind, when they are 1 MiB, or when Hurry asks for them. A Save of nothing but
-	// another Applying waits like them: it only has the store take entries.
+	// Delay is how long entries wait so that more of them share one sync. They do not wait behind
+	// another kind of change, once 1 MiB is queued, or if Hurry asks for them. A Save that changes
+	// only Applying waits too: it only allows the store to apply entries.
 	Delay time.Duration
-	// Synced, if not nil, is called when changes are durable, with the last one's Seq; and once with
-	// an error, as the last call: then nothing more becomes durable. It is called by one
+	// Synced, if not nil, is called when changes are durable, with the Seq of the last one. After a
+	// failure its last call has the error, and nothing more becomes durable. It is called by one
 	// goroutine, and must not call Close.
 	Synced func(seq uint64, err error)
 }
 
-// Stats counts what a log has done since it was opened.
+// Stats are counters of a log since it was opened.
 type Stats struct {
-	Syncs    uint64 // group commits, each one fdatasync
-	Changes  uint64 // that are durable by them
-	Bytes    int64  // written
-	Torn     int64  // bytes that were cut at the end, by Open, as far as they are known to be of the log: they had never been durable
-	Segments int    // files now
+	Syncs    uint64 // group commits, one fdatasync each
+	Changes  uint64 // changes made durable by them
+	Bytes    int64  // bytes written
+	Torn     int64  // bytes that Open cut from the end: never durable records, as far as they are recognized as the log's
+	Segments int    // current number of files
 }
 
-// A Log is the durable log and hard state of one volume on one host. Its methods may be called
-// by several goroutines.
+// A Log is the durable log and hard state of one volume on one host. Its methods may be called by
+// several goroutines.
 type Log struct {
 	options Options
 	dir     directory
 
 	mu       sync.Mutex
-	work     sync.Cond // queue, closing
+	work     sync.Cond // for queue and closing
 	state    state
-	segments []*segment // the last one is written to
+	segments []*segment // the last one is being written
 	queue    []item
-	queued   int64  // bytes
-	urgent   bool   // the queue is to be written now
-	hurry    uint64 // entries up to this one are urgent
+	queued   int64  // in bytes
+	urgent   bool   // write the queue now
+	hurry    uint64 // entries up to this index are urgent
 	delay    *time.Timer
 	seq      uint64 // of the last change
 	err      error
 	closing  bool
 	stats    Stats
 
-	written  point         // the writer's: after the last change that is durable
-	unmarked bool          // the writer's: the segment does not say yet how far it is durable
-	spare    bool          // the writer's: there is one
-	done     chan struct{} // the writer has ended
+	written  point         // only the writer's: after the last durable change
+	unmarked bool          // only the writer's: no mark says yet that the end of the segment is durable
+	spare    bool          // only the writer's: there is a spare
+	done     chan struct{} // closed when the writer has ended
 }
 
-// An item is a change that is to be written.
+// An item is a queued change.
 type item struct {
 	seq    uint64
 	header []byte
 	data   []byte
 	size   int64
-	slot   *slot // of an entry
+	slot   *slot // of an entry; nil for other changes
 	after  point
 }
 
-// Open opens the log of a volume in a directory, which is made if there is none, and locks it. What
-// it returns has been read and checked as a whole, and is durable. Errors: ErrForeign, ErrFormat, ErrDamaged
-// (a place that had been durable), durable.ErrLocked, and those of the disk.
+// Open opens and locks the log of a volume in a directory, which it creates if there is none. It
+// reads and checks the whole log, and makes it durable. Errors: ErrForeign, ErrFormat, ErrDamaged
+// (durable records are damaged), durable.ErrLocked, and those of the disk.
 func Open(path string, volume uint64, o Options) (*Log, error) {
 	var l *Log
 	dir, err := durable.Dir(path)
@@ -92,7 +92,7 @@ func Open(path string, volume uint64, o Options) (*Log, error) {
 	return l, nil
 }
 
-// open is Open, but for the writer.
+// open is Open without starting the writer.
 func open(dir directory, volume uint64, o Options) (*Log, error) {
 	if o.SegmentSize <= 0 {
 		o.SegmentSize = 32 << 20
@@ -127,23 +127,23 @@ func open(dir directory, volume uint64, o Options) (*Log, error) {
 	return l, nil
 }
 
-// Stored is what core.New wants: at Open, what is durable; later, what will be.
+// Stored returns the state for core.New: after Open what is durable, later what will be.
 func (l *Log) Stored() core.Stored {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.state.stored()
 }
 
-// Persist has a change become durable, after all before it: Options.Synced says when. It does not
-// wait for the disk. Changes come in the order of Seq, which begins with 1 when the log is
-// opened; e is the content of an Append, and nil otherwise. A change that cannot follow those
-// before ends the log as a failed disk does. The caller has synced the store before a Trim, and before a
-// Save without Backfilling.
+// Persist queues a change, to become durable after all before it; Options.Synced reports when. It
+// does not wait for the disk. Changes come in the order of Seq, which starts at 1 when the log is
+// opened; e is the entry of an Append, and nil otherwise. A change that cannot follow the one
+// before ends the log as a failed disk does. Before a Trim, and before a Save without Backfilling,
+// the caller must sync the store.
 func (l *Log) Persist(p core.Persist, e *Entry) {
 	r, header := &record{}, []byte(nil)
 	if e != nil {
 		*r = *e
-		header = r.AppendHeader(nil) // its CRC, outside of the lock
+		header = r.AppendHeader(nil) // computes its CRC outside the lock
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,7 +183,7 @@ func (l *Log) Persist(p core.Persist, e *Entry) {
 	}
 }
 
-// enough is how many bytes of entries do not wait for more.
+// enough is the number of queued entry bytes at which entries no longer wait for more.
 const enough = 1 << 20
 
 func (l *Log) wake() {
@@ -191,8 +191,8 @@ func (l *Log) wake() {
 	l.work.Signal()
 }
 
-// Hurry has entries up to index become durable without delay, those that are queued and others as soon as they come; 0: all
-// that is queued.
+// Hurry makes entries up to index durable without delay, whether queued already or still to come;
+// 0: all that are queued now.
 func (l *Log) Hurry(index uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,7 +202,7 @@ func (l *Log) Hurry(index uint64) {
 	}
 }
 
-// Read returns an entry with its data, durable or not. Data is not to be changed.
+// Read returns an entry with its data, durable or not. The caller must not change Data.
 func (l *Log) Read(index uint64) (Entry, error) {
 	l.mu.Lock()
 	sl := l.state.slot(index)
@@ -230,7 +230,7 @@ func (l *Log) Read(index uint64) (Entry, error) {
 	if err != nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if sl.gone { // and the file may be another segment by now
+		if sl.gone { // then the file may already be another segment
 			return Entry{}, fmt.Errorf("%w: %d, it was trimmed just now", ErrNotFound, index)
 		}
 		return Entry{}, fmt.Errorf("wal: reading entry %d: %w", index, seg.wrap(at, err))
@@ -238,7 +238,7 @@ func (l *Log) Read(index uint64) (Entry, error) {
 	return e, nil
 }
 
-// Headers are the entries in the log, in order, without their data.
+// Headers returns the entries in the log, in order, without their data.
 func (l *Log) Headers() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		l.mu.Lock()
@@ -261,7 +261,7 @@ func (l *Log) Headers() iter.Seq[Entry] {
 	}
 }
 
-// Err is the error that has ended the log, or nil: nothing becomes durable after it.
+// Err returns the error that ended the log, or nil. Nothing becomes durable after it.
 func (l *Log) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -277,7 +277,7 @@ func (l *Log) Stats() Stats {
 	return s
 }
 
-// Close makes durable what is queued, and ends the log. It returns Err.
+// Close makes what is queued durable, and ends the log. It returns Err.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	first := !l.closing
@@ -297,7 +297,7 @@ func (l *Log) closeSegments() (err error) {
 	return err
 }
 
-// run is the writer.
+// run is the writer goroutine.
 func (l *Log) run() {
 	defer close(l.done)
 	for more, err := true, error(nil); more; {
@@ -308,8 +308,8 @@ func (l *Log) run() {
 	}
 }
 
-// step waits for something to write, and writes what is queued: all of it with one sync, while what comes
-// next queues. It is false when the log is closed.
+// step waits for something to write, and writes the queue with one sync, while further changes
+// queue. It returns false when the log is closed.
 func (l *Log) step() (more bool, err error) {
 	l.mu.Lock()
 	for !l.unmarked && !l.urgent && !l.closing && l.err == nil {
@@ -327,7 +327,7 @@ func (l *Log) step() (more bool, err error) {
 	if n := len(batch); err == nil && n > 0 && l.options.Synced != nil {
 		l.options.Synced(batch[n-1].seq, nil)
 	}
-	if g := l.current(); err == nil && l.unmarked && g.end >= l.options.SegmentSize { // after a sync only
+	if g := l.current(); err == nil && l.unmarked && g.end >= l.options.SegmentSize { // only after a sync
 		err = l.roll(g.begin.Volume)
 	}
 	if err == nil {
@@ -336,8 +336,8 @@ func (l *Log) step() (more bool, err error) {
 	return !closing || l.unmarked, err
 }
 
-// commit writes a batch, and before it, unless it is there, the mark that all so far is durable. The mark
-// by itself needs no sync: it is for finding damage.
+// commit writes a batch and, before it unless already written, the mark that everything before is
+// durable. The mark needs no sync of its own: it only serves to detect damage.
 func (l *Log) commit(batch []item) error {
 	g := l.current()
 	var bufs [][]byte
@@ -390,8 +390,9 @@ func (l *Log) commit(batch []item) error {
 	return nil
 }
 
-// ahead is how many zeros are written behind a small batch. The sync of blocks that were allocated, but never written, waits for
-// the file system's journal too; so only each so many small ones do.
+// ahead is how many zeros are written after a small batch. A sync of blocks that were allocated but
+// never written also waits for the file system's journal; with the zeros, only one in many small
+// batches does.
 const ahead = 256 << 10
 
 var zeros [ahead]byte
@@ -402,7 +403,7 @@ func (l *Log) current() *segment {
 	return l.segments[len(l.segments)-1]
 }
 
-// roll begins a segment. All before it is durable.
+// roll begins a new segment. Everything before it is durable.
 func (l *Log) roll(volume uint64) error {
 	b := begin{Volume: volume, Number: 1, Nonce: rand.Uint64(), Point: l.written}
 	if n := len(l.segments); n > 0 {
@@ -413,21 +414,21 @@ func (l *Log) roll(volume uint64) error {
 		return err
 	}
 	if !g.f.allocate(l.options.SegmentSize) {
-		g.reached = math.MaxInt64 // zeros might take space that entries need
+		g.reached = math.MaxInt64 // zeros might use space that entries need
 	}
 	l.mu.Lock()
-	l.segments, l.unmarked = append(l.segments, g), false // its beginning says so
+	l.segments, l.unmarked = append(l.segments, g), false // its first record says that all before it is durable
 	l.mu.Unlock()
 	return nil
 }
 
-// begin makes the file of a segment. A spare gets the segment's name when it has its beginning: so each other file of that
-// name was just made.
+// begin creates the file of a segment. A spare is renamed once its first record is written, so any
+// other file of that name is new.
 func (l *Log) begin(g *segment) (err error) {
 	file := g.name
 	if l.spare {
 		file, l.spare = spare, false
-		if err := l.dir.sync(); err != nil { // the spare has its former name no more
+		if err := l.dir.sync(); err != nil { // the spare's old name is gone
 			return err
 		}
 	}
@@ -438,7 +439,7 @@ func (l *Log) begin(g *segment) (err error) {
 	r.format = segmentFormat
 	g.end = size(r)
 	if file == g.name {
-		err = g.f.truncate(0) // a crash may have left a part of it
+		err = g.f.truncate(0) // a crash may have left part of it
 	}
 	if err == nil {
 		err = g.f.writev([][]byte{r.AppendHeader(nil), r.Data, zeros[:g.end-HeaderSize-int64(len(r.Data))]}, 0)
@@ -459,7 +460,7 @@ func (l *Log) begin(g *segment) (err error) {
 	return err
 }
 
-// oldest is the first segment that holds an entry which is in the log.
+// oldest returns the first segment that holds an entry of the log.
 func (l *Log) oldest() *segment {
 	for _, g := range l.segments {
 		if g.live > 0 {
@@ -469,7 +470,8 @@ func (l *Log) oldest() *segment {
 	return l.segments[len(l.segments)-1]
 }
 
-// sweep removes the segments before one, but for a spare. If a crash brings them back, Open reads or removes them.
+// sweep removes the segments before the given one, except for a spare. If a crash brings them back,
+// Open reads or removes them.
 func (l *Log) sweep(before *segment) error {
 	for {
 		l.mu.Lock()
@@ -493,7 +495,7 @@ func (l *Log) sweep(before *segment) error {
 	}
 }
 
-// told adds to an error what to do.
+// told adds to an error what to do about it.
 func told(err error) error {
 	if durable.Full(err) {
 		return fmt.Errorf("the disk is full: make space, and start again: %w", err)
@@ -501,7 +503,7 @@ func told(err error) error {
 	return err
 }
 
-// fail ends the log, and says so once.
+// fail ends the log, and reports the error once.
 func (l *Log) fail(err error) {
 	err = fmt.Errorf("wal: nothing more becomes durable: %w", told(err))
 	l.mu.Lock()

@@ -7,36 +7,37 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 )
 
-// The log's own records have an entry's header, and kinds of their own.
+// Kinds of the log's own records, which have the header of an entry.
 const (
 	logKinds Kind = 128
 
-	kindBegin    = logKinds + iota // of a segment: what came before it
-	kindMark                       // all before it is durable
+	kindBegin    = logKinds + iota // first record of a segment: the state before it
+	kindMark                       // everything before it is durable
 	kindSave                       // core.Save
 	kindTruncate                   // core.Truncate
 	kindReset                      // core.Reset
 	kindTrim                       // core.Trim
 )
 
-// align is what a record's place in its segment is a multiple of: a header is never in two sectors.
+// align is the alignment of records in a segment, so that a header never spans two sectors.
 const align = HeaderSize
 
-// A record is what lies in a segment: an entry, or a change of another kind.
+// A record is an element of a segment: an entry or another change.
 type record = Entry
 
-// size is what a record takes in a segment.
+// size returns the size of a record in a segment, in bytes.
 func size(r *record) int64 { return HeaderSize + (int64(r.DataLen())+align-1)/align*align }
 
-// begin is the content of a segment's first record: all that is needed to go on without older segments.
+// begin is the content of a segment's first record: the state needed to continue without older
+// segments.
 type begin struct {
-	Volume, Number uint64 // Number: of the segment
-	Nonce          uint64 // what records of this segment have, and those that lay there before, or data that looks like one, have not
+	Volume, Number uint64 // Number is the segment's
+	Nonce          uint64 // random; tells this segment's records from those of the file's earlier segments, and from data that looks like a record
 	Former         int64  // bytes in the segment before this one
 	Point          point
 }
 
-// A point is where a log is between two changes.
+// A point is the position of a log between two changes.
 type point struct {
 	Hard core.HardState
 	Tail core.Version
@@ -46,11 +47,11 @@ type point struct {
 // beginSize and hardSize are the lengths of the encoded structs.
 var beginSize, hardSize = binary.Size(begin{}), binary.Size(core.HardState{})
 
-// packed is a record whose data is a struct of fixed size.
+// packed returns a record whose data is a struct of fixed size.
 func packed(k Kind, data any) *record {
 	b, err := binary.Append(nil, binary.LittleEndian, data)
 	if err != nil {
-		panic(fmt.Sprintf("wal: a record of kind %d: %v", k, err)) // a type that has no fixed size
+		panic(fmt.Sprintf("wal: a record of kind %d: %v", k, err)) // the type has no fixed size
 	}
 	return &record{Kind: k, Length: int64(len(b)), Data: b}
 }
@@ -62,7 +63,7 @@ func unpack(r *record, data any) error {
 	return nil
 }
 
-// mark is the record that says that a segment is durable up to where it lies.
+// mark returns the record that says that the segment is durable up to at.
 func (g *begin) mark(at int64) *record {
 	return &record{Kind: kindMark, Version: core.Version{Epoch: g.Volume, Index: g.Number}, Offset: at, Session: g.Nonce}
 }
@@ -71,15 +72,16 @@ func (g *begin) isMark(r *record, at int64) bool {
 	return r.Kind == kindMark && r.Offset == at && r.Session == g.Nonce
 }
 
-// bind makes a header one of this segment, or has one of it be what it was: the file may have been another segment.
+// bind combines a header's CRC with the segment's nonce, or reverses that: the file may have been
+// another segment.
 func (g *segment) bind(header []byte) {
 	if g.bound {
 		crc := header[8:12]
-		binary.LittleEndian.PutUint32(crc, binary.LittleEndian.Uint32(crc)^uint32(g.begin.Nonce)) //nolint:gosec // its low half
+		binary.LittleEndian.PutUint32(crc, binary.LittleEndian.Uint32(crc)^uint32(g.begin.Nonce)) //nolint:gosec // the low half of the nonce
 	}
 }
 
-// checkRecord says what makes a record invalid, by itself.
+// checkRecord returns an error if a record is invalid by itself.
 func checkRecord(r *record) error {
 	want := int64(0)
 	if r.Kind >= logKinds && r.Kind != kindBegin && r.format > Format {

@@ -6,18 +6,18 @@ import (
 	"io"
 )
 
-// ours says that an error says something of what was read, and not of reading.
+// ours reports whether an error is about the content read, not about reading.
 func ours(err error) bool {
 	return errors.Is(err, ErrDamaged) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrFormat)
 }
 
-// A recovery is a log that is being read.
+// A recovery is the state of reading a log.
 type recovery struct {
 	volume   uint64
 	state    state
 	segments []*segment
-	durable  int64 // the last segment's records before here are durable
-	torn     int64 // bytes that were cut
+	durable  int64 // end of the records of the last segment that are known to be durable
+	torn     int64 // bytes cut
 }
 
 // read reads all segments. It changes nothing on disk.
@@ -41,7 +41,7 @@ func (r *recovery) read(dir directory, numbers []uint64) error {
 		case err == nil:
 			err = r.begins(g, rec, number)
 		case ours(err) && i == len(numbers)-1 && (i > 0 || number == 1) && g.end <= size(packed(kindBegin, begin{})) && !errors.Is(err, ErrFormat):
-			// It was being made: nothing in it was ever durable.
+			// A crash interrupted its creation: nothing in it was ever durable.
 			r.torn += g.end
 			r.segments = r.segments[:i]
 			return errors.Join(g.f.Close(), r.replay())
@@ -53,7 +53,7 @@ func (r *recovery) read(dir directory, numbers []uint64) error {
 	return r.replay()
 }
 
-// begins takes a segment's first record.
+// begins handles a segment's first record.
 func (r *recovery) begins(g *segment, rec *record, number uint64) error {
 	if err := unpack(rec, &g.begin); err != nil {
 		return err
@@ -96,7 +96,8 @@ func (r *recovery) replay() error {
 	return nil
 }
 
-// records applies a segment's records, and returns where they end. An error is that of the record there.
+// records applies a segment's records, and returns where they end. The error is that of the record
+// there.
 func (r *recovery) records(g *segment) (end int64, err error) {
 	in := newReader(g)
 	r.durable = 0
@@ -125,7 +126,8 @@ func (r *recovery) records(g *segment) (end int64, err error) {
 	return in.at, nil
 }
 
-// cut ends the last segment before a record that is not whole, unless that was durable: then a mark follows.
+// cut ends the last segment before a damaged record, unless that one was durable: then a mark
+// follows it.
 func (r *recovery) cut(at int64, cause error) error {
 	g := r.segments[len(r.segments)-1]
 	if errors.As(cause, &impossible{}) {
@@ -138,12 +140,12 @@ func (r *recovery) cut(at int64, cause error) error {
 			return err
 		}
 		if h == [HeaderSize]byte{} {
-			continue // most of a segment, as a rule
+			continue // true for most of a segment
 		}
 		g.bind(h[:])
 		rec, err := parse(h[:])
 		if err != nil {
-			continue // what the file had before it was this segment, or data
+			continue // left from an earlier segment in this file, or data
 		}
 		if end = p + HeaderSize; g.begin.isMark(&rec, p) && p > at {
 			return fmt.Errorf("%w, and what follows shows that it was durable: this host's copy cannot be used any more", cause)
@@ -154,8 +156,8 @@ func (r *recovery) cut(at int64, cause error) error {
 	return nil
 }
 
-// repair makes the last segment durable as it was read, and its name: what is in the page cache may not be on
-// disk, and the kernel may think that it is, if a sync has failed before.
+// repair makes the last segment and its name durable as they were read: if a sync failed before,
+// the page cache may hold data that is not on disk, but that the kernel considers clean.
 func (r *recovery) repair(dir directory) error {
 	if len(r.segments) == 0 {
 		return nil

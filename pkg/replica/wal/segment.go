@@ -13,23 +13,23 @@ import (
 // A segment is one file of the log.
 type segment struct {
 	begin   begin
-	bound   bool // records but for the first have the nonce in their CRC
+	bound   bool // the CRCs of records after the first include the nonce
 	name    string
 	f       file
-	end     int64 // of its records
-	reached int64 // the writer's: up to here the file was written
-	live    int   // durable entries in it that are in the log
+	end     int64 // of its records, in bytes
+	reached int64 // only the writer's: the file has been written up to here
+	live    int   // number of durable entries in it that are still in the log
 }
 
 const (
 	suffix = ".log"
-	spare  = "spare" // a file that was a segment, and is to be the next one: its blocks are there already
+	spare  = "spare" // the file of an old segment, to be reused for the next one: its blocks are allocated
 )
 
 func segmentName(number uint64) string { return fmt.Sprintf("%016x%s", number, suffix) }
 
-// segmentNumbers lists the segments that are there, in order: those in use, and before them others that
-// a crash may have brought back; and whether there is a spare.
+// segmentNumbers lists the segments in order: those in use, and older ones that a crash may have
+// brought back; and whether there is a spare.
 func segmentNumbers(dir directory) (used, others []uint64, hasSpare bool, err error) {
 	names, err := dir.list()
 	for _, name := range names {
@@ -48,7 +48,7 @@ func segmentNumbers(dir directory) (used, others []uint64, hasSpare bool, err er
 	return used, nil, hasSpare, err
 }
 
-// wrap says where an error is.
+// wrap adds the position to an error.
 func (g *segment) wrap(at int64, err error) error {
 	if errors.Is(err, ErrInvalid) {
 		err = fmt.Errorf("%w: %w", ErrDamaged, err)
@@ -56,12 +56,13 @@ func (g *segment) wrap(at int64, err error) error {
 	return fmt.Errorf("%s at byte %d: %w", g.name, at, err)
 }
 
-// impossible is a record that has its CRC and yet cannot be: never a torn one.
+// impossible is the error of a record with a valid CRC and invalid content. Such a record is not
+// torn.
 type impossible struct{ error }
 
 func (e impossible) Unwrap() error { return e.error }
 
-// A reader reads a segment's records.
+// A reader reads the records of a segment.
 type reader struct {
 	g    *segment
 	b    *bufio.Reader
@@ -78,8 +79,8 @@ func buffered(f file, from, end int64) *bufio.Reader {
 	return bufio.NewReaderSize(io.NewSectionReader(f, from, end-from), int(min(end-from, 256<<10)))
 }
 
-// next returns the record at r.at, and goes on behind it. Its data is valid until the next call. Errors
-// that are not of this package are the disk's.
+// next returns the record at r.at, and advances past it. The record's data is valid until the next
+// call. Errors that are not of this package are the disk's.
 func (r *reader) next() (*record, error) {
 	var h [HeaderSize]byte
 	if r.end-r.at < HeaderSize {

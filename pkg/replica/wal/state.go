@@ -6,26 +6,26 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 )
 
-// A slot is an entry in the log: Data is there until it is durable, then it is in a segment.
+// A slot is an entry in the log. Data is set until the entry is durable; then it is in a segment.
 type slot struct {
 	entry Entry
-	seg   *segment // nil: not durable
+	seg   *segment // nil: not durable yet
 	at    int64    // of its record in the segment
-	gone  bool     // it is not in the log any more
+	gone  bool     // no longer in the log
 }
 
-// drop takes the slot out of the log.
+// drop removes the slot from the log.
 func (s *slot) drop() {
 	if s.gone = true; s.seg != nil {
 		s.seg.live--
 	}
 }
 
-// state is what the log holds after its records up to one.
+// state is the content of the log after its records up to one.
 type state struct {
 	hard    core.HardState
 	tail    core.Version
-	missing uint64 // after the tail: entries in segments that were removed, so a later record drops them
+	missing uint64 // number of entries after the tail in removed segments: a later record drops them
 	slots   []*slot
 }
 
@@ -33,7 +33,7 @@ func (s *state) head() uint64 { return s.tail.Index + s.missing + uint64(len(s.s
 
 func (s *state) point() point { return point{s.hard, s.tail, s.head()} }
 
-// slot is that of an entry; nil if the log does not have it.
+// slot returns the slot of an entry, or nil if it is not in the log.
 func (s *state) slot(index uint64) *slot {
 	if first := s.tail.Index + s.missing; index > first && index <= s.head() {
 		return s.slots[index-first-1]
@@ -41,7 +41,7 @@ func (s *state) slot(index uint64) *slot {
 	return nil
 }
 
-// version of an entry, or of the tail.
+// version returns the version of an entry, or of the tail.
 func (s *state) version(index uint64) (v core.Version, ok bool) {
 	if index == s.tail.Index {
 		return s.tail, true
@@ -52,7 +52,7 @@ func (s *state) version(index uint64) (v core.Version, ok bool) {
 	return v, false
 }
 
-// stored is what core.New wants.
+// stored returns the state for core.New.
 func (s *state) stored() core.Stored {
 	st := core.Stored{HardState: s.hard, Tail: s.tail}
 	for i, sl := range s.slots {
@@ -65,7 +65,7 @@ func (s *state) stored() core.Stored {
 	return st
 }
 
-// record makes the record of a change; e is the content of an Append.
+// record returns the record of a change; e is the entry of an Append.
 func (s *state) record(c core.Change, e *record) (*record, error) {
 	switch c := c.(type) {
 	case core.Append:
@@ -89,8 +89,8 @@ func (s *state) record(c core.Change, e *record) (*record, error) {
 	return nil, fmt.Errorf("%w: change of type %T", ErrInvalid, c)
 }
 
-// apply changes the state by a record; sl is the slot of an entry. ErrInvalid: this record cannot
-// follow those before.
+// apply applies a record to the state; sl is the slot of an entry. ErrInvalid: the record cannot
+// follow those before it.
 func (s *state) apply(r *record, sl *slot) error {
 	at := r.Version.Index
 	switch r.Kind {
