@@ -1,10 +1,10 @@
-// Package routing tells where a switch sends unicast packets: the next-hop set of every prefix, the
-// neighbors behind the next hops, and the changes of both.
+// Package routing provides a switch's unicast routes: the next-hop set of every prefix, the
+// neighbors to which the next hops resolve, and the changes of both.
 //
 // A [Source] is one source of this information. The packages below implement it for a topology file
-// (static), the kernel's tables (kernel) and BGP (bgp), all on top of [Table], which holds the
-// current state and tells watchers what changed. Consumers import this package only; no type of a
-// routing library appears in it.
+// (static), the kernel's tables (kernel) and BGP (bgp), all with [Table], which holds the current
+// state and notifies watchers of changes. Consumers import this package only; its API has no type
+// of a routing library.
 //
 // Next hops are sets, because packet replication must know whether two destinations share all their
 // equal-cost paths or only some.
@@ -23,26 +23,25 @@ import (
 // ErrClosed is returned by [Watch.Next] once the table has been closed.
 var ErrClosed = errors.New("routing: source is closed")
 
-// A Source is where routes come from.
+// A Source is a source of routes.
 type Source interface {
-	// Lookup returns the route with the longest prefix that contains dst, and
-	// whether there is one. The set of a found route may be empty: then dst is
-	// known to be unreachable.
+	// Lookup returns the route with the longest prefix that contains dst, and whether there is one.
+	// The route's set may be empty: then dst is known to be unreachable.
 	Lookup(dst netip.Addr) (Route, bool)
-	// Watch begins with everything there is and goes on with what changes.
+	// Watch returns a watch that first reports the current state, then changes.
 	Watch() *Watch
-	// Close ends the source and its watches, and frees what it holds.
+	// Close stops the source and its watches, and frees its resources.
 	Close() error
 }
 
-// A NextHop is one way out of a switch. It can be compared with ==.
+// A NextHop is a next hop of a switch. It can be compared with ==.
 type NextHop struct {
-	// Addr is the neighbor's address. It is invalid if the destination itself
-	// is on the link: the neighbor's address is then the destination's.
+	// Addr is the neighbor's address. It is invalid if the destination itself is on the link: then
+	// the neighbor's address is the destination's.
 	Addr netip.Addr
-	// Port is the port as the source calls it: the data-plane port number in
-	// decimal (static) or an interface name (kernel). It is empty where the
-	// source knows addresses only (bgp): the port is then that of Addr.
+	// Port is the source's name of the port: the data-plane port number in decimal (static) or an
+	// interface name (kernel). It is empty if the source only knows addresses (bgp): then the port
+	// is that of Addr.
 	Port string
 }
 
@@ -51,7 +50,7 @@ func (h NextHop) Compare(o NextHop) int {
 	return cmp.Or(h.Addr.Compare(o.Addr), cmp.Compare(h.Port, o.Port))
 }
 
-// String returns "address via port", as much of it as is known.
+// String returns "address via port", or the part of it that is known.
 func (h NextHop) String() string {
 	switch {
 	case !h.Addr.IsValid():
@@ -62,8 +61,8 @@ func (h NextHop) String() string {
 	return h.Addr.String() + " via " + h.Port
 }
 
-// Hops is a set of next hops of equal cost: sorted and without duplicates, as
-// [NewHops] returns it. Sets are shared and never modified.
+// Hops is a set of next hops of equal cost, sorted and without duplicates, as [NewHops] returns it.
+// Sets are shared and never modified.
 type Hops []NextHop
 
 // NewHops returns the set of the given next hops.
@@ -79,7 +78,7 @@ func NewHops(hops ...NextHop) Hops {
 // Equal reports whether s and o hold the same next hops.
 func (s Hops) Equal(o Hops) bool { return slices.Equal(s, o) }
 
-// String lists the set in braces.
+// String returns the set in braces.
 func (s Hops) String() string {
 	parts := make([]string, len(s))
 	for i, h := range s {
@@ -88,9 +87,9 @@ func (s Hops) String() string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// A Route is a prefix with its next hops. The prefix is masked. An empty set
-// means that the prefix is known to be unreachable (a blackhole, say), which
-// hides shorter prefixes; it is not the same as having no route.
+// A Route is a prefix with its next hops. The prefix is masked. An empty set means that the prefix
+// is known to be unreachable (for example a blackhole route), which hides shorter prefixes; that
+// differs from having no route.
 type Route struct {
 	Prefix netip.Prefix
 	Hops   Hops
@@ -99,7 +98,7 @@ type Route struct {
 // String returns "prefix → {hops}".
 func (r Route) String() string { return r.Prefix.String() + " → " + r.Hops.String() }
 
-// A NeighborKey names a neighbor: an address behind a port.
+// A NeighborKey identifies a neighbor: an address on a port.
 type NeighborKey struct {
 	Addr netip.Addr
 	Port string // as in NextHop
@@ -111,11 +110,10 @@ type Neighbor struct {
 	MAC MAC
 }
 
-// A MAC is an Ethernet address. It can be compared with ==; the zero value
-// means "not known".
+// A MAC is an Ethernet address. It can be compared with ==; the zero value means unknown.
 type MAC [6]byte
 
-// ParseMAC reads the usual form, six pairs of hexadecimal digits with colons.
+// ParseMAC parses six pairs of hexadecimal digits, separated by colons.
 func ParseMAC(s string) (MAC, error) {
 	var m MAC
 	parts := strings.Split(s, ":")
@@ -132,32 +130,31 @@ func ParseMAC(s string) (MAC, error) {
 	return m, nil
 }
 
-// IsMulticast reports whether the group bit is set; no neighbor has such an
-// address.
+// IsMulticast reports whether the group bit is set; no neighbor has such an address.
 func (m MAC) IsMulticast() bool { return m[0]&1 != 0 }
 
-// String returns the usual form.
+// String returns six pairs of hexadecimal digits, separated by colons.
 func (m MAC) String() string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
 }
 
-// MarshalText makes it the usual form in files.
+// MarshalText implements encoding.TextMarshaler, for files.
 func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// A Delta is a step from one state of a source to the next.
+// A Delta is a change from one state of a source to the next.
 type Delta struct {
-	Routes    []Route        // new, or with another set than before
-	Withdrawn []netip.Prefix // that the source no longer has
-	Neighbors []Neighbor     // new, or with another MAC than before
-	Lost      []NeighborKey  // that the source no longer has
+	Routes    []Route        // new, or with a changed set
+	Withdrawn []netip.Prefix // no longer in the source
+	Neighbors []Neighbor     // new, or with a changed MAC
+	Lost      []NeighborKey  // no longer in the source
 }
 
-// Empty reports whether nothing changes.
+// Empty reports whether d contains no change.
 func (d Delta) Empty() bool {
 	return len(d.Routes)+len(d.Withdrawn)+len(d.Neighbors)+len(d.Lost) == 0
 }
 
-// sort gives d an order that does not depend on map iteration.
+// sort makes the order of d independent of map iteration.
 func (d Delta) sort() {
 	slices.SortFunc(d.Routes, func(a, b Route) int { return comparePrefixes(a.Prefix, b.Prefix) })
 	slices.SortFunc(d.Withdrawn, comparePrefixes)

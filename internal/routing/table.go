@@ -8,14 +8,13 @@ import (
 	"sync"
 )
 
-// A Table holds routes and neighbors and tells watchers of changes. Sources
-// embed it and feed it; it does [Source] for them. The zero value is empty and
-// ready for use. It is safe for concurrent use, and no method waits for a
-// watcher.
+// A Table holds routes and neighbors and notifies watchers of changes. Sources embed and fill it;
+// it implements most of [Source] for them. The zero value is empty and ready for use. It is safe
+// for concurrent use, and no method waits for a watcher.
 type Table struct {
 	mu        sync.RWMutex
 	routes    map[netip.Prefix]Hops
-	lengths   [2][129]int // how many prefixes there are of each length; IPv4, IPv6
+	lengths   [2][129]int // number of prefixes of each length; IPv4, IPv6
 	neighbors map[NeighborKey]MAC
 	watches   map[*Watch]struct{}
 	closed    bool
@@ -94,9 +93,9 @@ func (t *Table) Close() error {
 	return nil
 }
 
-// Apply makes a step. Prefixes are masked, sets normalized and neighbors
-// without a MAC address taken for lost ones; routes with an invalid prefix are
-// ignored. What is as it was causes no notice.
+// Apply applies a change. It masks prefixes, normalizes sets, treats neighbors without a MAC
+// address as lost, and ignores routes with an invalid prefix. Watchers are only notified of actual
+// changes.
 func (t *Table) Apply(d Delta) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,7 +118,7 @@ func (t *Table) Apply(d Delta) {
 	t.notify()
 }
 
-// Replace makes the given routes and neighbors all there is.
+// Replace replaces the whole content of the table.
 func (t *Table) Replace(routes []Route, neighbors []Neighbor) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -209,7 +208,7 @@ func (w *Watch) notify() {
 	}
 }
 
-// fetch takes what is new for w, and reports whether that is anything.
+// fetch returns what is new for w, and whether there is anything.
 func (t *Table) fetch(w *Watch) (Delta, bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -249,16 +248,14 @@ func (t *Table) forget(w *Watch) {
 	w.notify()
 }
 
-// A Watch is one consumer's view of a source. It never blocks the source:
-// what the consumer has not fetched yet is merged, so that it always gets the
-// latest state, and changes that undo each other may go unseen.
-// A Watch is for one goroutine at a time.
+// A Watch is one consumer's view of a source. It never blocks the source: changes that the consumer
+// has not fetched yet are merged, so the consumer always gets the latest state, and may miss
+// changes that undo each other. Only one goroutine at a time may use a Watch.
 type Watch struct {
 	t     *Table
 	wake  chan struct{} // holds a token while there may be something to fetch
-	first bool          // the first Delta is still to be handed out
-	// What may have changed since the last Delta, and what the consumer
-	// was given then.
+	first bool          // the first Delta is still to be returned
+	// What may have changed since the last Delta, with the state that the consumer got then.
 	routes    map[netip.Prefix]routeThen
 	neighbors map[NeighborKey]MAC
 }
@@ -268,9 +265,8 @@ type routeThen struct {
 	had  bool
 }
 
-// Next waits for a change and returns it. The first call returns at once, with
-// all that the source holds, even if that is nothing. The error is
-// [ErrClosed], or that of ctx.
+// Next waits for a change and returns it. The first call returns at once, with the whole state of
+// the source, even if it is empty. The error is [ErrClosed], or that of ctx.
 func (w *Watch) Next(ctx context.Context) (Delta, error) {
 	for {
 		d, ok, err := w.t.fetch(w)
@@ -288,7 +284,7 @@ func (w *Watch) Next(ctx context.Context) (Delta, error) {
 // Close ends the watch.
 func (w *Watch) Close() { w.t.forget(w) }
 
-// normal returns p masked, and as IPv4 where it is IPv4-mapped IPv6.
+// normal returns p masked, and as IPv4 if it is IPv4-mapped IPv6.
 func normal(p netip.Prefix) netip.Prefix {
 	if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 {
 		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)

@@ -31,8 +31,8 @@ func Load(name string) (*Topology, error) {
 	return Parse(data, name)
 }
 
-// Parse reads a topology; name is what messages call the file. The error joins one [*Error]
-// for each fault, in the order of the file, up to 20 of them.
+// Parse parses a topology; error messages use name for the file. The error joins one [*Error] for
+// each fault, in the order of the file, up to 20 of them.
 func Parse(data []byte, name string) (*Topology, error) {
 	return strictyaml.Parse(data, name, format, func(f *strictyaml.Faults, t *Topology) {
 		t.nodes = map[string]*Node{}
@@ -52,8 +52,8 @@ func Parse(data []byte, name string) (*Topology, error) {
 type checker struct {
 	*strictyaml.Faults
 	t     *Topology
-	paths map[string]string     // of what took a name or a port
-	owner map[netip.Addr]string // address → whose it is
+	paths map[string]string     // first use of each name or port
+	owner map[netip.Addr]string // address → its owner
 }
 
 // nodes checks and indexes switches and hosts.
@@ -86,7 +86,7 @@ func (k *checker) node(at string, n *Node, address *netip.Addr, mac routing.MAC)
 	k.paths[n.Name], k.t.nodes[n.Name] = at+".name", n
 }
 
-// address checks an address, which no other owner may have.
+// address checks that an address has no other owner.
 func (k *checker) address(path string, a *netip.Addr, owner string) {
 	*a = a.Unmap()
 	switch other, taken := k.owner[*a]; {
@@ -121,7 +121,7 @@ func (k *checker) link(i int) {
 	}
 }
 
-// end checks one end of a link and fills in what its node has.
+// end checks one end of a link and fills in the defaults from its node.
 func (k *checker) end(at string, e *End) *Node {
 	n := k.t.nodes[e.Node]
 	if n == nil {
@@ -151,8 +151,7 @@ func (k *checker) end(at string, e *End) *Node {
 	return n
 }
 
-// prefixes makes sure that each prefix belongs to one switch: all others send what is for
-// the prefix there.
+// prefixes checks that each prefix belongs to one switch, to which all others route it.
 func (k *checker) prefixes() {
 	var all []strictyaml.Claim
 	for i, s := range k.t.Switches {
@@ -171,8 +170,8 @@ func (k *checker) prefixes() {
 	})
 }
 
-// attachments makes sure that each host is at one switch, in a prefix of that switch: routes
-// to the host lead there, and its agent answers for the prefix.
+// attachments checks that each host is connected to one switch, in a prefix of that switch: routes
+// to the host lead there, and that switch's agent answers for the prefix.
 func (k *checker) attachments() {
 	at := map[string]*Node{} // switches, by the host's name
 	for i, l := range k.t.Links {
@@ -181,7 +180,7 @@ func (k *checker) attachments() {
 			path, host, sw = fmt.Sprintf("links[%d].b.node", i), sw, host
 		}
 		if host == nil || sw == nil || host.Switch != nil || sw.Switch == nil {
-			continue // a link between switches, or one with a fault that is known
+			continue // between switches, or its fault has been reported
 		}
 		if at[host.Name] == nil {
 			at[host.Name], k.paths["link of "+host.Name] = sw, path
@@ -206,7 +205,7 @@ func (k *checker) attachments() {
 	}
 }
 
-// outside adds the fault of a host whose address is in no prefix of its switch.
+// outside reports a host whose address is in no prefix of its switch.
 func (k *checker) outside(path string, h Host, sw *Node) {
 	other := "no prefix of a switch"
 	for i, s := range k.t.Switches {
@@ -218,7 +217,7 @@ func (k *checker) outside(path string, h Host, sw *Node) {
 		h.Address, other, k.Position(k.paths["link of "+h.Name]), h.Name, sw.Name, sw.Switch.Prefixes)
 }
 
-// contains says whether an address is in a prefix of a switch.
+// contains reports whether an address is in a prefix of a switch.
 func contains(s *Switch, a netip.Addr) bool {
 	return slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }

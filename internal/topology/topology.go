@@ -1,6 +1,6 @@
-// Package topology is a fabric: its switches, hosts and links, and the YAML file that describes
-// them. Static routing, "switchctl plan", "cmd-daemon init", the labs and Mininet use the same
-// file; docs/topology.md describes it.
+// Package topology describes a fabric: its switches, hosts and links, and the YAML file that
+// defines them. Static routing, "switchctl plan", "cmd-daemon init", the labs and Mininet use the
+// same file; see docs/topology.md.
 //
 //	switches:
 //	  - {name: leaf1, address: 10.255.0.1, mac: "02:00:00:01:00:00", prefixes: [10.1.0.0/24]}
@@ -11,8 +11,8 @@
 //	  - {a: {node: h1}, b: {node: leaf1, port: 1}}
 //	  - {a: {node: leaf1, port: 9, address: 10.0.0.0}, b: {node: spine1, port: 1, address: 10.0.0.1}}
 //
-// [Parse] is strict. [Topology.Hops] returns the shortest paths by number of links, all of them if
-// there are several; hosts do not forward.
+// [Parse] is strict. [Topology.Hops] returns all shortest paths by number of links; hosts do not
+// forward.
 package topology
 
 import (
@@ -28,8 +28,8 @@ import (
 // ErrUnknown is returned for names that the topology does not have.
 var ErrUnknown = errors.New("not in the topology")
 
-// A Topology is a fabric. What Parse returns does not change and is safe for concurrent use.
-// Tags say what a field is called in the file, which may be JSON as encoding/json writes it.
+// A Topology is a fabric. What Parse returns does not change and is safe for concurrent use. The
+// tags are the names of the fields in the file, which may also be JSON, as encoding/json writes it.
 type Topology struct {
 	Switches []Switch `yaml:"switches" json:"switches"`
 	Hosts    []Host   `yaml:"hosts" json:"hosts,omitzero"`
@@ -43,7 +43,7 @@ type Topology struct {
 type Switch struct {
 	Name         string         `yaml:"name" json:"name"`
 	Programmable bool           `yaml:"programmable" json:"programmable" absent:"true"`
-	Address      netip.Addr     `yaml:"address" json:"address,omitzero"` // invalid if the file gives none
+	Address      netip.Addr     `yaml:"address" json:"address,omitzero"` // invalid if not in the file
 	MAC          routing.MAC    `yaml:"mac" json:"mac,omitzero"`
 	Prefixes     []netip.Prefix `yaml:"prefixes" json:"prefixes,omitzero"` // of its hosts
 }
@@ -55,14 +55,13 @@ type Host struct {
 	MAC     routing.MAC `yaml:"mac" json:"mac,omitzero"`
 }
 
-// A Link joins two nodes. Its position in [Topology.Links] identifies it.
+// A Link connects two nodes. Its index in [Topology.Links] identifies it.
 type Link struct {
 	A End `yaml:"a" json:"a"`
 	B End `yaml:"b" json:"b"`
 }
 
-// An End is one end of a link. Its addresses are those of the node, unless the file gives
-// it others.
+// An End is one end of a link. Its addresses default to those of the node.
 type End struct {
 	Node    string      `yaml:"node" json:"node"`
 	Port    uint32      `yaml:"port" json:"port,omitzero"` // 0 at hosts
@@ -70,25 +69,25 @@ type End struct {
 	MAC     routing.MAC `yaml:"mac" json:"mac,omitzero"`
 }
 
-// A Node is a switch or a host, and what is linked to it.
+// A Node is a switch or a host, with its ports.
 type Node struct {
 	Name    string
-	Switch  *Switch // nil: it is a host
+	Switch  *Switch // nil for a host
 	Address netip.Addr
 	MAC     routing.MAC
 	Ports   []Port // in the order of the file
-	id      int    // position in Topology.order
+	id      int    // index in Topology.order
 }
 
-// Local is where a switch's agent and its P4Runtime listen if the whole fabric runs on this
-// machine: two ports of loopback that no other switch has, of up to 5000.
+// Local returns the addresses at which a switch's agent and its P4Runtime server listen if the
+// whole fabric runs on this machine: two loopback ports, unique among up to 5000 nodes.
 func (n *Node) Local() (agent, p4runtime netip.AddrPort) {
 	port := 9560 + 10*uint16(n.id%5000) //nolint:gosec // below 60000
 	lo := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	return netip.AddrPortFrom(lo, port), netip.AddrPortFrom(lo, port-1)
 }
 
-// A Port is an end of a link, as its node sees it.
+// A Port is an end of a link, from its node's point of view.
 type Port struct {
 	Link      int
 	Near, Far End
@@ -102,13 +101,13 @@ type Hop struct {
 	Link int
 }
 
-// Down is a set of links that are down, by their position.
+// Down is a set of links that are down, by index.
 type Down map[int]bool
 
-// Node finds a switch or host by name; nil: there is none.
+// Node finds a switch or host by name, or returns nil.
 func (t *Topology) Node(name string) *Node { return t.nodes[name] }
 
-// Nodes are the switches and then the hosts, in the order of the file.
+// Nodes returns the switches, then the hosts, in the order of the file.
 func (t *Topology) Nodes() []*Node { return t.order }
 
 // Switch finds a switch by name.
@@ -119,7 +118,7 @@ func (t *Topology) Switch(name string) (*Node, error) {
 	return nil, fmt.Errorf("%w: switch %q", ErrUnknown, name)
 }
 
-// At returns what is at a switch's port.
+// At returns what is connected to a switch's port.
 func (t *Topology) At(sw string, port uint32) (Port, error) {
 	if n, err := t.Switch(sw); err == nil {
 		for _, p := range n.Ports {
@@ -131,10 +130,9 @@ func (t *Topology) At(sw string, port uint32) (Port, error) {
 	return Port{}, fmt.Errorf("%w: port %d of switch %q", ErrUnknown, port, sw)
 }
 
-// Hops returns the equal-cost next hops of a switch towards an address of a
-// host or switch, or an address in a switch's prefix, in the order of
-// [routing.NextHop.Compare]. They are empty if the address is the switch's
-// own or cannot be reached.
+// Hops returns a switch's equal-cost next hops toward the address of a host or switch, or an
+// address in a switch's prefix, in the order of [routing.NextHop.Compare]. There are none if the
+// address is the switch's own or cannot be reached.
 func (t *Topology) Hops(sw string, dst netip.Addr, down Down) ([]Hop, error) {
 	n, err := t.Switch(sw)
 	if err != nil {
@@ -147,7 +145,7 @@ func (t *Topology) Hops(sw string, dst netip.Addr, down Down) ([]Hop, error) {
 	return t.HopsTo(n, owner, down), nil
 }
 
-// owner finds the node that has an address: itself, or in a prefix.
+// owner finds the node that has an address, itself or in a prefix.
 func (t *Topology) owner(a netip.Addr) *Node {
 	var holder *Node
 	for _, n := range t.order {
@@ -155,13 +153,13 @@ func (t *Topology) owner(a netip.Addr) *Node {
 			return n
 		}
 		if n.Switch != nil && contains(n.Switch, a) {
-			holder = n // prefixes do not overlap: there is one at most
+			holder = n // prefixes do not overlap, so there is at most one
 		}
 	}
 	return holder
 }
 
-// HopsTo is like Hops, to a node.
+// HopsTo returns the same as Hops, for a node.
 func (t *Topology) HopsTo(n, dst *Node, down Down) []Hop {
 	dist := t.distances(dst, down)
 	mine := dist[n.id]
@@ -178,9 +176,8 @@ func (t *Topology) HopsTo(n, dst *Node, down Down) []Hop {
 	return list
 }
 
-// distances counts the links to dst from every node that dst's paths lead
-// through or to, by Node.id; -1 is unreachable. Paths lead through switches
-// only, so hosts other than dst are left out.
+// distances returns the number of links to dst from every node, by Node.id; -1 means unreachable.
+// Paths lead through switches only, so hosts other than dst are left out.
 func (t *Topology) distances(dst *Node, down Down) []int {
 	dist := slices.Repeat([]int{-1}, len(t.order))
 	dist[dst.id] = 0

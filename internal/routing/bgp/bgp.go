@@ -7,9 +7,9 @@
 //
 // # Restart
 //
-// A speaker that ends by [Source.Suspend] sends no NOTIFICATION: peers that negotiated graceful
-// restart (RFC 4724) keep using its routes for Config.Restart. Its successor calls [Source.Resume].
-// Speakers always help restarting peers, and, by RFC 8538, those that fall silent.
+// A speaker that stops with [Source.Suspend] sends no NOTIFICATION: peers that negotiated graceful
+// restart (RFC 4724) keep its routes for Config.Restart. Its successor calls [Source.Resume].
+// Speakers always act as helpers for restarting peers and, by RFC 8538, for peers that fall silent.
 //
 // GoBGP keeps some options in global variables: several speakers in one process are safe only if
 // all are opened before sessions are added.
@@ -37,27 +37,27 @@ import (
 // Port is BGP's TCP port.
 const Port = 179
 
-// gracefulShutdown is the community of RFC 8326: routes that carry it are about
-// to go, and are used only where there is nothing else.
+// gracefulShutdown is the community of RFC 8326: routes with it will be withdrawn soon, and are
+// used only if there are no others.
 const gracefulShutdown = "65535:0"
 
 const maxRestart = 4095 * time.Second // 12 bits
 
-// Config describes the local speaker.
+// Config configures the local speaker.
 type Config struct {
-	ASN      uint32     // private ones are 64512–65534 and 4200000000–4294967294
+	ASN      uint32     // private: 64512–65534 and 4200000000–4294967294
 	RouterID netip.Addr // IPv4; unique in the fabric
-	// Listen are the addresses to accept sessions at, all at port ListenPort.
-	// None, or port 0: sessions are only opened, not accepted.
+	// Listen are the addresses at which to accept sessions, all at port ListenPort. If there are
+	// none, or the port is 0, sessions are only opened, not accepted.
 	Listen     []netip.Addr
 	ListenPort uint16
-	// DrainTime is how long Close waits between asking the neighbors to turn
-	// to other paths and leaving; 0: it leaves at once.
+	// DrainTime is how long Close waits between asking the neighbors to use other paths and ending
+	// the sessions; 0: it does not wait.
 	DrainTime time.Duration
-	// Restart is how long the peers are asked to keep the routes of this speaker
-	// when its sessions break; in whole seconds, up to 4095 s. 0: not at all.
+	// Restart is how long peers are asked to keep this speaker's routes when its sessions break; in
+	// whole seconds, up to 4095 s. 0: not at all.
 	Restart time.Duration
-	Logger  *slog.Logger // nil: silent
+	Logger  *slog.Logger // nil: no log
 }
 
 // A Peer is a neighboring speaker.
@@ -67,18 +67,19 @@ type Peer struct {
 	Port    uint16     // 0: 179
 	Local   netip.Addr // own address of the session; invalid: chosen by the system
 	Passive bool       // wait for the peer to open the session
-	// HoldTime is how long a silence ends the session; 0: 9 s. At least 3 s, in
-	// whole seconds. Keepalives are sent every third of it.
+	// HoldTime is the silence after which the session ends; 0: 9 s. At least 3 s, in whole seconds.
+	// Keepalives are sent every third of it.
 	HoldTime time.Duration
-	// ConnectRetry is the time between attempts; 0: 1 s. In whole seconds.
+	// ConnectRetry is the time between connection attempts; 0: 1 s. In whole seconds.
 	ConnectRetry time.Duration
 	// NextHop is announced to the peer as the next hop; invalid: the session's own address.
 	NextHop netip.Addr
-	// Hops is how many links away the peer is; 0: 1. Others are not accepted.
+	// Hops is the distance to the peer in links; 0: 1. Packets from other distances are not
+	// accepted.
 	Hops uint8
 }
 
-// A Source is a speaker. Besides routing.Source it announces prefixes.
+// A Source is a BGP speaker. Besides being a routing.Source, it announces prefixes.
 type Source struct {
 	routing.Table
 	cfg     Config
@@ -91,10 +92,10 @@ type Source struct {
 	mu   sync.Mutex
 	own  map[netip.Prefix]bool
 	peer map[netip.Addr]Peer
-	hops map[netip.Addr]netip.Addr // that GoBGP's policy has, by peer
+	hops map[netip.Addr]netip.Addr // next hops in GoBGP's policy, by peer
 
-	reading   sync.Mutex   // one at a time, so that the last one is the latest
-	stale     atomic.Bool  // there are routes of peers that restart
+	reading   sync.Mutex   // one read at a time, so that the last one is the latest
+	stale     atomic.Bool  // there are stale routes of restarting peers
 	staleTime atomic.Int64 // a time.Duration, see sweep
 }
 
@@ -105,7 +106,7 @@ var families = []*api.Family{
 	{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST},
 }
 
-// Open starts a speaker, without sessions and prefixes.
+// Open starts a speaker without sessions or prefixes.
 func Open(ctx context.Context, cfg Config) (*Source, error) {
 	if cfg.ASN == 0 || cfg.ASN == 1<<32-1 || cfg.ASN == 23456 || cfg.ASN == 65535 {
 		return nil, fmt.Errorf("bgp: AS number %d is reserved: use a private one, such as 4200000001", cfg.ASN)
@@ -121,7 +122,7 @@ func Open(ctx context.Context, cfg Config) (*Source, error) {
 		changes: changes{paths: map[netip.Prefix]bool{}, wake: make(chan struct{}, 1)}}
 	s.staleTime.Store(int64(staleTime))
 	s.server = server.NewBgpServer(server.LoggerOption(logger{cfg.Logger}))
-	go s.server.Serve() // ends with the process: GoBGP has no way to end it
+	go s.server.Serve() // ends with the process: GoBGP cannot stop it
 	global := &api.Global{Asn: cfg.ASN, RouterId: cfg.RouterID.String(), ListenPort: -1, UseMultiplePaths: true}
 	if cfg.ListenPort != 0 && len(cfg.Listen) > 0 {
 		global.ListenPort = int32(cfg.ListenPort)
@@ -145,8 +146,8 @@ func Open(ctx context.Context, cfg Config) (*Source, error) {
 	return s, nil
 }
 
-// deferToOthers installs the receiving side of RFC 8326: least preference for
-// routes that are about to go.
+// deferToOthers installs the receiving side of RFC 8326: the lowest preference for routes that will
+// be withdrawn soon.
 func (s *Source) deferToOthers(ctx context.Context) error {
 	const name = "graceful-shutdown"
 	err := s.server.AddDefinedSet(ctx, &api.AddDefinedSetRequest{DefinedSet: &api.DefinedSet{
@@ -162,7 +163,7 @@ func (s *Source) deferToOthers(ctx context.Context) error {
 	return nil
 }
 
-// assign makes a statement the policy of one direction.
+// assign attaches a statement to the policy of one direction.
 func (s *Source) assign(ctx context.Context, dir api.PolicyDirection, st *api.Statement) error {
 	policy := &api.Policy{Name: st.Name, Statements: []*api.Statement{st}}
 	if err := s.server.AddPolicy(ctx, &api.AddPolicyRequest{Policy: policy}); err != nil {
@@ -172,7 +173,7 @@ func (s *Source) assign(ctx context.Context, dir api.PolicyDirection, st *api.St
 		Name: "global", Direction: dir, Policies: []*api.Policy{{Name: policy.Name}}, DefaultAction: api.RouteAction_ACCEPT}})
 }
 
-// AddPeer begins to keep a session.
+// AddPeer adds a peer and keeps a session with it.
 func (s *Source) AddPeer(ctx context.Context, p Peer) error { return s.addPeer(ctx, p, false) }
 
 func (s *Source) addPeer(ctx context.Context, p Peer, restarting bool) error {
@@ -219,8 +220,8 @@ func (s *Source) addPeer(ctx context.Context, p Peer, restarting bool) error {
 	return nil
 }
 
-// announceHop installs the policy by which a peer is told its next hop. It stays when the
-// peer is removed. The caller has mu.
+// announceHop installs the policy that sets the next hop in announcements to a peer. It stays when
+// the peer is removed. The caller holds mu.
 func (s *Source) announceHop(ctx context.Context, p Peer) error {
 	switch has := s.hops[p.Addr]; {
 	case has == p.NextHop:
@@ -242,8 +243,8 @@ func (s *Source) announceHop(ctx context.Context, p Peer) error {
 	return err
 }
 
-// deferral is how long a speaker that has restarted waits for its peers' routes
-// before it sends its own: RFC 4724 §4.1's Selection_Deferral_Timer.
+// deferral returns how long a restarted speaker waits for its peers' routes before it sends its
+// own: the Selection_Deferral_Timer of RFC 4724 §4.1.
 func (s *Source) deferral() time.Duration {
 	return max(s.cfg.Restart/2, time.Second).Truncate(time.Second)
 }
@@ -259,7 +260,7 @@ func (s *Source) RemovePeer(ctx context.Context, addr netip.Addr) error {
 	return nil
 }
 
-// Announce tells the peers that a prefix is here.
+// Announce announces a prefix to all peers.
 func (s *Source) Announce(ctx context.Context, p netip.Prefix) error {
 	path, err := ownPath(p)
 	if err != nil {
@@ -274,7 +275,7 @@ func (s *Source) Announce(ctx context.Context, p netip.Prefix) error {
 	return nil
 }
 
-// Withdraw takes an announcement back.
+// Withdraw withdraws an announced prefix.
 func (s *Source) Withdraw(ctx context.Context, p netip.Prefix) error {
 	path, err := ownPath(p)
 	if err != nil {
@@ -308,8 +309,8 @@ func ownPath(p netip.Prefix) (*api.Path, error) {
 	return &api.Path{Family: families[1], Nlri: nlri, Pattrs: []*anypb.Any{origin, reach}}, nil
 }
 
-// Close leaves: the peers are told to prefer other paths (RFC 8326), given
-// DrainTime to do so, and then the sessions end.
+// Close asks the peers to prefer other paths (RFC 8326), waits for DrainTime, and ends the
+// sessions.
 func (s *Source) Close() error {
 	var err error
 	s.once.Do(func() {
@@ -328,14 +329,14 @@ func (s *Source) Close() error {
 	return errors.Join(err, s.Table.Close())
 }
 
-// quiesce ends all sessions, and waits briefly for that: GoBGP must not be stopped
-// while it receives.
+// quiesce ends all sessions, and waits briefly for that, because GoBGP must not be stopped while it
+// receives.
 func (s *Source) quiesce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	s.mu.Lock()
 	for addr := range s.peer {
-		_ = s.server.DisablePeer(ctx, &api.DisablePeerRequest{Address: addr.String()}) // or it is stopped as it is
+		_ = s.server.DisablePeer(ctx, &api.DisablePeerRequest{Address: addr.String()}) // on error the peer is stopped as it is
 	}
 	s.mu.Unlock()
 	for {
@@ -360,7 +361,7 @@ func (s *Source) stop(ctx context.Context) error {
 	return s.server.StopBgp(ctx, &api.StopBgpRequest{})
 }
 
-// drain announces everything again, with the community of graceful shutdown.
+// drain announces all prefixes again, with the graceful shutdown community.
 func (s *Source) drain(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,26 +15,25 @@ import (
 )
 
 const (
-	gateTime = 10 * time.Second // what a gate waits for, at most
-	gateHold = 65535            // seconds without keepalives; GoBGP cannot do without a hold time
-	// lookEvery is the time between two looks at how far sessions are.
+	gateTime = 10 * time.Second // maximum wait of a gate
+	gateHold = 65535            // hold time in seconds, without keepalives; GoBGP requires one
+	// lookEvery is the interval at which the state of sessions is polled.
 	lookEvery = 50 * time.Millisecond
 )
 
-// A gate is a peer of our own, at a loopback address, that sends no End-of-RIB while it
-// is shut. After a restart GoBGP sends its peers its routes as soon as all of those whose
-// sessions are up have sent theirs; with the first session that is up, that would be at
-// once. The gate is up before any.
+// A gate is a local peer at a loopback address that sends no End-of-RIB while it is shut. It delays
+// GoBGP's announcements: after a restart GoBGP sends its routes as soon as all peers with
+// established sessions have sent theirs, so without a gate right after the first session. The
+// gate's session is established before any other.
 type gate struct {
 	s      *Source
 	addr   netip.Addr
 	listen net.Listener
 	conn   net.Conn
-	read   chan struct{} // closed when nothing is read any more
+	read   chan struct{} // closed when the reader has ended
 }
 
-// openGate returns a gate that is shut. With an error it is nil, whose methods
-// do nothing.
+// openGate returns a shut gate. After an error it is nil, and the methods of a nil gate do nothing.
 func (s *Source) openGate(ctx context.Context) (*gate, error) {
 	ctx, cancel := context.WithTimeout(ctx, gateTime)
 	defer cancel()
@@ -55,7 +54,7 @@ func (s *Source) openGate(ctx context.Context) (*gate, error) {
 	return g, nil
 }
 
-// freeLoopback is a random loopback address that no peer uses.
+// freeLoopback returns a random loopback address that no peer uses.
 func (s *Source) freeLoopback() netip.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +67,7 @@ func (s *Source) freeLoopback() netip.Addr {
 	}
 }
 
-// asn is a private AS number that is not ours.
+// asn returns a private AS number other than the speaker's own.
 func (g *gate) asn() uint16 {
 	if g.s.cfg.ASN == 64512 {
 		return 64513
@@ -118,7 +117,7 @@ func (g *gate) send(m *bgp.BGPMessage) error {
 	return err
 }
 
-// expect reads a message of one type.
+// expect reads a message of the given type.
 func (g *gate) expect(kind uint8) error {
 	var head [bgp.BGP_HEADER_LENGTH]byte
 	if _, err := io.ReadFull(g.conn, head[:]); err != nil {
@@ -135,7 +134,7 @@ func (g *gate) expect(kind uint8) error {
 	return err
 }
 
-// open says that all routes have been sent, and waits until GoBGP has read that.
+// open sends End-of-RIB, and waits until GoBGP has read it.
 func (g *gate) open(ctx context.Context) error {
 	if g == nil {
 		return nil
@@ -165,8 +164,8 @@ func (g *gate) close() error {
 	return nil
 }
 
-// await waits until a condition holds for the set of peers, by address, that have
-// sent all their routes.
+// await waits until a condition holds for the set of peers, by address, that have sent all their
+// routes.
 func (s *Source) await(ctx context.Context, cond func(told map[string]bool) bool) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -187,7 +186,7 @@ func (s *Source) await(ctx context.Context, cond func(told map[string]bool) bool
 	}
 }
 
-// hasTold says whether a peer has sent all its routes, as far as can be known.
+// hasTold reports whether a peer has sent all its routes, as far as GoBGP knows.
 func hasTold(p *api.Peer) bool {
 	if p.State.SessionState != api.PeerState_ESTABLISHED {
 		return false

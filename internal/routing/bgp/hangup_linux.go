@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hangUp ends the sending side of all sessions' connections, so that the peers see
-// them closed. GoBGP has no way to end a session without a NOTIFICATION, and keeps
-// its sockets to itself; so they are looked up among the files that the process has
-// open. Until release is called nothing comes in by them either: else GoBGP would
-// learn that some have ended, and tell others of it by those that have not yet.
+// hangUp shuts down the sending side of all sessions' connections, so that the peers see them
+// closed. GoBGP has no way to end a session without a NOTIFICATION and does not expose its sockets,
+// so hangUp finds them among the open files of the process. Until release is called, the sockets
+// also receive nothing: otherwise GoBGP would see some sessions end, and withdraw their routes over
+// those that have not ended yet.
 func (s *Source) hangUp() (release func(), err error) {
 	sockets, err := s.sockets()
 	release = func() {
 		for _, fd := range sockets {
-			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0) // or it has ended
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0) // unless it has ended
 			_ = unix.Close(fd)
 		}
 	}
@@ -40,13 +40,12 @@ func (s *Source) hangUp() (release func(), err error) {
 	return release, nil
 }
 
-// errHangUp is wrapped by errors of Suspend after which the peers learn that the
-// speaker leaves.
+// errHangUp is wrapped by errors of Suspend after which the peers notice that the speaker leaves.
 var errHangUp = errors.New("bgp: the connections cannot be ended silently")
 
 func hangUpError(err error) error { return fmt.Errorf("%w: %w", errHangUp, err) }
 
-// ended ignores the error of a connection that has ended by itself.
+// ended ignores the error of a connection that has already ended.
 func ended(err error) error {
 	if errors.Is(err, unix.ENOTCONN) {
 		return nil
@@ -54,8 +53,8 @@ func ended(err error) error {
 	return err
 }
 
-// sockets returns duplicates of the sessions' sockets. A file's number may be another
-// file's at any moment; a duplicate stays what it is.
+// sockets returns duplicates of the sessions' sockets. A file descriptor may be reused for another
+// file at any time; a duplicate keeps referring to the same one.
 func (s *Source) sockets() (list []int, err error) {
 	files, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -68,7 +67,7 @@ func (s *Source) sockets() (list []int, err error) {
 		}
 		fd, err := unix.FcntlInt(uintptr(n), unix.F_DUPFD_CLOEXEC, 0) //nolint:gosec // not negative
 		if err != nil {
-			continue // closed by now
+			continue // closed meanwhile
 		}
 		if local, remote, ok := ends(fd); ok && s.holds(local, remote) {
 			list = append(list, fd)
@@ -79,7 +78,7 @@ func (s *Source) sockets() (list []int, err error) {
 	return list, nil
 }
 
-// holds says whether a connection between two addresses belongs to a session.
+// holds reports whether a connection between two addresses belongs to a session.
 func (s *Source) holds(local, remote netip.AddrPort) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +89,7 @@ func (s *Source) holds(local, remote netip.AddrPort) bool {
 	return remote.Port() == cmp.Or(p.Port, Port) || s.cfg.ListenPort != 0 && local.Port() == s.cfg.ListenPort
 }
 
-// ends are the addresses of a TCP connection; false: it is none.
+// ends returns the addresses of a TCP connection, and false if fd is not one.
 func ends(fd int) (local, remote netip.AddrPort, ok bool) {
 	if p, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || p != unix.IPPROTO_TCP {
 		return local, remote, false

@@ -13,7 +13,7 @@ import (
 	api "github.com/osrg/gobgp/v3/api"
 )
 
-// Established is the state of a session over which routes are exchanged.
+// Established is the state of a session that exchanges routes.
 const Established = "Established"
 
 // states are those of RFC 4271, section 8.2.2.
@@ -26,15 +26,15 @@ var states = map[api.PeerState_SessionState]string{
 type Neighbor struct {
 	Addr  netip.Addr
 	ASN   uint32
-	State string    // as RFC 4271 names it
-	Since time.Time // when it was established, or ended; zero: it never was
-	// NextHop is what it is told: that of the Peer, or the session's own address.
+	State string    // as in RFC 4271
+	Since time.Time // when it was established, or ended; zero: never established
+	// NextHop is the next hop announced to the peer: the Peer's, or the session's own address.
 	NextHop netip.Addr
-	// Prefixes that the peer sent, those of them that are used, and those sent to it.
+	// Prefixes received from the peer, those of them accepted, and those sent to it.
 	Received, Accepted, Advertised uint64
 }
 
-// Neighbors returns the peers' sessions, by address.
+// Neighbors returns the peers' sessions, sorted by address.
 func (s *Source) Neighbors(ctx context.Context) ([]Neighbor, error) {
 	var list []Neighbor
 	s.mu.Lock()
@@ -42,9 +42,9 @@ func (s *Source) Neighbors(ctx context.Context) ([]Neighbor, error) {
 	s.mu.Unlock()
 	err := s.server.ListPeer(ctx, &api.ListPeerRequest{EnableAdvertised: true}, func(p *api.Peer) {
 		n := Neighbor{ASN: p.GetConf().GetPeerAsn(), State: states[p.GetState().GetSessionState()]}
-		n.Addr, _ = netip.ParseAddr(p.GetConf().GetNeighborAddress()) // it was made from one
+		n.Addr, _ = netip.ParseAddr(p.GetConf().GetNeighborAddress()) // GoBGP formatted it from an address
 		if n.NextHop = hops[n.Addr]; !n.NextHop.IsValid() {
-			n.NextHop, _ = netip.ParseAddr(p.GetTransport().GetLocalAddress()) // none before the session is open
+			n.NextHop, _ = netip.ParseAddr(p.GetTransport().GetLocalAddress()) // none before the session is established
 		}
 		since := p.GetTimers().GetState().GetDowntime()
 		if n.State == Established {

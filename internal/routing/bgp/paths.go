@@ -17,19 +17,19 @@ import (
 	"github.com/mcrdma/mcrdma/internal/routing"
 )
 
-// settle is how long after a change the table is read, so that one update of
-// many prefixes costs one reading.
+// settle is how long after a change the table is read, so that one update of many prefixes costs
+// one read.
 const settle = 2 * time.Millisecond
 
-// What has changed since the table was read.
+// changes collects what has changed since the table was read.
 type changes struct {
 	mu    sync.Mutex
-	all   bool // anything, perhaps
+	all   bool // any path may have changed
 	paths map[netip.Prefix]bool
-	wake  chan struct{} // holds a token when there is something
+	wake  chan struct{} // holds a token when there are changes
 }
 
-// note takes down prefixes whose paths have changed; without any, all may have.
+// note records prefixes whose paths have changed; without arguments, all may have.
 func (c *changes) note(list ...netip.Prefix) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,7 +43,7 @@ func (c *changes) note(list ...netip.Prefix) {
 	}
 }
 
-// take returns what has changed; nil: all may have.
+// take returns and resets the changed prefixes; nil: all may have changed.
 func (c *changes) take() map[netip.Prefix]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,9 +55,9 @@ func (c *changes) take() map[netip.Prefix]bool {
 	return list
 }
 
-// watch notes every change of best paths. Only the prefixes of the event are used: a
-// withdrawn path and a new best one come in the same form. A change of a session may
-// change paths of which GoBGP says nothing.
+// watch records every change of best paths. It uses only the prefixes of the events, because a
+// withdrawn path and a new best one have the same form. After a change of a session, paths may
+// change without an event.
 func (s *Source) watch(ctx context.Context) error {
 	err := s.server.WatchEvent(ctx, &api.WatchEventRequest{
 		Peer: &api.WatchEventRequest_Peer{},
@@ -88,8 +88,7 @@ func nlri(p *api.Path) (netip.Prefix, bool) {
 	return prefix, ok && err == nil && prefix.IsValid()
 }
 
-// follow reads the paths whenever they changed, but spends no more than about
-// half of its time on that.
+// follow reads the paths whenever they changed, but spends at most about half of its time on it.
 func (s *Source) follow(ctx context.Context) {
 	wait := func(d time.Duration) bool {
 		select {
@@ -111,7 +110,7 @@ func (s *Source) follow(ctx context.Context) {
 		start := time.Now()
 		if err := s.read(ctx, s.changes.take()); err != nil {
 			s.cfg.Logger.Error("reading BGP paths", "err", err)
-			s.changes.note() // again in a second
+			s.changes.note() // try again in a second
 			start = start.Add(-time.Second)
 		}
 		if !wait(time.Since(start)) {
@@ -120,7 +119,7 @@ func (s *Source) follow(ctx context.Context) {
 	}
 }
 
-// read makes the table what GoBGP's is, for some prefixes or, if changed is nil, for all.
+// read updates the table from GoBGP's, for some prefixes or, if changed is nil, for all.
 func (s *Source) read(ctx context.Context, changed map[netip.Prefix]bool) error {
 	s.reading.Lock()
 	defer s.reading.Unlock()
@@ -157,7 +156,7 @@ func (s *Source) read(ctx context.Context, changed map[netip.Prefix]bool) error 
 		}
 	}
 	if ctx.Err() != nil {
-		return nil // the list may be cut short
+		return nil // the list may be incomplete
 	}
 	s.stale.Store(stale)
 	if changed == nil {
@@ -169,7 +168,7 @@ func (s *Source) read(ctx context.Context, changed map[netip.Prefix]bool) error 
 	return nil
 }
 
-// attributes are what paths are compared by.
+// attributes are the attributes by which paths are compared.
 type attributes struct {
 	localPref uint32
 	length    int
@@ -177,9 +176,9 @@ type attributes struct {
 	med       uint32
 }
 
-// equalCost returns the next hops of the best path and of those as good: of
-// the same preference, length of AS path, origin and MED, whatever the ASes
-// are. The best path comes first. A prefix of our own has none.
+// equalCost returns the next hops of the best path and of those of equal cost: with the same
+// preference, length of AS path, origin and MED, whatever the ASes are. The best path comes first.
+// A prefix announced by this speaker has none.
 func equalCost(paths []*api.Path) routing.Hops {
 	var hops []routing.NextHop
 	var best attributes
@@ -192,7 +191,7 @@ func equalCost(paths []*api.Path) routing.Hops {
 			continue
 		}
 		if !hop.IsValid() || hop.IsUnspecified() {
-			return nil // announced by ourselves
+			return nil // announced by this speaker
 		}
 		hops = append(hops, routing.NextHop{Addr: hop})
 	}
@@ -238,12 +237,12 @@ func read(p *api.Path) (attributes, netip.Addr) {
 func message(a *anypb.Any) any {
 	m, err := a.UnmarshalNew()
 	if err != nil {
-		return nil // an attribute that GoBGP does not know either
+		return nil // an attribute unknown to GoBGP, too
 	}
 	return m
 }
 
-// A logger passes GoBGP's log on. Nothing ends the process.
+// A logger passes on GoBGP's log. Fatal messages do not end the process.
 type logger struct{ l *slog.Logger }
 
 var _ log.Logger = logger{}
@@ -265,9 +264,9 @@ func (l logger) Error(msg string, f log.Fields) { l.log(slog.LevelError, msg, f)
 func (l logger) Warn(msg string, f log.Fields)  { l.log(slog.LevelWarn, msg, f) }
 func (l logger) Info(msg string, f log.Fields)  { l.log(slog.LevelInfo, msg, f) }
 func (l logger) Debug(msg string, f log.Fields) { l.log(slog.LevelDebug, msg, f) }
-func (l logger) SetLevel(log.LogLevel)          {} // the slog handler's
+func (l logger) SetLevel(log.LogLevel)          {} // the slog handler decides
 
-// GetLevel is the level that GoBGP may skip work below.
+// GetLevel returns the level below which GoBGP may skip work.
 func (l logger) GetLevel() log.LogLevel {
 	if l.l.Enabled(context.Background(), slog.LevelDebug) {
 		return log.DebugLevel

@@ -7,32 +7,31 @@ import (
 	"time"
 )
 
-// Suspend closes the speaker without a NOTIFICATION, for a restart: its connections
-// just end. Peers without graceful restart remove the routes as after Close.
+// Suspend closes the speaker without a NOTIFICATION, for a restart: its connections just end. Peers
+// without graceful restart remove the routes as after Close.
 func (s *Source) Suspend() error {
 	var err error
 	s.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		var release func()
-		release, err = s.hangUp() // what GoBGP sends when it stops no longer gets out
+		release, err = s.hangUp() // blocks what GoBGP sends when it stops
 		err = errors.Join(err, s.stop(ctx))
 		release()
 	})
 	return errors.Join(err, s.Table.Close())
 }
 
-// Resume adds the peers of a speaker that was suspended, or crashed, while the
-// switch kept forwarding by its routes. The peers keep using these until they have
-// received all again. That is not before all of them have sent theirs: a route that
-// leads through one of them must not be missing when the others get End-of-RIB.
-// Resume returns then, or after half of Config.Restart.
+// Resume adds the peers of a speaker that was suspended or crashed while the switch continued to
+// forward by its routes. The peers keep using these until they have received all routes again. That
+// is not before all of them have sent theirs, because a route through one of them must not be
+// missing when the others get End-of-RIB. Resume returns then, or after half of Config.Restart.
 func (s *Source) Resume(ctx context.Context, peers []Peer) (err error) {
 	g, err := s.openGate(ctx)
 	if ctx.Err() != nil {
 		return errors.Join(context.Cause(ctx), g.close())
 	}
-	if err != nil { // then some routes may be gone for a while; without peers all would be
+	if err != nil { // then some routes may be missing for a while; without peers all would be
 		s.cfg.Logger.Warn("routes may be told to neighbors before all have been learned", "err", err)
 		err = nil
 	}

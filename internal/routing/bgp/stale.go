@@ -8,12 +8,12 @@ import (
 	api "github.com/osrg/gobgp/v3/api"
 )
 
-// staleTime is how long a peer that is back may take to send all its routes. It is
-// a bit more than speakers usually wait for their own peers, RFC 4724 §4.1.
+// staleTime is how long a returned peer may take to send all its routes. It is a bit more than
+// speakers usually wait for their own peers (RFC 4724 §4.1).
 const staleTime = 400 * time.Second
 
-// sweep removes stale routes of peers that restarted: GoBGP waits without end for the
-// End-of-RIB of a peer that is back, even of one that no longer does graceful restart.
+// sweep removes stale routes of peers that restarted. GoBGP waits forever for the End-of-RIB of a
+// returned peer, even of one that no longer does graceful restart.
 func (s *Source) sweep(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -29,11 +29,11 @@ func (s *Source) sweep(ctx context.Context) {
 		if err := s.dropStale(ctx); err != nil && ctx.Err() == nil {
 			s.cfg.Logger.Error("routes of before a restart", "err", err)
 		}
-		s.changes.note() // GoBGP does not always tell when they are none
+		s.changes.note() // GoBGP does not always report that no paths are left
 	}
 }
 
-// dropStale resets the sessions of peers whose time has run out.
+// dropStale resets the sessions of peers whose time has expired.
 func (s *Source) dropStale(ctx context.Context) error {
 	stale := map[string]bool{}
 	for _, f := range families {
@@ -51,7 +51,7 @@ func (s *Source) dropStale(ctx context.Context) error {
 	var over []string
 	err := s.server.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) {
 		if !stale[p.State.NeighborAddress] || p.State.SessionState != api.PeerState_ESTABLISHED {
-			return // GoBGP drops what is not back in time
+			return // GoBGP removes the routes of a peer that does not return in time
 		}
 		if !restarts(p) || time.Since(p.Timers.State.Uptime.AsTime()) > time.Duration(s.staleTime.Load()) {
 			over = append(over, p.State.NeighborAddress)
@@ -64,7 +64,7 @@ func (s *Source) dropStale(ctx context.Context) error {
 	return err
 }
 
-// restarts says whether a peer has announced graceful restart.
+// restarts reports whether a peer has announced graceful restart.
 func restarts(p *api.Peer) bool {
 	for _, c := range p.State.RemoteCap {
 		if _, ok := message(c).(*api.GracefulRestartCapability); ok {

@@ -1,11 +1,10 @@
-// Package kernel reads routes and neighbors from the tables of a Linux network
-// namespace, for switches whose operating system's routing daemon fills those,
-// and follows them live.
+// Package kernel reads and follows the routes and neighbors in the tables of a Linux network
+// namespace, for switches whose operating system runs a routing daemon that fills them.
 //
 // It is the only package that imports netlink besides internal/hostnet. A [Source] runs one
-// goroutine until it is closed. Notifications only trigger reading the tables again: the kernel
-// sends none for IPv4 routes that vanish with their interface, and loses some when they come too
-// fast (ENOBUFS), so a copy maintained by them would drift.
+// goroutine until it is closed. Notifications only trigger another read of the tables: the kernel
+// sends none for IPv4 routes that are removed with their interface, and drops some when they come
+// too fast (ENOBUFS), so a copy maintained from them would drift.
 package kernel
 
 import (
@@ -25,32 +24,29 @@ import (
 	"github.com/mcrdma/mcrdma/internal/routing"
 )
 
-// settle is how long after a notification the tables are read, so that a burst
-// of changes costs one reading.
+// settle is how long after a notification the tables are read, so that a burst of changes costs one
+// read.
 const settle = 2 * time.Millisecond
 
-// maxInterrupted is how often a reading that a change disturbed is repeated
-// before the source waits for the next notification.
+// maxInterrupted is how often a read that a concurrent change interrupted is repeated, before the
+// source waits for the next notification.
 const maxInterrupted = 5
 
-// Config says what to read. The zero value reads the main table of the
-// namespace the process is in.
+// Config configures a Source. The zero value means the main table of the process's namespace.
 type Config struct {
 	// Namespace is the path of a network namespace, such as /run/netns/sw1.
 	Namespace string
 	// Table is the number of the routing table; 0 is the main one.
 	Table int
-	// OnError is called when a reading failed; the state then stays as it was
-	// and the next try follows within a second. It may be nil, and must not call
-	// Close.
+	// OnError is called when a read failed. The state then stays unchanged, and the source retries
+	// within a second. It may be nil, and must not call Close.
 	OnError func(error)
 }
 
-// A Source follows a namespace's tables. Its next hops' ports are interface
-// names. Weights of multipath routes are not taken into account; next hops
-// whose link is down are left out. Routes that carry a TOS are ignored, as are
-// all but the one of the lowest metric to a prefix. Blackhole, unreachable and
-// prohibit routes have an empty set.
+// A Source follows a namespace's tables. The ports of its next hops are interface names. It ignores
+// the weights of multipath routes, next hops whose link is down, routes with a TOS, and all routes
+// to a prefix except the one of the lowest metric. Blackhole, unreachable and prohibit routes have
+// an empty set.
 type Source struct {
 	routing.Table
 	cfg    Config
@@ -64,11 +60,11 @@ type Source struct {
 
 var _ routing.Source = (*Source)(nil)
 
-// groups are what changes of routes show in.
+// groups are the netlink groups that report changes of routes and neighbors.
 var groups = []uint{unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEIGH, unix.RTNLGRP_LINK, unix.RTNLGRP_NEXTHOP}
 
-// Open reads the tables and begins to follow them. It needs no privilege but
-// to enter the namespace.
+// Open reads the tables and starts to follow them. It needs no privilege except to enter the
+// namespace.
 func Open(cfg Config) (*Source, error) {
 	cfg.Table = cmp.Or(cfg.Table, unix.RT_TABLE_MAIN)
 	if cfg.OnError == nil {
@@ -80,7 +76,7 @@ func Open(cfg Config) (*Source, error) {
 		if ns, err = netns.GetFromPath(cfg.Namespace); err != nil {
 			return nil, fmt.Errorf("kernel: opening network namespace %s: %w", cfg.Namespace, err)
 		}
-		defer func() { _ = ns.Close() }() // the sockets keep it
+		defer func() { _ = ns.Close() }() // the sockets stay in the namespace
 	}
 	events, err := nl.SubscribeAt(ns, netns.None(), unix.NETLINK_ROUTE, groups...)
 	if err != nil {
@@ -120,12 +116,12 @@ func (s *Source) Close() error {
 	return s.Table.Close()
 }
 
-// listen turns notifications, and their loss, into tokens.
+// listen turns notifications, and their loss, into tokens in dirty.
 func (s *Source) listen() {
 	for {
 		_, _, err := s.events.Receive()
 		select {
-		case <-s.stop: // closing makes Receive fail in various ways
+		case <-s.stop: // closing the socket makes Receive fail in various ways
 			return
 		default:
 		}
@@ -146,8 +142,8 @@ func (s *Source) listen() {
 	}
 }
 
-// follow reads the tables whenever they may have changed, but spends no more
-// than about half of its time on that.
+// follow reads the tables whenever they may have changed, but spends at most about half of its time
+// on it.
 func (s *Source) follow() {
 	wait := func(d time.Duration) bool {
 		select {
@@ -182,7 +178,7 @@ func (s *Source) follow() {
 	}
 }
 
-// read makes the table what the kernel's is.
+// read updates the table from the kernel's.
 func (s *Source) read() error {
 	for range maxInterrupted {
 		err := s.readOnce()
@@ -225,8 +221,8 @@ func (s *Source) readOnce() error {
 	return nil
 }
 
-// best picks the route in force for each prefix: of the lowest metric, and the
-// first among equals.
+// best returns the effective route for each prefix: the one with the lowest metric, and the first
+// among equals.
 func best(list []netlink.Route, names map[int]string, family int) []routing.Route {
 	metric := map[netip.Prefix]int{}
 	hops := map[netip.Prefix]routing.Hops{}
@@ -243,7 +239,7 @@ func best(list []netlink.Route, names map[int]string, family int) []routing.Rout
 		case unix.RTN_UNICAST:
 			set := nextHops(r, names)
 			if len(set) == 0 {
-				continue // all its links are down: the next metric's turn
+				continue // all its links are down: use the next metric
 			}
 			hops[prefix] = set
 		case unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT:

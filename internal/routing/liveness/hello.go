@@ -12,7 +12,7 @@ const HelloLen = 24
 
 const version = 1
 
-// Errors of [Parse], all from RFC 5880 §6.8.6: such a packet is to be dropped.
+// Errors of [Parse], all from RFC 5880 §6.8.6: the packet must be dropped.
 var (
 	ErrShort   = errors.New("liveness: hello is cut short")
 	ErrVersion = errors.New("liveness: hello is of another version than 1")
@@ -23,7 +23,7 @@ var (
 // State is a session's state (RFC 5880 §4.1, "Sta").
 type State uint8
 
-// The states. A session counts as alive only in Up.
+// The states. A session is alive only in Up.
 const (
 	AdminDown State = iota
 	Down
@@ -36,14 +36,14 @@ func (s State) String() string {
 	return [...]string{"AdminDown", "Down", "Init", "Up"}[s&3]
 }
 
-// Diag is why a session last left the Up state (RFC 5880 §4.1, "Diag").
+// Diag is the reason why a session last left the Up state (RFC 5880 §4.1, "Diag").
 type Diag uint8
 
-// The reasons that arise here. Others may come from a neighbor.
+// The reasons that this package sets. A neighbor may send others.
 const (
 	DiagNone        Diag = 0
-	DiagExpired     Diag = 1 // nothing heard for the detection time
-	DiagPeerDown    Diag = 3 // the neighbor said that its session is down
+	DiagExpired     Diag = 1 // detection time expired
+	DiagPeerDown    Diag = 3 // the neighbor reported its session down
 	DiagForwarding  Diag = 4
 	DiagAdminDown   Diag = 7
 	maxDiagnostic   Diag = 31
@@ -67,16 +67,16 @@ func (d Diag) String() string {
 	return fmt.Sprintf("reason %d", uint8(d))
 }
 
-// A Hello is one control packet (RFC 5880 §4.1), without authentication.
-// Times are multiples of a microsecond, at most 2³²−1 of them.
+// A Hello is one control packet (RFC 5880 §4.1), without authentication. Times are in whole
+// microseconds, at most 2³²−1.
 type Hello struct {
 	Diag          Diag
 	State         State
 	Poll, Final   bool
 	DetectMult    uint8
-	My, Your      uint32        // discriminators; Your is 0 while not known
-	DesiredMinTx  time.Duration // the sender would like to send no faster than this
-	RequiredMinRx time.Duration // the sender can receive no faster than this; 0: send me nothing
+	My, Your      uint32        // discriminators; Your is 0 while unknown
+	DesiredMinTx  time.Duration // the shortest interval at which the sender wants to send
+	RequiredMinRx time.Duration // the shortest interval at which the sender can receive; 0: send no hellos
 }
 
 // Append appends the encoded hello to b.
@@ -100,8 +100,8 @@ func microseconds(d time.Duration) uint32 {
 	return uint32(min(max(d.Microseconds(), 0), microsecondsMax))
 }
 
-// Parse reads the hello at the start of b; what follows it (padding) is
-// ignored. It makes the checks of RFC 5880 §6.8.6 that need no session.
+// Parse parses the hello at the start of b, and ignores padding after it. It makes the checks of
+// RFC 5880 §6.8.6 that need no session.
 func Parse(b []byte) (Hello, error) {
 	if len(b) < HelloLen {
 		return Hello{}, fmt.Errorf("%w: %d bytes of %d", ErrShort, len(b), HelloLen)

@@ -1,14 +1,14 @@
 // Package liveness detects whether two neighbors still reach each other over a link, in both
 // directions, by the asynchronous mode of RFC 5880 (BFD): each sends small hellos at negotiated
-// intervals, and declares the link down when none arrived for a few of them. With the defaults that
-// takes 150 ms.
+// intervals, and declares the link down when several in a row are missing. With the defaults,
+// detection takes 150 ms.
 //
 // It is pure: the caller passes the time and the received hellos to a [Session], which returns the
-// hellos to send, and when to call it again. There is one session per link end, and the caller must
-// pass it only hellos of that link (they do not pass routers, and only the direct neighbor must be
-// able to inject them; RFC 5881 uses TTL 255 for that).
+// hellos to send and when to call it again. There is one session per link end. The caller must pass
+// it hellos of that link only: routers must not forward them, and only the direct neighbor must be
+// able to inject them (RFC 5881 uses TTL 255 for that).
 //
-// Left out of RFC 5880 are demand mode, the echo function, authentication and
+// Not implemented of RFC 5880: demand mode, the echo function, authentication and
 // point-to-multipoint.
 package liveness
 
@@ -20,8 +20,7 @@ import (
 	"time"
 )
 
-// Defaults of [Config]. Detection takes DetectMult × the slower of the two
-// ends' intervals.
+// Defaults of [Config]. Detection takes DetectMult times the longer of the two ends' intervals.
 const (
 	DefaultInterval   = 50 * time.Millisecond
 	DefaultSlow       = time.Second
@@ -31,19 +30,18 @@ const (
 // ErrNotOurs is returned by [Session.Receive] for a hello of another session.
 var ErrNotOurs = errors.New("liveness: hello is of another session")
 
-// Config describes one end of a session. Only Discriminator has no default.
+// Config configures one end of a session. Only Discriminator has no default.
 type Config struct {
-	// Discriminator tells this session from all others of this system and from
-	// the neighbor's, so that a looped link does not pass for a live one: draw it
-	// at random. Not 0.
+	// Discriminator distinguishes this session from all others of this system and from the
+	// neighbor's, so that a looped link does not appear alive. Choose it at random. Not 0.
 	Discriminator uint32
 	DesiredMinTx  time.Duration // between hellos while Up; default 50 ms
 	RequiredMinRx time.Duration // between hellos from the neighbor; default 50 ms
-	// SlowTx is the interval while not Up; default 1 s, the least that RFC 5880
-	// §6.8.3 allows where the path is shared with other traffic.
+	// SlowTx is the interval while not Up; default 1 s, the minimum in RFC 5880 §6.8.3 for a path
+	// shared with other traffic.
 	SlowTx     time.Duration
 	DetectMult uint8 // default 3
-	// Rand draws the jitter of §6.8.7. Nil: seeded with the discriminator.
+	// Rand is the source of the jitter of §6.8.7. Nil: seeded with the discriminator.
 	Rand *rand.Rand
 }
 
@@ -54,23 +52,23 @@ type Event struct {
 	Diag     Diag // why, if To is Down
 }
 
-// A Session is one end. Methods must be called with times that do not run
-// backwards. Not for concurrent use.
+// A Session is one end of a session. Times passed to its methods must not decrease. It is not safe
+// for concurrent use.
 type Session struct {
 	cfg   Config
 	state State
 	diag  Diag
 
 	remote       Hello         // the last valid hello; zero if none within the detection time
-	heard        time.Time     // when it came; later by what Tick has been late since
-	slow         time.Duration // how late hellos have been of late
+	heard        time.Time     // when it arrived, plus the delays of Tick since then
+	slow         time.Duration // how late hellos have been recently
 	busy         bool          // see Busy
 	due          time.Time     // when Tick is to be called
 	heldUp       bool          // Tick was late since the last hello
 	nextTx       time.Time
-	polling      bool          // §6.5: asking for an acknowledgement of new timers
-	announcedTx  time.Duration // the desired interval of the last hello
-	mustSend     bool          // content changed: tell at once (§6.8.7)
+	polling      bool          // §6.5: waiting for the neighbor to acknowledge new timers
+	announcedTx  time.Duration // the desired interval in the last hello sent
+	mustSend     bool          // content changed: send at once (§6.8.7)
 	pendingFinal bool
 }
 
@@ -104,14 +102,14 @@ func (s *Session) Diag() Diag { return s.diag }
 // Remote returns the neighbor's discriminator, 0 if it is not known.
 func (s *Session) Remote() uint32 { return s.remote.My }
 
-// Hello returns what the session has to say now, for a caller that sends it besides
-// those that Tick returns.
+// Hello returns the session's current hello, for a caller that sends it in addition to those that
+// Tick returns.
 func (s *Session) Hello() Hello { return s.hello() }
 
-// DetectionTime is how long a silence takes the session down; 0 while no hellos are heard.
-// It is that of §6.8.4, and twice what hellos have been late of late, which makes it three
-// times as long at most. An interval is added after Tick was late itself: hellos may wait to
-// be read.
+// DetectionTime returns how long a silence takes the session down; 0 while no hellos are heard. It
+// is the time of §6.8.4 plus twice the recent lateness of hellos, at most three times as long in
+// total. After Tick itself was late, one interval is added, because received hellos may not have
+// been read yet.
 func (s *Session) DetectionTime() time.Duration {
 	if s.remote.My == 0 {
 		return 0
@@ -124,11 +122,11 @@ func (s *Session) DetectionTime() time.Duration {
 	return d
 }
 
-// Busy says whether this end has more work than it can do at once, and may be late with its
-// hellos. The neighbor learns it by a multiplier that is three times as high.
+// Busy sets whether this end is overloaded and may send its hellos late. The neighbor learns it by
+// a detection multiplier that is three times as high.
 func (s *Session) Busy(busy bool) { s.busy = busy }
 
-// busyTimes is how many times longer than usual a neighbor may be silent that is busy, or slow.
+// busyTimes is the factor by which a busy or slow neighbor may be silent for longer.
 const busyTimes = 3
 
 func (s *Session) detectMult() uint8 {
@@ -138,13 +136,13 @@ func (s *Session) detectMult() uint8 {
 	return s.cfg.DetectMult
 }
 
-// fade is the part of Session.slow that each hello takes away.
+// fade is the divisor by which each hello reduces Session.slow.
 const fade = 256
 
 // interval is the longest time between two hellos of the neighbor.
 func (s *Session) interval() time.Duration { return max(s.cfg.RequiredMinRx, s.remote.DesiredMinTx) }
 
-// excuse moves heard by what Tick is late: this end was held up, and the neighbor was not
+// excuse moves heard forward by the lateness of Tick: this end was delayed, the neighbor was not
 // silent.
 func (s *Session) excuse(now time.Time) {
 	if late := now.Sub(s.due); late > 0 && !s.due.IsZero() {
@@ -154,14 +152,13 @@ func (s *Session) excuse(now time.Time) {
 }
 
 // Expired reports whether Tick would take the session down now because nothing was heard. The
-// caller may first find out whether something waits for it: until it calls Tick, time does
-// not count.
+// caller may first check for unread hellos: time does not count until it calls Tick.
 func (s *Session) Expired(now time.Time) bool {
 	s.excuse(now)
 	return s.remote.My != 0 && !now.Before(s.heard.Add(s.DetectionTime()))
 }
 
-// desiredTx is the interval to announce (§6.8.3).
+// desiredTx returns the interval to announce (§6.8.3).
 func (s *Session) desiredTx() time.Duration {
 	if s.state == Up {
 		return s.cfg.DesiredMinTx
@@ -169,8 +166,8 @@ func (s *Session) desiredTx() time.Duration {
 	return s.cfg.SlowTx
 }
 
-// Receive takes a hello that arrived on the session's link. The error says why
-// it was ignored. Call [Session.Tick] afterwards.
+// Receive processes a hello that arrived on the session's link. The error says why it was ignored.
+// Call [Session.Tick] afterward.
 func (s *Session) Receive(now time.Time, h Hello) (Event, error) {
 	if err := h.valid(); err != nil {
 		return Event{}, err
@@ -215,7 +212,7 @@ func (s *Session) transition(now time.Time, h Hello) Event {
 		return s.enter(now, Init, s.diag)
 	case s.state == Down && h.State == Init:
 		return s.enter(now, Up, s.diag)
-	case s.state == Down && h.State == Up: // it has not heard that the session is down
+	case s.state == Down && h.State == Up: // the neighbor does not know yet that the session is down
 		s.mustSend = true
 	case s.state == Init && h.State >= Init:
 		return s.enter(now, Up, s.diag)
@@ -231,17 +228,17 @@ func (s *Session) enter(now time.Time, to State, diag Diag) Event {
 	if to == Up {
 		e.Diag, s.diag = DiagNone, DiagNone
 	}
-	// A changed interval must be acknowledged (§6.8.3); not so once the session
-	// is down, for then there may be no peer that could.
+	// A changed interval must be acknowledged (§6.8.3), but not once the session is down, because
+	// then there may be no peer to acknowledge it.
 	s.polling = s.desiredTx() != s.announcedTx && to == Up
 	return e
 }
 
-// SendNow has the next Tick send a hello. Call it when those before may not have been sent.
+// SendNow makes the next Tick send a hello. Call it when earlier ones may not have been sent.
 func (s *Session) SendNow() { s.mustSend = true }
 
-// SetAdminDown takes the session down on purpose, so that the neighbor knows
-// at once, or lets it come up again. Call [Session.Tick] afterwards.
+// SetAdminDown takes the session down administratively, so that the neighbor learns it at once, or
+// allows it to come up again. Call [Session.Tick] afterward.
 func (s *Session) SetAdminDown(now time.Time, down bool) Event {
 	switch {
 	case down && s.state != AdminDown:
@@ -253,22 +250,21 @@ func (s *Session) SetAdminDown(now time.Time, down bool) Event {
 	return Event{}
 }
 
-// Tick does what is due at now: it returns the hellos to send, the change of
-// state that the passing of time brought (a zero Event: none), and when to call
-// it next if nothing arrives before.
+// Tick does what is due at now. It returns the hellos to send, the change of state caused by time
+// (a zero Event: none), and when to call it again if nothing arrives before.
 func (s *Session) Tick(now time.Time) (send []Hello, e Event, next time.Time) {
 	if s.Expired(now) {
-		s.remote = Hello{} // §6.8.1: the neighbor's discriminator is forgotten
+		s.remote = Hello{} // §6.8.1: forget the neighbor's discriminator
 		if s.state == Init || s.state == Up {
 			e = s.enter(now, Down, DiagExpired)
 		}
 	}
-	if s.pendingFinal { // answered at once, regardless of the interval
+	if s.pendingFinal { // answer at once, regardless of the interval
 		s.pendingFinal, s.mustSend = false, false
 		h := s.hello()
 		h.Poll, h.Final = false, true
 		send = append(send, h)
-		if s.polling { // a packet is either; the question follows
+		if s.polling { // a packet is either poll or final; the poll follows
 			s.mustSend = true
 		}
 	}
@@ -288,7 +284,7 @@ func (s *Session) Tick(now time.Time) (send []Hello, e Event, next time.Time) {
 	return send, e, next
 }
 
-// mayTransmit is false while the neighbor wants no hellos (§6.8.7).
+// mayTransmit returns false while the neighbor wants no hellos (§6.8.7).
 func (s *Session) mayTransmit() bool { return s.remote.My == 0 || s.remote.RequiredMinRx != 0 }
 
 func (s *Session) hello() Hello {
@@ -300,8 +296,8 @@ func (s *Session) hello() Hello {
 	}
 }
 
-// jittered shortens d by a random part of up to a quarter, so that sessions do
-// not fall into step; with a multiplier of 1 by a tenth at least (§6.8.7).
+// jittered shortens d by a random part of up to a quarter, so that sessions do not synchronize;
+// with a multiplier of 1, by at least a tenth (§6.8.7).
 func (s *Session) jittered(d time.Duration) time.Duration {
 	least := time.Duration(0)
 	if s.cfg.DetectMult == 1 {

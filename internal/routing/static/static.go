@@ -1,6 +1,6 @@
-// Package static computes routes from a topology file, for fabrics without a routing
-// protocol. [Open] is one switch's view of the fabric as a routing.Source, with any set of
-// links down. The package reads no clock and starts no goroutine.
+// Package static computes routes from a topology file, for fabrics without a routing protocol.
+// [Open] returns one switch's view of the fabric as a routing.Source, with any set of links down.
+// The package reads no clock and starts no goroutine.
 package static
 
 import (
@@ -13,9 +13,9 @@ import (
 	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
-// Routes returns a switch's routes: to every prefix of other switches, and to
-// the address of every host and other switch unless the prefix it lies in
-// leads the same way. What cannot be reached is there with an empty set.
+// Routes returns a switch's routes: to every prefix of other switches, and to the address of every
+// host and other switch, unless the prefix that contains it has the same next hops. Unreachable
+// destinations have an empty set.
 func Routes(t *topology.Topology, sw string, down topology.Down) ([]routing.Route, error) {
 	n, err := t.Switch(sw)
 	if err != nil {
@@ -48,8 +48,8 @@ func Routes(t *topology.Topology, sw string, down topology.Down) ([]routing.Rout
 	return table.Routes(), nil
 }
 
-// Neighbors returns a switch's neighbors over links that are up, as far as
-// their MAC addresses are in the file.
+// Neighbors returns a switch's neighbors over links that are up, if their MAC addresses are in the
+// file.
 func Neighbors(t *topology.Topology, sw string, down topology.Down) ([]routing.Neighbor, error) {
 	n, err := t.Switch(sw)
 	if err != nil {
@@ -81,7 +81,7 @@ func Open(t *topology.Topology, sw string) (*Source, error) {
 	return s, s.update()
 }
 
-// SetLink tells that a link anywhere in the fabric went down or came up.
+// SetLink sets whether a link, anywhere in the fabric, is up.
 func (s *Source) SetLink(id int, up bool) error {
 	if id < 0 || id >= len(s.t.Links) {
 		return fmt.Errorf("%w: link %d", topology.ErrUnknown, id)
