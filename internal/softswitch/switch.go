@@ -1,7 +1,7 @@
-// Package softswitch is the embedded switch: it runs a compiled P4 program
-// (package program) on frames from ports (package ports), by a pipeline (package
-// pipeline) with a queue for each port behind its ingress (package traffic), and
-// lets a control plane at it (package p4rtserver, whose Target a Switch is).
+// Package softswitch is the embedded switch. It runs a compiled P4 program (package program) on the
+// frames of its ports (package ports), in a pipeline (package pipeline) with a queue for each port
+// after ingress (package traffic). A control plane accesses it through package p4rtserver, whose
+// Target a Switch is.
 //
 //	sw, err := softswitch.New(softswitch.Config{CPUPort: 510})
 //	err = sw.Attach(0, port)
@@ -10,23 +10,21 @@
 //	…
 //	sw.Close()
 //
-// # From port to port
+// # Path of a packet
 //
-// Each port has a goroutine that receives, up to ports.MaxBatch frames at a
-// time, and hands them on. One goroutine processes all packets, one batch after
-// the other and each packet to its end, so that identical arrivals have identical
-// results. It sends before it takes the next batch.
+// Each port has a goroutine that receives up to ports.MaxBatch frames at a time. One goroutine
+// processes all packets, batch by batch and each packet to its end, so that identical arrivals have
+// identical results. It sends the results before it takes the next batch.
 //
-// The only queue before the pipeline is a port's few batches. A switch that cannot
-// keep up fetches frames later; the operating system drops frames that find its
-// buffer full, before any work was spent on them, and they are counted as that
-// port's rx_full. Each port gets its turn, whatever the others do; frames from the
-// control plane go before all others. Between ingress and egress each port has
-// strict-priority queues in a buffer that all ports share, and optionally a rate;
-// without a rate packets pass at once.
+// The only queue before the pipeline is a few batches per port. A switch that cannot keep up reads
+// frames later; the operating system drops frames when its buffer is full, before any work was
+// spent on them, and they are counted as that port's rx_full. Ports are served in turn; frames from
+// the control plane have precedence over all others. Between ingress and egress each port has
+// strict-priority queues in a buffer that all ports share, and optionally a rate; without a rate
+// packets pass at once.
 //
-// The control plane gets in between two batches, and batches between two of its
-// accesses, each in the order in which they asked.
+// The control plane gets access between two batches, and batches run between two of its accesses,
+// each in order of request.
 package softswitch
 
 import (
@@ -46,7 +44,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
 )
 
-// Errors that those of this package wrap, besides those of its parts.
+// Errors that the errors of this package wrap, besides those of its parts.
 var (
 	ErrConfig     = errors.New("bad configuration")
 	ErrNoPipeline = errors.New("no pipeline is loaded")
@@ -54,65 +52,62 @@ var (
 	ErrClosed     = errors.New("the switch is closed")
 )
 
-// DefaultDropPort is v1model's port for packets to be dropped.
+// DefaultDropPort is v1model's port for dropped packets.
 const DefaultDropPort = 511
 
 // MaxFrame is the longest frame that a port receives: jumbo frames with tags.
 const MaxFrame = 9728
 
 const (
-	batches     = 4                      // of each port, between its goroutine and the pipeline
-	injectQueue = 1024                   // frames from the control plane that wait
-	idlePeriod  = 100 * time.Millisecond // between looks for idle entries
-	upPeriod    = 100 * time.Millisecond // between looks at the ports' states
-	lookPeriod  = time.Second            // between looks of the fast path where nothing is new
+	batches     = 4                      // per port, between its goroutine and the pipeline
+	injectQueue = 1024                   // waiting frames from the control plane
+	idlePeriod  = 100 * time.Millisecond // interval of checks for idle entries
+	upPeriod    = 100 * time.Millisecond // interval of checks of the ports' states
+	lookPeriod  = time.Second            // interval of checks by the fast path without news
 )
 
-// A Config describes a Switch. The zero value works.
+// A Config configures a Switch. The zero value works.
 type Config struct {
-	// CPUPort is the port of packet-in and packet-out; 0: there is none.
+	// CPUPort is the port of packet-in and packet-out; 0: none.
 	CPUPort uint16
-	// DropPort is the egress_spec of packets to be dropped; 0 means
-	// DefaultDropPort.
+	// DropPort is the egress_spec that drops a packet; 0 means DefaultDropPort.
 	DropPort uint16
-	// Traffic describes the packet memory and its queues.
+	// Traffic configures the packet memory and its queues.
 	Traffic traffic.Config
-	// Rate is how fast each port sends. The CPU port has no rate.
+	// Rate limits each port. The CPU port has no rate.
 	Rate traffic.Rate
 	// PRE limits the packet replication engines of new pipelines.
 	PRE pre.Limits
-	// Seed is that of the program's random numbers.
+	// Seed seeds the program's random numbers.
 	Seed uint64
-	// Clock is the pipeline's time; nil means the time since New. It must not
-	// go back.
+	// Clock returns the pipeline's time, which must not decrease; nil means the time since New.
 	Clock func() time.Duration
-	// Log gets what an operator should know; nil: nothing.
+	// Log gets messages for the operator; nil: none.
 	Log *slog.Logger
-	// LogMessages makes the program's log_msg() messages appear in the log too.
+	// LogMessages also logs the program's log_msg() messages.
 	LogMessages bool
 }
 
-// A Switch is an embedded switch. Its methods may be called by many goroutines at
-// once.
+// A Switch is an embedded switch. Its methods may be called concurrently.
 type Switch struct {
 	cfg Config
 	log *slog.Logger
 
-	control  turns // of the control plane, whose accesses are one after the other
-	lock     turns // guards what follows
+	control  turns // serializes the accesses of the control plane
+	lock     turns // guards the following fields
 	manager  *traffic.Manager
 	pre      *pre.Engine
 	ports    [traffic.Ports]*attachment
-	down     [traffic.Ports]bool // ports seen to be down; watch changes them
+	down     [traffic.Ports]bool // ports that were down at the last check; watch updates them
 	packetIn func([]byte)
 	digests  func([]pipeline.Digest)
 	idle     func([]pipeline.Expired)
-	fast     FastPath // nil: all packets come here
+	fast     FastPath // nil: all packets are processed here
 	noPort   uint64
 	ins      uint64
 
-	// Of the goroutine that processes packets.
-	dirty []*attachment // have frames to send
+	// Used by the goroutine that processes packets:
+	dirty []*attachment // with frames to send
 
 	in       chan *batch
 	injected chan []byte
@@ -124,8 +119,7 @@ type Switch struct {
 	work sync.WaitGroup
 }
 
-// turns is a FIFO mutex, so that neither the control plane nor packets can
-// starve the other.
+// turns is a FIFO mutex, so that neither the control plane nor packets can starve the other.
 type turns chan struct{}
 
 func (t turns) take() { t <- struct{}{} }
@@ -136,19 +130,19 @@ type attachment struct {
 	number uint16
 	port   ports.Port
 	free   chan *batch
-	tx     [][]byte              // frames to send, in room that is used again
-	failed atomic.Pointer[error] // it receives no more
+	tx     [][]byte              // frames to send, in reused buffers
+	failed atomic.Pointer[error] // why it no longer receives
 }
 
-// A batch is what a port received at once.
+// A batch is the frames that a port received at once.
 type batch struct {
 	from   *attachment
 	frames [][]byte
 	n      int
 }
 
-// New returns a switch without ports and pipeline. Close ends it. The error
-// wraps ErrConfig.
+// New returns a switch without ports and without a pipeline. Close stops it. The error wraps
+// ErrConfig.
 func New(cfg Config) (s *Switch, err error) {
 	cfg.DropPort = cmp.Or(cfg.DropPort, DefaultDropPort)
 	switch {
@@ -182,7 +176,7 @@ func New(cfg Config) (s *Switch, err error) {
 	return s, nil
 }
 
-// SetRate changes how fast a port sends. The error wraps ErrConfig.
+// SetRate sets a port's rate. The error wraps ErrConfig.
 func (s *Switch) SetRate(number uint16, r traffic.Rate) error {
 	s.lock.take()
 	defer s.lock.give()
@@ -195,8 +189,8 @@ func (s *Switch) SetRate(number uint16, r traffic.Rate) error {
 	return nil
 }
 
-// Attach makes p the port of that number; the Switch closes it. The error wraps
-// ErrConfig or ErrClosed, and then p stays the caller's.
+// Attach makes p the port of that number. The Switch then owns p and closes it. If the error, which
+// wraps ErrConfig or ErrClosed, is not nil, the caller still owns p.
 func (s *Switch) Attach(number uint16, p ports.Port) error {
 	a := &attachment{number: number, port: p, free: make(chan *batch, batches), tx: make([][]byte, 0, ports.MaxBatch)}
 	for range batches {
@@ -225,7 +219,7 @@ func (s *Switch) Attach(number uint16, p ports.Port) error {
 	return nil
 }
 
-// Close ends the switch and its ports and waits until nothing of it runs.
+// Close stops the switch, closes its ports, and waits for its goroutines.
 func (s *Switch) Close() error {
 	s.halt()
 	s.lock.take()
@@ -240,7 +234,7 @@ func (s *Switch) Close() error {
 	return errors.Join(errs...)
 }
 
-// receive brings in a port's frames until the port ends.
+// receive reads a port's frames until the port ends.
 func (s *Switch) receive(a *attachment) {
 	for {
 		var b *batch
@@ -251,7 +245,7 @@ func (s *Switch) receive(a *attachment) {
 		}
 		n, err := a.port.Recv(b.frames)
 		if err != nil {
-			why := err // which alone goes to the heap
+			why := err // so that only the copy escapes to the heap
 			a.failed.Store(&why)
 			if s.stop.Err() == nil && !errors.Is(err, net.ErrClosed) {
 				s.log.Error("a port receives no more; restart the switch when it is back",
@@ -272,14 +266,14 @@ func (s *Switch) receive(a *attachment) {
 func (s *Switch) process() {
 	idle := time.NewTicker(idlePeriod)
 	defer idle.Stop()
-	wake := time.NewTimer(time.Hour) // when a queue's rate lets a packet go
+	wake := time.NewTimer(time.Hour) // for when a queue's rate allows a packet
 	defer wake.Stop()
 	for {
 		var b *batch
 		var frame []byte
 		look := false
 		select {
-		case frame = <-s.injected: // before all else
+		case frame = <-s.injected: // has precedence
 		default:
 			select {
 			case b = <-s.in:
@@ -317,7 +311,7 @@ func (s *Switch) process() {
 	}
 }
 
-// report tells the control plane what is new.
+// report sends new digests and idle entries to the control plane.
 func (s *Switch) report(now time.Duration, look bool) {
 	p := s.manager.Pipeline()
 	if p == nil {
@@ -334,7 +328,7 @@ func (s *Switch) report(now time.Duration, look bool) {
 	}
 }
 
-// emit takes a frame that leaves: the manager calls it.
+// emit queues a frame to be sent; the manager calls it.
 func (s *Switch) emit(port uint16, frame []byte) {
 	if port == s.cfg.CPUPort && port != 0 {
 		s.ins++
@@ -358,7 +352,7 @@ func (s *Switch) emit(port uint16, frame []byte) {
 	a.tx[n] = append(a.tx[n][:0], frame...)
 }
 
-// flush sends what was emitted.
+// flush sends the emitted frames.
 func (s *Switch) flush() {
 	for _, a := range s.dirty {
 		a.send()
@@ -373,7 +367,7 @@ func (a *attachment) send() {
 	}
 }
 
-// watch tells the pipeline when ports come up or go down, and logs it.
+// watch tells the pipeline when ports go up or down, and logs it.
 func (s *Switch) watch() {
 	tick := time.NewTicker(upPeriod)
 	defer tick.Stop()
@@ -398,7 +392,7 @@ func (s *Switch) watch() {
 	}
 }
 
-// setUp notes that a port went up or down.
+// setUp records that a port went up or down.
 func (s *Switch) setUp(port uint16, up bool) {
 	s.lock.take()
 	defer s.lock.give()
@@ -410,7 +404,7 @@ func (s *Switch) setUp(port uint16, up bool) {
 
 func (a *attachment) up() bool { return a.failed.Load() == nil && a.port.Up() }
 
-// Problems says what is wrong with ports, each with what to do.
+// Problems describes what is wrong with ports, each with what to do.
 func (s *Switch) Problems() (list []string) {
 	for _, a := range s.attached() {
 		if err := a.failed.Load(); err != nil {

@@ -11,8 +11,8 @@ import (
 
 // This file implements p4rtserver.Target.
 
-// Do calls f with exclusive access to the pipeline and the packet replication
-// engine, which are nil before the first Load. f must not call the Switch.
+// Do calls f with exclusive access to the pipeline and the packet replication engine, which are nil
+// before the first Load. f must not call the Switch.
 func (s *Switch) Do(f func(*pipeline.Pipeline, *pre.Engine)) {
 	s.control.take()
 	defer s.control.give()
@@ -22,7 +22,7 @@ func (s *Switch) Do(f func(*pipeline.Pipeline, *pre.Engine)) {
 	if s.fast == nil {
 		return
 	}
-	if wait := s.fast.Ends(); wait != nil { // packets go on meanwhile, by the new tables here and the old ones there
+	if wait := s.fast.Ends(); wait != nil { // packets continue meanwhile, here by the new tables and there by the old ones
 		s.lock.give()
 		wait()
 		s.lock.take()
@@ -30,25 +30,27 @@ func (s *Switch) Do(f func(*pipeline.Pipeline, *pre.Engine)) {
 	s.fast.Changed()
 }
 
-// A FastPath processes packets of the switch's ports before they come to the switch, by the same
-// tables. Its methods are called while no packet is processed here.
+// A FastPath processes packets of the switch's ports before they reach the switch, by the same
+// tables. Except where noted, its methods are called while the switch processes no packet.
 type FastPath interface {
-	// Loaded is called with a pipeline that packets meet from now on.
+	// Loaded is called with the pipeline for all packets from now on.
 	Loaded(p *pipeline.Pipeline, e *pre.Engine)
-	// Ends is called when the control plane has had access to the pipeline. It returns what waits
-	// until Changed may be called, without the switch's lock, so that what Look returns may come meanwhile; nil: nothing does.
+	// Ends is called after the control plane had access to the pipeline. It returns a function that
+	// waits until Changed may be called; nil: no wait is needed. The function is called without the
+	// switch's lock, so that the function returned by Look may run meanwhile.
 	Ends() (wait func())
 	Changed()
-	// Mine says that a frame must not be processed here, and counts it.
+	// Mine reports that a frame must not be processed here, and counts it.
 	Mine(frame []byte) bool
-	// Look is called each second, and when there are News, without the switch's lock, and what it returns with it.
+	// Look is called each second, and after News, without the switch's lock. The function that it
+	// returns is called with the lock.
 	Look() (note func())
 	News() <-chan struct{}
-	// Status says in a few words where packets are processed, and why.
+	// Status says briefly where packets are processed, and why.
 	Status() string
 }
 
-// NoFastPath is a FastPath that processes nothing, for that reason.
+// NoFastPath is a FastPath that processes nothing. Its value is the reason.
 type NoFastPath string
 
 // Loaded implements FastPath.
@@ -72,7 +74,7 @@ func (NoFastPath) News() <-chan struct{} { return nil }
 // Status implements FastPath.
 func (why NoFastPath) Status() string { return "off: " + string(why) }
 
-// Accelerate gives the switch a fast path, once, when all ports are attached.
+// Accelerate sets the switch's fast path. Call it once, when all ports are attached.
 func (s *Switch) Accelerate(f FastPath) {
 	s.lock.take()
 	defer s.lock.give()
@@ -83,7 +85,7 @@ func (s *Switch) Accelerate(f FastPath) {
 	s.work.Go(func() { s.follow(f) })
 }
 
-// follow has the fast path see what has changed at ports.
+// follow lets the fast path check the ports, regularly and after news.
 func (s *Switch) follow(f FastPath) {
 	tick := time.NewTicker(lookPeriod)
 	defer tick.Stop()
@@ -111,10 +113,10 @@ func (s *Switch) FastPath() string {
 	return s.fast.Status()
 }
 
-// Load makes p and e the pipeline and the packet replication engine of packets
-// that arrive from now on; packets that wait in queues leave by the previous
-// pipeline. Load tells the pipeline which ports are down, and the switch reports
-// each later change within 100 ms; ports that are not attached count as up.
+// Load makes p and e the pipeline and the packet replication engine of packets that arrive from now
+// on; packets in queues leave through the previous pipeline. Load tells the pipeline which ports
+// are down, and the switch reports each later change within 100 ms; ports that are not attached
+// count as up.
 func (s *Switch) Load(p *pipeline.Pipeline, e *pre.Engine) {
 	s.control.take()
 	defer s.control.give()
@@ -131,8 +133,7 @@ func (s *Switch) Load(p *pipeline.Pipeline, e *pre.Engine) {
 	s.loaded.Store(true)
 }
 
-// NewPipeline makes a program ready to be loaded. The error says which construct
-// cannot be run.
+// NewPipeline prepares a program for Load. The error names the construct that is not supported.
 func (s *Switch) NewPipeline(prog *program.Program) (*pipeline.Pipeline, *pre.Engine, error) {
 	e := pre.New(s.cfg.PRE)
 	o := pipeline.Options{PRE: e, Seed: s.cfg.Seed, DropPort: s.cfg.DropPort}
@@ -146,9 +147,8 @@ func (s *Switch) NewPipeline(prog *program.Program) (*pipeline.Pipeline, *pre.En
 	return p, e, nil
 }
 
-// Inject processes a frame as if it had come in on the CPU port. The frame is
-// the Switch's to keep. The error wraps ErrConfig (there is no CPU port),
-// ErrNoPipeline, ErrBusy or ErrClosed.
+// Inject processes a frame as if it had arrived on the CPU port. The Switch keeps the frame. The
+// error wraps ErrConfig (there is no CPU port), ErrNoPipeline, ErrBusy or ErrClosed.
 func (s *Switch) Inject(frame []byte) error {
 	if s.cfg.CPUPort == 0 {
 		return fmt.Errorf("softswitch: packet-out: %w: there is no CPU port; start the switch with one (--cpu-port)", ErrConfig)
@@ -171,10 +171,9 @@ func (s *Switch) Inject(frame []byte) error {
 	}
 }
 
-// Subscribe sets what is called for each frame that leaves by the CPU port (valid
-// during the call), with new digests, and with entries that have become idle, each
-// reported within 100 ms, and again for each further time-out without a packet. The
-// functions must neither block nor call the Switch.
+// Subscribe sets the functions that are called for each frame sent to the CPU port (valid during
+// the call), with new digests, and with idle entries, each reported within 100 ms, and again after
+// each further timeout without a packet. The functions must neither block nor call the Switch.
 func (s *Switch) Subscribe(packetIn func(frame []byte), digests func([]pipeline.Digest), idle func([]pipeline.Expired)) {
 	s.lock.take()
 	defer s.lock.give()

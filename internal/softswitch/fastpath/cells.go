@@ -5,16 +5,16 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
-// cells are where the kernel counts for entries that have a counter.
+// cells are the kernel's counter cells of entries that have a counter.
 type cells struct {
 	read func(table string, number uint32) bpf.Count
 	of   map[*pipeline.Entry]*cell
-	gone map[*pipeline.Entry]struct{} // deleted since the maps were changed last
-	free []uint32                     // the one that was freed first is used first: packets on their way still count there
-	next uint32                       // the first that was never used
+	gone map[*pipeline.Entry]struct{} // deleted since the last change of the maps
+	free []uint32                     // first in, first out, because packets in flight still count in a freed cell
+	next uint32                       // first unused cell
 }
 
-// A cell is a cell of a map, and what of it is in the entry already.
+// A cell is a cell of a map, with the part of its count that the entry already has.
 type cell struct {
 	table  string
 	number uint32
@@ -22,10 +22,10 @@ type cell struct {
 }
 
 func newCells(read func(table string, number uint32) bpf.Count) *cells {
-	return &cells{read: read, of: map[*pipeline.Entry]*cell{}, gone: map[*pipeline.Entry]struct{}{}, next: 1} // 0 is of no entry
+	return &cells{read: read, of: map[*pipeline.Entry]*cell{}, gone: map[*pipeline.Entry]struct{}{}, next: 1} // 0 means no entry
 }
 
-// number returns an entry's cell of map counters; false: there is none free.
+// number returns an entry's cell of map counters, and false if none is free.
 func (c *cells) number(e *pipeline.Entry) (uint32, bool) {
 	if at := c.of[e]; at != nil {
 		return at.number, true
@@ -43,14 +43,14 @@ func (c *cells) number(e *pipeline.Entry) (uint32, bool) {
 	return n, true
 }
 
-// take has an entry counted in a cell from now on.
+// take assigns a cell to an entry.
 func (c *cells) take(e *pipeline.Entry, table string, number uint32) {
 	if c.of[e] == nil {
 		c.of[e] = &cell{table, number, c.read(table, number)}
 	}
 }
 
-// count has an entry's counter hold what the kernel has counted.
+// count updates an entry's counter from the kernel's.
 func (c *cells) count(e *pipeline.Entry) {
 	at := c.of[e]
 	if at == nil {
@@ -61,7 +61,7 @@ func (c *cells) count(e *pipeline.Entry) {
 	at.seen = now
 }
 
-// changed notes whether an entry is there.
+// changed records that an entry exists, or is gone.
 func (c *cells) changed(e *pipeline.Entry, gone bool) {
 	if gone {
 		c.gone[e] = struct{}{}
@@ -70,7 +70,7 @@ func (c *cells) changed(e *pipeline.Entry, gone bool) {
 	}
 }
 
-// sweep gives up the cells of deleted entries, which no packet counts in any more.
+// sweep frees the cells of deleted entries, in which no packet counts any more.
 func (c *cells) sweep() {
 	for e := range c.gone {
 		c.count(e)

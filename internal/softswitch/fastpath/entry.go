@@ -7,12 +7,12 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
-// key32 and arg are a field of an entry's key and an argument of its action.
+// key32 returns a field of an entry's key, and arg an argument of its action.
 func key32(e *pipeline.Entry, i int) uint32 { return uint32(e.Key[i].Value.Uint()) } //nolint:gosec // 32 bits at most
 
 func arg(e *pipeline.Entry, i int) uint64 { return e.Call.Args[i].Uint() }
 
-// wire is a number as a word of the wire.
+// wire returns a number in wire byte order.
 func wire(v uint64) (b [4]byte) {
 	binary.BigEndian.PutUint32(b[:], uint32(v)) //nolint:gosec // 32 bits at most
 	return b
@@ -25,7 +25,7 @@ func macOf(v uint64) (m bpf.MAC) {
 	return m
 }
 
-// hopAt is which argument of a replica's action is the next hop.
+// hopAt returns which argument of a replica's action is the next hop.
 func (l *plan) hopAt(r *pipeline.Entry) int {
 	if l.actions(r) == "egress.rewrite.to_receiver" {
 		return 2

@@ -11,35 +11,36 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
-// A Fast is the kernel's part of a switch. Its methods are called with the switch's lock held, but for News and Look.
+// A Fast is the fast path of a switch. Its methods, except News and Look, are called with the
+// switch's lock held.
 type Fast struct {
 	k     *kernel
 	log   *slog.Logger
-	ports map[uint16]uint32 // interfaces
+	ports map[uint16]uint32 // interfaces, by port
 	all   []Port
-	skew  time.Duration // what the kernel's time is ahead of the pipeline's
+	skew  time.Duration // the kernel's time minus the pipeline's
 	news  *news
 
-	looking sync.Mutex // guards the prober, and
+	looking sync.Mutex // guards the prober, and:
 	ended   bool
 
-	plan       *plan // nil: the switch has no pipeline with the program that the kernel has
+	plan       *plan // nil: the switch has no pipeline with the kernel's program
 	pipe       *pipeline.Pipeline
 	slots      slots
 	sets       sets
-	dropped    [bpf.DropUpdate + 1]bpf.Count // that are in the pipeline's counters
+	dropped    [bpf.DropUpdate + 1]bpf.Count // already in the pipeline's counters
 	settings   bpf.Settings
 	generation map[uint32]uint64   // by cell
-	ending     map[uint32]struct{} // cells for whose packets no more copies are made
-	active     bool                // the kernel owns the state
-	why        string              // it does not
-	told       string              // by the log
-	broken     error               // from when on it never will
-	seen       view                // of the ports
-	strays     uint64              // answers that came to the switch although they are the kernel's
+	ending     map[uint32]struct{} // cells whose packets are not copied any more
+	active     bool                // the kernel owns the merging state
+	why        string              // why active is false
+	told       string              // last logged status
+	broken     error               // after this error active stays false
+	seen       view                // latest look at the ports
+	strays     uint64              // answers that reached the switch although the kernel owns the state
 }
 
-// read is a cell of a map of counters.
+// read returns a cell of a counter map.
 func (f *Fast) read(table string, number uint32) bpf.Count {
 	c, err := f.k.count(table, number)
 	if err != nil {
@@ -48,7 +49,7 @@ func (f *Fast) read(table string, number uint32) bpf.Count {
 	return c
 }
 
-// fail ends the processing in the kernel for good.
+// fail ends processing in the kernel permanently.
 func (f *Fast) fail(err error) {
 	if f.broken == nil {
 		f.broken = err
@@ -56,10 +57,10 @@ func (f *Fast) fail(err error) {
 	}
 }
 
-// Programs are the numbers of the kernel's programs, by which "bpftool prog show id" finds them.
+// Programs returns the kernel's IDs of the programs, for "bpftool prog show id".
 func (f *Fast) Programs() []uint32 { return f.k.programs() }
 
-// Status says in a few words where packets are processed, and why.
+// Status says briefly where packets are processed, and why.
 func (f *Fast) Status() string {
 	if !f.active {
 		return "off: " + f.why

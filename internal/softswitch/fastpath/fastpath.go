@@ -1,26 +1,31 @@
-// Package fastpath has the Linux kernel process what is hot of the embedded switch's packets (package bpf):
-// unicast, copies of groups in mode neutral, members' answers. The switch's pipeline stays the table store and
-// takes all other packets, which come to it by its packet sockets as they do without this.
+// Package fastpath processes the most frequent packets of the embedded switch in the Linux kernel
+// (package bpf): unicast, copies of groups in mode neutral, members' answers. The switch's pipeline
+// remains the owner of the tables, and processes all other packets. Those reach it through its
+// packet sockets, as without a fast path: they climb.
 //
-//	f, err := fastpath.New(fastpath.Config{…}) // the programs are at the ports; all packets climb
-//	sw.Accelerate(f)                           // …, until the tables are in the kernel
+// \tf, err := fastpath.New(fastpath.Config{…}) // attaches the programs to the ports; all packets
+// climb
+// \tsw.Accelerate(f)                           // …, until the tables are in the kernel
 //	…
 //	err = f.Close()
 //
-// # Who owns what
+// # Ownership
 //
-// Tables: the pipeline. After each access of the control plane, the maps are brought to what the tables say,
-// as one step: while that is under way requests and unicast climb, and what can't (answers, copies on
-// their way) is dropped and counted as DropUpdate. Where only groups change, theirs do alone.
+// Tables belong to the pipeline. After each access of the control plane, the maps are updated to
+// the tables in one step. During the step, requests and unicast packets climb; packets that cannot
+// climb (answers, copies in flight) are dropped and counted as DropUpdate. If only groups change,
+// this affects only their packets.
 //
-// Merging state: the kernel, for all groups, while packets are processed there; answers that still come to the
-// switch then are dropped and counted. Counters: what each has counted is added up. Both are in the pipeline whenever the
-// control plane looks, so P4Runtime and what stands upon it see no difference.
+// Merging state belongs to the kernel, for all groups, while the kernel processes packets; answers
+// that still reach the switch then are dropped and counted. Counters are the sums of both sides.
+// Whenever the control plane reads state or counters, the pipeline has the current values, so
+// P4Runtime and its users see no difference.
 //
-// All of that ends, and state moves to the pipeline, as soon as there is anything that the kernel cannot do for all
-// packets: another program, rules of fault injection, ECMP groups with too many paths. It begins anew when that has gone.
+// Processing in the kernel stops, and its state moves to the pipeline, while the switch needs
+// something that the kernel cannot do for all packets: another program, rules of fault injection,
+// ECMP groups with too many paths. It restarts when that ends.
 //
-// Nothing is pinned: when the process ends, however it does, the kernel takes programs and maps away.
+// Nothing is pinned: when the process ends for any reason, the kernel removes programs and maps.
 package fastpath
 
 import (
@@ -41,24 +46,25 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// A Port is a port of the switch that is a network interface.
+// A Port is a port of the switch on a network interface.
 type Port struct {
 	Number uint16
 	Name   string
 	Index  int
 }
 
-// Config is what New takes.
+// Config configures a Fast.
 type Config struct {
-	Ports []Port               // all of the switch's
-	Now   func() time.Duration // the pipeline's time
+	Ports []Port               // all ports of the switch
+	Now   func() time.Duration // returns the pipeline's time
 	Log   *slog.Logger
 }
 
-// known is the program of p4src.
+// known returns the program of p4src.
 var known = sync.OnceValues(func() (*program.Program, error) { return program.Load(bmv2.JSON) })
 
-// atIngress says which drops of the kernel are those of ingress, by reason; the others are those of egress.
+// atIngress tells by reason which of the kernel's drops count as ingress drops; the others count as
+// egress drops.
 var atIngress = func() (is [bpf.DropUpdate]bool) {
 	for i, reason := range bmv2.DropReasons {
 		is[i] = slices.Contains([]string{"malformed", "ip_checksum", "icrc", "ttl", "no_route", "no_next_hop", "unknown_mac", "spoofed"}, reason)
@@ -66,8 +72,8 @@ var atIngress = func() (is [bpf.DropUpdate]bool) {
 	return is
 }()
 
-// New puts the programs at all ports. Until a Switch has taken the Fast, all packets climb. The error says why
-// the kernel, or which port, cannot; then nothing is left.
+// New attaches the programs to all ports. Until a Switch has accepted the Fast, all packets climb.
+// The error says why the kernel or a port cannot do it; then nothing stays attached.
 func New(c Config) (f *Fast, err error) {
 	if len(c.Ports) == 0 {
 		return nil, errors.New("fast path: the switch has no ports")
@@ -101,17 +107,19 @@ func New(c Config) (f *Fast, err error) {
 	if f.news, err = follow(f.all); err != nil {
 		return nil, fmt.Errorf("fast path: %w", err)
 	}
-	if f.seen = f.k.see(f.all); f.seen.err != nil { // of what changes meanwhile there are news
+	if f.seen = f.k.see(f.all); f.seen.err != nil { // news reports later changes
 		return nil, fmt.Errorf("fast path: %w", errors.Join(f.seen.err, f.news.close()))
 	}
 	return f, nil
 }
 
-// News gets a token when something has changed at a port, or at a veth's other end.
+// News returns a channel that gets a token when something has changed at a port, or at a veth's
+// other end.
 func (f *Fast) News() <-chan struct{} { return f.news.dirty }
 
-// Look sees whether all ports send what is redirected to them. It is to be called each second or so, and when there are News, without
-// the switch's lock, with which what it returns is to be called then.
+// Look tests whether all ports send what is redirected to them. The caller calls it about each
+// second, and after News, without the switch's lock, and then calls the returned function with the
+// lock.
 func (f *Fast) Look() (note func()) {
 	f.looking.Lock()
 	defer f.looking.Unlock()
@@ -119,12 +127,12 @@ func (f *Fast) Look() (note func()) {
 		return func() {}
 	}
 	if f.news.heard.Swap(false) {
-		clear(f.k.prober.seen) // what was taken before says nothing
+		clear(f.k.prober.seen) // earlier successes no longer count
 	}
 	seen := f.k.see(f.all)
 	return func() {
 		if f.all == nil {
-			return // it has ended meanwhile
+			return // closed meanwhile
 		}
 		if f.seen = seen; seen.err != nil {
 			f.fail(seen.err)
@@ -133,14 +141,14 @@ func (f *Fast) Look() (note func()) {
 	}
 }
 
-// A view is what a look at all ports has shown.
+// A view is the result of a look at all ports.
 type view struct {
-	refusal string   // of a port that is up and does not send what is redirected to it
-	absent  []string // ports that carry nothing, and why
+	refusal string   // of a port that is up and does not send redirected frames
+	absent  []string // ports that carry no packets, and why
 	err     error
 }
 
-// see looks at all ports, and tries those that carry packets.
+// see looks at all ports, and tests those that carry packets.
 func (p *prober) see(all []Port) (v view) {
 	states, err := lookAt()
 	v.err = err
@@ -152,14 +160,14 @@ func (p *prober) see(all []Port) (v view) {
 			v.absent = append(v.absent, at.named()+", was removed")
 		case !s.up:
 			v.absent = append(v.absent, at.named()+", is down")
-		case s.veth: // other drivers say at once what they cannot do
+		case s.veth: // other drivers report their limits directly
 			p.try(at, s.name, &v)
 		}
 	}
 	return v
 }
 
-// try notes whether a veth takes what is redirected to it.
+// try tests whether a veth sends what is redirected to it.
 func (p *prober) try(at Port, name string, v *view) {
 	takes, err := p.takes(at.Index, name)
 	if takes {
@@ -169,7 +177,7 @@ func (p *prober) try(at Port, name string, v *view) {
 	switch {
 	case lost != nil:
 		v.err = lost
-	case !states[at.Index].up || states[at.Index].name != name: // meanwhile: the next look says why
+	case !states[at.Index].up || states[at.Index].name != name: // changed meanwhile: the next look reports why
 	case err != nil:
 		v.err = err
 	default:
@@ -177,8 +185,8 @@ func (p *prober) try(at Port, name string, v *view) {
 	}
 }
 
-// Taken returns the ports at which there is some XDP program. Whose interfaces have one of another switch see only what that one
-// lets climb.
+// Taken returns the ports that already have an XDP program. If it is another switch's, this switch
+// sees only the packets that climb there.
 func Taken(ports []Port) (list []Port, err error) {
 	states, err := lookAt()
 	for _, p := range ports {
@@ -191,7 +199,7 @@ func Taken(ports []Port) (list []Port, err error) {
 
 func (p Port) named() string { return fmt.Sprintf("port %d, interface %s", p.Number, p.Name) }
 
-// Close takes the programs off the ports. What the kernel has counted and merged last is lost.
+// Close detaches the programs. The kernel's latest counts and merging state are lost.
 func (f *Fast) Close() error {
 	if f.all == nil {
 		return nil
@@ -207,7 +215,7 @@ func (f *Fast) Close() error {
 	return errors.Join(f.news.close(), f.k.close())
 }
 
-// Loaded is called when the switch has got another pipeline.
+// Loaded is called when the switch has a new pipeline.
 func (f *Fast) Loaded(p *pipeline.Pipeline, e *pre.Engine) {
 	if f.pipe != nil {
 		f.pipe.SetOffload(nil)
@@ -230,7 +238,7 @@ func (f *Fast) Loaded(p *pipeline.Pipeline, e *pre.Engine) {
 	f.Changed()
 }
 
-// empty takes everything of a pipeline out of the maps.
+// empty removes everything of a pipeline from the maps.
 func (f *Fast) empty() {
 	f.apply(map[uint32]struct{}{everything: {}}, func() error {
 		f.active, f.settings = false, bpf.Settings{Climbs: 1}
@@ -250,7 +258,7 @@ func (f *Fast) empty() {
 	})
 	f.sets.unused()
 	f.pipe, f.plan, f.slots = nil, nil, newSlots()
-	for i := range f.dropped { // a new pipeline counts from 0
+	for i := range f.dropped { // a new pipeline starts at 0
 		f.dropped[i] = f.read("drops", uint32(i)) //nolint:gosec // few
 	}
 }
@@ -263,7 +271,8 @@ func (f *Fast) EntryChanged(t *pipeline.Table, e *pipeline.Entry, gone bool) {
 	}
 }
 
-// SettingChanged implements pipeline.Offload: Changed looks at settings anyway.
+// SettingChanged implements pipeline.Offload. It does nothing, because Changed always checks the
+// settings.
 func (f *Fast) SettingChanged(*pipeline.Table) {}
 
 // GroupChanged implements pipeline.Offload.
@@ -273,15 +282,15 @@ func (f *Fast) GroupChanged(*pipeline.Profile) {
 	}
 }
 
-// Stats are counts since the start.
+// Stats are counters since the start.
 type Stats struct {
-	Routed, Requests, Copies, Answers uint64 // packets that were routed, copied, came of that, and that senders got
-	Dropped                           uint64 // for all reasons
-	Updates                           uint64 // of these: what met half an update
-	Strays                            uint64 // answers that came to the switch although they are the kernel's
+	Routed, Requests, Copies, Answers uint64 // packets routed, requests replicated, copies made of them, and answers sent to senders
+	Dropped                           uint64 // for any reason
+	Updates                           uint64 // of these: packets that met an incomplete update
+	Strays                            uint64 // answers that reached the switch although the kernel owns the state
 }
 
-// Stats returns counts.
+// Stats returns the counters.
 func (f *Fast) Stats() Stats {
 	s := Stats{Strays: f.strays, Updates: f.read("drops", bpf.DropUpdate).Packets}
 	for i, to := range [bpf.Handled]*uint64{bpf.Routed: &s.Routed, bpf.Requests: &s.Requests, bpf.Copies: &s.Copies, bpf.PassedOn: &s.Answers} {

@@ -13,10 +13,10 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 )
 
-// multicast is a group: what matches it, its copies and their regions. Where something must be done
-// for some copy that the kernel cannot do, its packets climb.
+// multicast returns the map items of a group: its match, its copies and their regions. If a copy
+// needs something that the kernel cannot do, the group's packets climb.
 //
-// touched are the groups that are to be computed anew.
+// touched are the groups to be recomputed.
 func (l *plan) multicast(g uint16) (out items, touched map[uint16]struct{}) {
 	p := l.groups.at(g)
 	var pres, hops []uint16
@@ -34,7 +34,7 @@ func (l *plan) multicast(g uint16) (out items, touched map[uint16]struct{}) {
 	had := l.groups.preOf[g]
 	same := slices.Equal(had, pres)
 	if shared := l.groups.uses(g, pres, hops); !same {
-		touched = shared // no packet may be copied as another group's are
+		touched = shared // no packet may be replicated by another group's PRE group
 	}
 	delete(l.copied, g)
 	delete(l.climbing, g)
@@ -85,19 +85,19 @@ type builder struct {
 	*parts
 	group  uint32
 	out    items
-	last   []uint16              // instances that are their receivers' copies
+	last   []uint16              // instances that are copies for the group's receivers
 	copies map[uint16][]bpf.Copy // by PRE group, in the order of their interfaces
 	spans  map[[4]byte]bpf.Span  // regions, by rkey
-	first  [4]byte               // the one that is with the copies
+	first  [4]byte               // the region stored with the copies
 	firsts map[uint32]bpf.Region // by copy
 }
 
-// number is what regions refer to a copy by.
+// number returns the number by which regions refer to a copy.
 func (b *builder) number(rid uint16) uint32 { return b.group<<16 | uint32(rid) }
 
-// preGroup adds the copies of a PRE group; false: the kernel cannot make them.
+// preGroup adds the copies of a PRE group. It returns false if the kernel cannot make them.
 func (b *builder) preGroup(id uint16) bool {
-	var list []bpf.Copy // none: its packets climb, to be dropped
+	var list []bpf.Copy // nil: its packets climb, and are dropped there
 	for _, r := range b.engine.Group(id) {
 		c, ok := b.copy(r)
 		if c.PREGroup = id; !ok || slices.ContainsFunc(list, func(other bpf.Copy) bool { return other.Interface == c.Interface }) {
@@ -110,7 +110,7 @@ func (b *builder) preGroup(id uint16) bool {
 	return true
 }
 
-// place finds room for the copies; false: there is none.
+// place allocates cells for the copies. It returns false if there are not enough.
 func (b *builder) place() bool {
 	for id, list := range b.copies {
 		if len(list) == 0 {
@@ -133,7 +133,7 @@ func (b *builder) place() bool {
 	return true
 }
 
-// copy is what becomes of one copy; false: the kernel cannot make it.
+// copy returns the map value of one copy, and false if the kernel cannot make it.
 func (b *builder) copy(r pre.Replica) (c bpf.Copy, ok bool) {
 	e := b.replicas[r.Instance]
 	if c.Interface, ok = b.ports[r.Port]; e == nil || !ok {
@@ -149,7 +149,7 @@ func (b *builder) copy(r pre.Replica) (c bpf.Copy, ok bool) {
 		}
 	}
 	if neutral == 0 && (last || !b.always(c.Dst)) {
-		return c, false // its ICRC is to be computed anew
+		return c, false // its ICRC must be recomputed
 	}
 	c.ID, c.SrcPort = halves(neutral)
 	if hop == 0 {
@@ -163,7 +163,7 @@ func (b *builder) copy(r pre.Replica) (c bpf.Copy, ok bool) {
 	return c, ok
 }
 
-// always says whether all packets of the group have that address already.
+// always reports whether all packets of the group already have that address.
 func (b *builder) always(dst [4]byte) bool {
 	for m := range b.matches {
 		if wire(m.Key[2].Value.Uint()) != dst {
@@ -173,14 +173,14 @@ func (b *builder) always(dst [4]byte) bool {
 	return true
 }
 
-// halves is what is XORed into identification and source port.
+// halves returns the XOR masks of identification and source port.
 func halves(neutral uint64) (id, srcPort [2]byte) {
 	w := wire(neutral)
 	return [2]byte(w[:2]), [2]byte(w[2:])
 }
 
-// regions adds the regions; false: there is one in which not all receivers' copies can be rewritten. Its WRITEs would
-// climb, and the packets behind them overtake them.
+// regions adds the regions. It returns false if the kernel cannot rewrite the copies of all
+// receivers in some region: then its WRITEs would climb, and later packets would overtake them.
 func (b *builder) regions() bool {
 	spans, all := map[[4]byte]bpf.Span{}, map[bpf.RegionKey]bpf.Region{}
 	for i, rid := range b.last {
@@ -230,12 +230,13 @@ func (b *builder) regions() bool {
 
 func spanOf(f *match.Field) bpf.Span {
 	if f.Value == nil && f.High == nil {
-		return bpf.Span{Last: math.MaxUint64} // not asked for
+		return bpf.Span{Last: math.MaxUint64} // not used
 	}
 	return bpf.Span{First: f.Value.Uint(), Last: f.High.Uint()}
 }
 
-// constant says whether a region changes the ICRC by a constant that is cancelled.
+// constant reports whether a region changes the ICRC by a constant that the neutral rewrite
+// cancels.
 func (b *builder) constant(e *pipeline.Entry, rid uint16) bool {
 	if b.actions(e) != "egress.rewrite.translate" || arg(e, 0) != 0 || arg(e, 2) == 0 {
 		return false

@@ -6,13 +6,14 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
-// An index finds what concerns a group, by the program's numbers of groups, which PRE groups do not have.
+// An index finds the entries of a group by the program's group number, which PRE groups do not
+// have.
 type index struct {
 	of     map[*pipeline.Entry]uint16 // of matches
 	parts  map[uint16]*parts
 	byPRE  map[uint16]map[uint16]struct{}
 	byHop  map[uint16]map[uint16]struct{}
-	preOf  map[uint16][]uint16 // by group, as it was computed last
+	preOf  map[uint16][]uint16 // by group, as last computed
 	hopsOf map[uint16][]uint16
 }
 
@@ -37,7 +38,7 @@ func (x *index) at(g uint16) *parts {
 	return p
 }
 
-// changed notes an entry of the tables of groups, and returns which groups it concerns.
+// changed records a changed entry of the group tables, and returns the groups affected.
 func (x *index) changed(l *plan, t *pipeline.Table, e *pipeline.Entry, gone bool) map[uint16]struct{} {
 	concerns := map[uint16]struct{}{}
 	if t == l.matches {
@@ -74,8 +75,8 @@ func (x *index) changed(l *plan, t *pipeline.Table, e *pipeline.Entry, gone bool
 	return concerns
 }
 
-// uses notes what PRE groups and next hops a group uses, and returns the groups that share a PRE group
-// with it, or did.
+// uses records the PRE groups and next hops that a group uses. It returns the groups that share, or
+// shared, a PRE group with it.
 func (x *index) uses(g uint16, pres, hops []uint16) map[uint16]struct{} {
 	shared := map[uint16]struct{}{}
 	for _, n := range slices.Concat(x.preOf[g], pres) {

@@ -17,19 +17,19 @@ import (
 	"github.com/mcrdma/mcrdma/bpf"
 )
 
-// counterCells is how many entries are counted: 16 bytes for each.
+// counterCells is the maximum number of entries with counters; each takes 16 bytes.
 const counterCells = 1 << 17
 
-// kernel is the programs and their maps. It holds them by file descriptors alone: when this process
-// ends, however it does, the kernel takes them off the ports.
+// kernel holds the programs and their maps, by file descriptors only: when this process ends for
+// any reason, the kernel detaches the programs from the ports.
 type kernel struct {
 	*ebpf.Collection
 	*prober
-	inner *ebpf.MapSpec // of a set of ports
+	inner *ebpf.MapSpec // template of a port set
 	links []link.Link
 }
 
-// load loads programs and maps, at no port yet.
+// load loads programs and maps, without attaching them to ports.
 func load() (*kernel, error) {
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(bpf.Object))
 	if err != nil {
@@ -51,10 +51,10 @@ func load() (*kernel, error) {
 	return &kernel{Collection: c, prober: p, inner: spec.Maps["port_sets"].InnerMap}, nil
 }
 
-// capabilities are what it takes without root. CAP_PERFMON is for subtracting pointers.
+// capabilities are those needed without root. CAP_PERFMON allows subtracting pointers.
 const capabilities = "CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN and CAP_NET_RAW"
 
-// advised says what to do when the kernel takes no program.
+// advised adds to an error of loading a program what to do about it.
 func advised(err error) error {
 	var refused *ebpf.VerifierError
 	switch {
@@ -66,7 +66,7 @@ func advised(err error) error {
 	return fmt.Errorf("%w (it takes Linux 6.1)", err)
 }
 
-// attach puts the program at an interface, in its driver.
+// attach attaches the program to an interface, in its driver.
 func (k *kernel) attach(ifindex int) error {
 	l, err := link.AttachXDP(link.XDPOptions{Program: k.Programs["ingress"], Interface: ifindex, Flags: link.XDPDriverMode})
 	switch {
@@ -81,7 +81,7 @@ func (k *kernel) attach(ifindex int) error {
 	return nil
 }
 
-// programs are the numbers that the kernel has given its programs.
+// programs returns the kernel's IDs of the programs.
 func (k *kernel) programs() (ids []uint32) {
 	for _, p := range k.Programs {
 		if info, err := p.Info(); err == nil {
@@ -93,7 +93,7 @@ func (k *kernel) programs() (ids []uint32) {
 	return ids
 }
 
-// close takes the programs off the ports.
+// close detaches the programs from the ports.
 func (k *kernel) close() error {
 	var errs []error
 	for _, l := range k.links {
@@ -112,7 +112,7 @@ func (k *kernel) put(table string, key, value any) error {
 }
 
 func (k *kernel) remove(table string, key any) error {
-	if m := k.Maps[table]; m.Type() == ebpf.Array { // which has all keys always
+	if m := k.Maps[table]; m.Type() == ebpf.Array { // an array always has all keys
 		return k.put(table, key, make([]byte, m.ValueSize()))
 	} else if err := m.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("map %s: %w", table, err)
@@ -120,7 +120,7 @@ func (k *kernel) remove(table string, key any) error {
 	return nil
 }
 
-// count is what a cell of a map of counters has counted, on all processors.
+// count returns the count of a cell of a counter map, summed over all processors.
 func (k *kernel) count(table string, number uint32) (sum bpf.Count, err error) {
 	all, m := make([]bpf.Count, 1), k.Maps[table]
 	if m.Type() == ebpf.Array {
@@ -137,7 +137,7 @@ func (k *kernel) count(table string, number uint32) (sum bpf.Count, err error) {
 	return sum, nil
 }
 
-// slot is the state of a group. All answers that began to be merged before are in it.
+// slot returns the state of a group, including all answers whose merging has begun.
 func (k *kernel) slot(n uint32) (s bpf.Slot, err error) {
 	if err := k.Maps["merge_slots"].LookupWithFlags(n, &s, ebpf.LookupLock); err != nil {
 		return s, fmt.Errorf("map merge_slots: %w", err)
@@ -156,7 +156,7 @@ func (k *kernel) out(index uint32) bpf.Out {
 	return bpf.Out{Interface: index, Program: uint32(k.Programs["copy_out"].FD())} //nolint:gosec // descriptors are small
 }
 
-// putSet makes a set of ports. The kernel takes milliseconds to replace one.
+// putSet creates a set of ports. Replacing one takes the kernel milliseconds.
 func (k *kernel) putSet(number uint32, interfaces []uint32) error {
 	set, err := ebpf.NewMap(k.inner)
 	if err != nil {
@@ -174,18 +174,19 @@ func (k *kernel) putSet(number uint32, interfaces []uint32) error {
 	return k.put("port_sets", number, uint32(set.FD())) //nolint:gosec // as above
 }
 
-// errRefuses is what is wrong with a veth whose other end is not ready for frames of XDP.
+// errRefuses is the error of a veth whose other end does not accept XDP frames.
 var errRefuses = errors.New("the veth drops what the kernel sends to it until its other end has GRO or an XDP program: " +
 	"in that end's namespace \"ethtool -K PEER gro on tx off\"")
 
-// A prober finds out whether veths take what is redirected to them.
+// A prober tests whether veths send the frames redirected to them.
 type prober struct {
 	program *ebpf.Program
 	*statistics
-	seen map[int]uint64 // what was redirected until the last look, by interface
+	seen map[int]uint64 // frames redirected until the last look, by interface
 }
 
-// probeHeader begins a frame that no bridge forwards, and no host answers: Ethernet's configuration testing protocol, to a link-local MAC. The interface's number follows it.
+// probeHeader starts a frame that no bridge forwards and no host answers: Ethernet's configuration
+// testing protocol, to a link-local MAC address. The interface's number follows it.
 var probeHeader = []byte{1, 0x80, 0xc2, 0, 0, 0x0e, 2, 'm', 'c', 'r', 'd', 'm', 0x90, 0}
 
 func newProber() (*prober, error) {
@@ -203,7 +204,8 @@ func newProber() (*prober, error) {
 	return &prober{p, s, map[int]uint64{}}, nil
 }
 
-// takes says whether a veth that is up takes what is redirected to it: it has since the last look, or a frame shows it.
+// takes reports whether a veth that is up sends what is redirected to it: it has done so since the
+// last look, or a probe frame shows it.
 func (p *prober) takes(index int, name string) (bool, error) {
 	before, err := p.redirected(name)
 	if err != nil {

@@ -17,16 +17,16 @@ const (
 	errRange = unix.ERANGE
 )
 
-// A state is what the kernel says of an interface.
+// A state is the kernel's state of an interface.
 type state struct {
 	name string
-	peer int // a veth's
+	peer int // ifindex of a veth's peer
 	veth bool
-	up   bool // with a link
-	xdp  bool // some program is there
+	up   bool // up, with a link
+	xdp  bool // an XDP program is attached
 }
 
-// lookAt asks the kernel for the state of all interfaces, by number.
+// lookAt returns the state of all interfaces from the kernel, by number.
 func lookAt() (map[int]state, error) {
 	rib, err := syscall.NetlinkRIB(unix.RTM_GETLINK, unix.AF_UNSPEC)
 	if err != nil {
@@ -35,7 +35,7 @@ func lookAt() (map[int]state, error) {
 	return statesIn(rib)
 }
 
-// statesIn are those that messages of the kernel have.
+// statesIn parses netlink messages into states.
 func statesIn(messages []byte) (map[int]state, error) {
 	list, err := syscall.ParseNetlinkMessage(messages)
 	if err != nil {
@@ -60,8 +60,8 @@ func statesIn(messages []byte) (map[int]state, error) {
 			case a.Attr.Type == unix.IFLA_LINK && len(a.Value) >= 4:
 				s.peer = int(binary.NativeEndian.Uint32(a.Value))
 			case a.Attr.Type == unix.IFLA_XDP:
-				s.xdp = len(a.Value) > 8 // behind how it is attached there are programs' numbers
-			case a.Attr.Type == unix.IFLA_LINKINFO && len(a.Value) >= 8: // the first of what is nested in it is the kind
+				s.xdp = len(a.Value) > 8 // the mode of attachment, followed by the numbers of programs
+			case a.Attr.Type == unix.IFLA_LINKINFO && len(a.Value) >= 8: // the first nested attribute is the kind
 				s.veth = binary.NativeEndian.Uint16(a.Value[2:]) == unix.IFLA_INFO_KIND && string(a.Value[4:8]) == "veth"
 			}
 		}
@@ -70,14 +70,14 @@ func statesIn(messages []byte) (map[int]state, error) {
 	return all, nil
 }
 
-// statistics are a driver's own counters of an interface, such as ethtool -S shows.
+// statistics reads a driver's own counters of an interface, as ethtool -S does.
 type statistics struct {
 	socket        int
 	names, values []byte
 }
 
 const (
-	maxStatistics = 8192 // of an interface, whose driver says itself how many it writes
+	maxStatistics = 8192 // per interface; the driver determines how many it writes
 	nameLen       = 32
 	ethSSStats    = 1 // ETH_SS_STATS of <linux/ethtool.h>
 )
@@ -87,14 +87,15 @@ func newStatistics() (*statistics, error) {
 	return &statistics{fd, make([]byte, 12+nameLen*maxStatistics), make([]byte, 8+8*maxStatistics)}, os.NewSyscallError("socket", err)
 }
 
-// redirected is how many frames the kernel has tried to give a veth by XDP, whose other end was ready for them.
+// redirected returns how many frames the kernel has redirected to a veth by XDP while its other end
+// was ready for them.
 func (s *statistics) redirected(name string) (sum uint64, err error) {
 	info, err := unix.IoctlGetEthtoolDrvinfo(s.socket, name)
 	if err != nil {
 		return 0, os.NewSyscallError("ethtool", err)
 	}
 	n := info.N_stats
-	if n > maxStatistics/2 { // it may grow meanwhile
+	if n > maxStatistics/2 { // the number may grow meanwhile
 		return 0, fmt.Errorf("the driver of %s counts %d things", name, n)
 	}
 	binary.NativeEndian.PutUint32(s.names, unix.ETHTOOL_GSTRINGS)
@@ -120,7 +121,7 @@ func (s *statistics) redirected(name string) (sum uint64, err error) {
 	return sum, nil
 }
 
-// ask has the driver answer in b, which begins with the question.
+// ask makes an ethtool request; the driver writes the answer into b, which begins with the request.
 func (s *statistics) ask(name string, b []byte) error {
 	var req struct { // struct ifreq
 		name [unix.IFNAMSIZ]byte

@@ -7,20 +7,20 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
-// A group's merging state has one owner: the kernel while packets are processed there, the pipeline's registers
-// otherwise. It moves while no packet is merged: those of the pipeline wait, and in the kernel each
-// answer looks, under the lock of its slot, whether tables are being changed.
+// A group's merging state has one owner: the kernel while it processes packets, else the pipeline's
+// registers. It moves while no packet is merged: the pipeline's packets wait, and in the kernel
+// each answer checks, under the lock of its slot, whether tables are being changed.
 
-// slots are those that groups have merged in.
+// slots are those in which groups have merged.
 type slots struct {
 	entries map[uint32]*slot
-	fresh   []uint32                 // whose state the pipeline still has
-	sets    map[uint32][]registerSet // what the control plane has written to registers, for the kernel
+	fresh   []uint32                 // slots whose state is still in the pipeline
+	sets    map[uint32][]registerSet // registers written by the control plane, for the kernel
 }
 
-// A slot is what of the kernel's state is in the pipeline's counters already.
+// A slot holds the part of the kernel's counts that the pipeline's counters already have.
 type slot struct {
-	entry  *pipeline.Entry // of merge_groups; nil: there is none now
+	entry  *pipeline.Entry // of merge_groups; nil: none now
 	counts [bpf.MaxMembers][bpf.Kinds]uint64
 	told   uint64 // answers
 }
@@ -32,7 +32,7 @@ type registerSet struct {
 
 func newSlots() slots { return slots{entries: map[uint32]*slot{}, sets: map[uint32][]registerSet{}} }
 
-// merges notes that a group merges in a slot.
+// merges records that a group merges in a slot.
 func (f *Fast) merges(e *pipeline.Entry) {
 	n := key32(e, 0)
 	if n >= bpf.Slots {
@@ -45,12 +45,12 @@ func (f *Fast) merges(e *pipeline.Entry) {
 		f.slots.fresh = append(f.slots.fresh, n)
 	}
 	if s.entry != e {
-		f.look(n) // what came before is not its own
+		f.look(n) // earlier counts are not its own
 		s.entry = e
 	}
 }
 
-// left notes that a group merges no more.
+// left records that a group no longer merges.
 func (f *Fast) left(e *pipeline.Entry) {
 	if s := f.slotOfEntry(e); s != nil {
 		f.look(key32(e, 0))
@@ -58,7 +58,7 @@ func (f *Fast) left(e *pipeline.Entry) {
 	}
 }
 
-// slotOfEntry is the slot of an entry of merge_groups; nil: it is none.
+// slotOfEntry returns the slot of an entry of merge_groups; nil: the entry is not of that table.
 func (f *Fast) slotOfEntry(e *pipeline.Entry) *slot {
 	if len(e.Key) == 1 {
 		if s := f.slots.entries[key32(e, 0)]; s != nil && s.entry == e {
@@ -68,7 +68,7 @@ func (f *Fast) slotOfEntry(e *pipeline.Entry) *slot {
 	return nil
 }
 
-// look brings the pipeline's counters, and registers if the kernel owns them, up to what is in a slot.
+// look updates the pipeline's counters, and the registers if the kernel owns them, from a slot.
 func (f *Fast) look(n uint32) {
 	s := f.slots.entries[n]
 	if s == nil {
@@ -95,7 +95,7 @@ func (f *Fast) look(n uint32) {
 	}
 }
 
-// registers gives the pipeline a slot's state.
+// registers copies a slot's state to the pipeline.
 func (f *Fast) registers(n uint32, s *bpf.Slot) {
 	for i, r := range s.Acked {
 		f.plan.acked.Refresh(int(n)*bpf.MaxMembers+i, recordWord(r))
@@ -108,7 +108,7 @@ func (f *Fast) registers(n uint32, s *bpf.Slot) {
 	f.plan.cnpAt.Refresh(int(n), at)
 }
 
-// state gives the kernel a slot's state, of which it keeps what it has counted.
+// state copies a slot's state to the kernel, which keeps its counters.
 func (f *Fast) state(n uint32) error {
 	set := []registerSet{{f.plan.passed, int(n)}, {f.plan.cnpAt, int(n)}}
 	for i := range bpf.MaxMembers {
@@ -117,7 +117,7 @@ func (f *Fast) state(n uint32) error {
 	return f.set(n, set)
 }
 
-// set gives the kernel some of a slot's registers.
+// set copies some of a slot's registers to the kernel.
 func (f *Fast) set(n uint32, list []registerSet) error {
 	s, err := f.k.slot(n)
 	if err != nil {
@@ -146,7 +146,8 @@ func recordOf(w uint64) bpf.Record {
 	return bpf.Record{Epoch: uint32(w >> 48), MSN: uint32(w >> 24 & mask), PSN: uint32(w & mask)} //nolint:gosec // the parts of a word
 }
 
-// slotOf is the slot that a cell of a register is of; false: the register is not of merging.
+// slotOf returns the slot to which a register's cell belongs, and false if the register is not one
+// of merging.
 func (f *Fast) slotOf(r *pipeline.Register, i int) (uint32, bool) {
 	switch r {
 	case f.plan.acked:

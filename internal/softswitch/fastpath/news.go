@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// news says when something may have changed at ports: the kernel reports links and their features, GRO among them, also of those
-// ends of veths that are in other namespaces.
+// news reports possible changes at ports: the kernel notifies of changes of links and their
+// features, including GRO, also at those ends of veths that are in other namespaces.
 type news struct {
 	socket *os.File
 	dirty  chan struct{}
-	heard  atomic.Bool // since the last look
+	heard  atomic.Bool // a notification since the last look
 	done   chan struct{}
 }
 
-// follow begins to listen. Without CAP_NET_BROADCAST nothing is heard of other namespaces.
+// follow starts to listen. Without CAP_NET_BROADCAST, it gets no notifications of other namespaces.
 func follow(ports []Port) (*news, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -35,13 +35,14 @@ func follow(ports []Port) (*news, error) {
 	return x, nil
 }
 
-// listen passes on what concerns a port. Numbers of interfaces may be those of another namespace: one look too many.
+// listen passes on notifications about the ports. An interface number may be of another namespace,
+// which only causes an unneeded look.
 func (x *news) listen(ports []Port) {
 	defer close(x.done)
 	b := make([]byte, 1<<16)
 	for {
 		n, err := x.socket.Read(b)
-		if err != nil && !errors.Is(err, unix.ENOBUFS) { // closed; news may have been lost
+		if err != nil && !errors.Is(err, unix.ENOBUFS) { // closed; ENOBUFS: notifications may have been lost
 			return
 		}
 		states, broken := statesIn(b[:max(n, 0)])

@@ -8,8 +8,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 )
 
-// A plan is what the kernel's maps are to hold, for a pipeline's tables. It is computed unit by unit: what the
-// control plane changes makes units dirty.
+// A plan is the wanted content of the kernel's maps for a pipeline's tables. It is computed by
+// units, which changes of the control plane make dirty.
 type plan struct {
 	tables
 	engine *pre.Engine
@@ -21,14 +21,14 @@ type plan struct {
 	dirty  map[unit]struct{}
 	due    change
 	have   map[unit]items
-	cannot map[unit]string // what no map can hold, and why
+	cannot map[unit]string // units that no map can hold, and why
 
-	merges map[uint32]map[*pipeline.Entry]uint32 // cells of generation of a slot's members
+	merges map[uint32]map[*pipeline.Entry]uint32 // members of a slot: their cells of generation
 
-	copied, climbing map[uint16]struct{} // groups, by where their requests are copied
+	copied, climbing map[uint16]struct{} // groups, by where their requests are replicated
 }
 
-// tables are those of p4src.
+// tables are the tables of p4src.
 type tables struct {
 	settings, faultIn, faultOut            *pipeline.Table
 	routerMACs, routes, bridge, ecmpGroups *pipeline.Table
@@ -43,7 +43,7 @@ type tables struct {
 	actions                                func(*pipeline.Entry) string
 }
 
-// tablesOf finds them in a pipeline with the program of p4src.
+// tablesOf finds the tables in a pipeline with the program of p4src.
 func tablesOf(p *pipeline.Pipeline) tables {
 	return tables{
 		settings: p.Table("ingress.settings"), faultIn: p.Table("ingress.fault_in.rules"), faultOut: p.Table("egress.fault_out.rules"),
@@ -61,11 +61,11 @@ func tablesOf(p *pipeline.Pipeline) tables {
 	}
 }
 
-// A unit is what is computed at once: an entry, a number of entries that belong together.
+// A unit is what is computed at once: an entry, or related entries that share a number.
 type unit struct {
 	kind kind
 	n    uint32          // of a port, next hop or group
-	e    *pipeline.Entry // of the others
+	e    *pipeline.Entry // of other units
 }
 
 type kind uint8
@@ -84,7 +84,7 @@ const (
 	multicast
 )
 
-// items are what a unit has in the maps.
+// items are a unit's content of the maps.
 type items map[place]any
 
 type place struct {
@@ -111,7 +111,7 @@ func newPlan(p *pipeline.Pipeline, e *pre.Engine, ports map[uint16]uint32, read 
 
 func (l *plan) touch(u unit) { l.dirty[u] = struct{}{} }
 
-// changed notes what an entry that has changed makes dirty.
+// changed marks the units dirty that depend on a changed entry.
 func (l *plan) changed(t *pipeline.Table, e *pipeline.Entry, gone bool) {
 	l.cells.changed(e, gone)
 	u := unit{e: e}
@@ -148,7 +148,7 @@ func (l *plan) changed(t *pipeline.Table, e *pipeline.Entry, gone bool) {
 	l.touch(u)
 }
 
-// preGroupChanged notes what a PRE group that has changed makes dirty.
+// preGroupChanged marks the units dirty that depend on a changed PRE group.
 func (l *plan) preGroupChanged(pre uint16) {
 	l.touchAll(l.groups.byPRE[pre])
 	for e := range l.bridging.All() {
@@ -164,14 +164,14 @@ func (l *plan) touchAll(groups map[uint16]struct{}) {
 	}
 }
 
-// A change is what brings the maps from what they hold to what they are to hold.
+// A change is the difference between the present and the wanted content of the maps.
 type change struct {
 	put    map[place]value
 	remove map[place]struct{}
-	turns  map[uint32]struct{} // cells of generation whose packets may meet half of it
+	turns  map[uint32]struct{} // cells of generation whose packets may see half of it
 }
 
-// everything is the cell of generation that is every packet's.
+// everything is the cell of generation of all packets.
 const everything = 0
 
 type value struct {
@@ -179,7 +179,7 @@ type value struct {
 	is any
 }
 
-// changes computes what is dirty anew, and returns all that is to change since reset.
+// changes recomputes dirty units, and returns all changes since reset.
 func (l *plan) changes() *change {
 	now := map[unit]items{}
 	for len(l.dirty) > 0 { // computing a group may make another one dirty
@@ -213,7 +213,7 @@ func (l *plan) changes() *change {
 	return &l.due
 }
 
-// turn notes whose packets may meet half of what changes for a unit.
+// turn records which packets may see half of a unit's change.
 func (l *plan) turn(u unit, had, next items) {
 	if u.kind != multicast && u.kind != member {
 		l.due.turns[everything] = struct{}{}
@@ -230,14 +230,14 @@ func (l *plan) turn(u unit, had, next items) {
 	}
 }
 
-// turnSlot notes the same of what changes for all answers that are merged in a slot.
+// turnSlot does the same for all answers merged in a slot.
 func (l *plan) turnSlot(n uint32) {
 	for _, cell := range l.merges[n] {
 		l.due.turns[cell] = struct{}{}
 	}
 }
 
-// mergesIn notes in which slot a member's answers are merged.
+// mergesIn records in which slot a member's answers are merged.
 func (l *plan) mergesIn(e *pipeline.Entry, had, next items) {
 	for _, v := range had {
 		delete(l.merges[v.(bpf.Member).Slot], e)
@@ -251,14 +251,15 @@ func (l *plan) mergesIn(e *pipeline.Entry, had, next items) {
 	}
 }
 
-// reset forgets what was to change: the maps have it.
+// reset forgets the changes, which have been written to the maps.
 func (c *change) reset() {
 	*c = change{put: map[place]value{}, remove: map[place]struct{}{}, turns: map[uint32]struct{}{}}
 }
 
 func (c *change) none() bool { return len(c.put) == 0 && len(c.remove) == 0 }
 
-// step adds what changes for a unit, and says whether packets may meet half of that: what is new they meet whole, or not at all.
+// step adds a unit's changes, and reports whether packets may see half of them. New items alone are
+// seen as a whole or not at all.
 func (c *change) step(u unit, old, next items) (altered bool) {
 	for at, v := range next {
 		if was, there := old[at]; !there || was != v {
@@ -273,7 +274,7 @@ func (c *change) step(u unit, old, next items) (altered bool) {
 		}
 		altered = true
 		if p, taken := c.put[at]; taken && p.of != u {
-			continue // another unit has it now
+			continue // it now belongs to another unit
 		}
 		delete(c.put, at)
 		c.remove[at] = struct{}{}
@@ -281,7 +282,7 @@ func (c *change) step(u unit, old, next items) (altered bool) {
 	return altered
 }
 
-// compute is what a unit is to have in the maps, and why it cannot have it.
+// compute returns a unit's wanted content of the maps, and why it cannot be there.
 func (l *plan) compute(u unit) (items, string) {
 	switch u.kind {
 	case nextHop:
@@ -299,7 +300,7 @@ func (l *plan) compute(u unit) (items, string) {
 	return l.entry(u)
 }
 
-// why says why packets cannot be processed in the kernel at all; "": they can.
+// why returns the reason why the kernel cannot process packets at all, or "".
 func (l *plan) why() string {
 	if n := l.faultIn.Len() + l.faultOut.Len(); n > 0 {
 		return fmt.Sprintf("%d rules of fault injection", n)

@@ -2,9 +2,9 @@ package fastpath
 
 import "slices"
 
-// room is which cells of map copies are free. The copies of a PRE group lie side by side.
+// room tracks the free cells of map copies. The copies of a PRE group are adjacent.
 type room struct {
-	gaps  []block          // in ascending order, none beside another
+	gaps  []block          // free blocks, in ascending order, not adjacent
 	taken map[uint16]block // by PRE group
 }
 
@@ -12,7 +12,8 @@ type block struct{ first, n uint32 }
 
 func newRoom(cells uint32) room { return room{[]block{{0, cells}}, map[uint16]block{}} }
 
-// take gives a PRE group n cells, those that it has if they are as many; false: there are none.
+// take allocates n cells for a PRE group, and keeps its present ones if they are as many. It
+// returns false if there are not enough.
 func (r *room) take(pre uint16, n int) (uint32, bool) {
 	want := uint32(n) //nolint:gosec // ports are few
 	if b, there := r.taken[pre]; there {
@@ -35,7 +36,7 @@ func (r *room) take(pre uint16, n int) (uint32, bool) {
 	return 0, false
 }
 
-// give takes them back.
+// give frees the cells of a PRE group.
 func (r *room) give(pre uint16) {
 	b, there := r.taken[pre]
 	if !there {
@@ -44,7 +45,7 @@ func (r *room) give(pre uint16) {
 	delete(r.taken, pre)
 	i, _ := slices.BinarySearchFunc(r.gaps, b, func(a, b block) int { return int(a.first) - int(b.first) })
 	r.gaps = slices.Insert(r.gaps, i, b)
-	for _, i := range []int{i, i - 1} { // with the gap behind, then with the one before
+	for _, i := range []int{i, i - 1} { // merge with the next gap, then with the previous one
 		if i >= 0 && i+1 < len(r.gaps) && r.gaps[i].first+r.gaps[i].n == r.gaps[i+1].first {
 			r.gaps[i].n += r.gaps[i+1].n
 			r.gaps = slices.Delete(r.gaps, i+1, i+2)

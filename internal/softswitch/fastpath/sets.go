@@ -6,7 +6,7 @@ import (
 	"github.com/mcrdma/mcrdma/bpf"
 )
 
-// maxSets is how many sets of ports the kernel holds.
+// maxSets is the maximum number of port sets in the kernel.
 const maxSets = 4096
 
 // sets are the sets of ports, which PRE groups share.
@@ -15,24 +15,24 @@ type sets struct {
 	next    uint32
 }
 
-func newSets() sets { return sets{numbers: map[portSet]uint32{}, next: 1} } // 0 is none
+func newSets() sets { return sets{numbers: map[portSet]uint32{}, next: 1} } // 0 means none
 
-// unused forgets all sets: their numbers are given anew.
+// unused forgets all sets and restarts their numbering.
 func (s *sets) unused() { *s = newSets() }
 
-// A preGroup is what pre_groups is to hold for one, but for the number of the set.
+// A preGroup is the wanted content of pre_groups for one group, without the number of its set.
 type preGroup struct {
 	set   portSet
 	first uint32
 }
 
-// A portIn is what ports_in is to hold for a port, but for the number of the set.
+// A portIn is the wanted content of ports_in for one port, without the number of its set.
 type portIn struct {
 	bpf.Port
 	flood portSet
 }
 
-// setIn is the set of what a map is to hold; "": it has none.
+// setIn returns the set in a wanted map value, or "" if it has none.
 func setIn(v any) portSet {
 	switch v := v.(type) {
 	case preGroup:
@@ -43,7 +43,7 @@ func setIn(v any) portSet {
 	return ""
 }
 
-// A setOf is a set of interfaces in ascending order, as text. What the map holds is its number.
+// A setOf is a set of interfaces in ascending order, as text. The map holds its number.
 func setOf(interfaces []uint32) portSet {
 	var s []byte
 	for _, i := range interfaces {
@@ -61,7 +61,7 @@ func (s portSet) interfaces() (list []uint32) {
 	return list
 }
 
-// takeUnused gives up a set that no PRE group has any more.
+// takeUnused removes a set that no PRE group uses any more.
 func (s *sets) takeUnused(l *plan) (uint32, bool) {
 	used := map[portSet]bool{}
 	for _, has := range l.have {

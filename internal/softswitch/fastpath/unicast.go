@@ -9,7 +9,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
-// entry is what an entry by itself is in the maps.
+// entry returns the map items of a single entry.
 func (l *plan) entry(u unit) (items, string) {
 	e := u.e
 	switch u.kind {
@@ -52,7 +52,8 @@ func (l *plan) route(e *pipeline.Entry) bpf.Route {
 	return bpf.Route{Climbs: 1}
 }
 
-// paths are the next hops of an ECMP group, in the order in which the pipeline's hash chooses them.
+// paths returns the next hops of an ECMP group, in the order in which the pipeline's hash selects
+// them.
 func (l *plan) paths(e *pipeline.Entry) (p bpf.Paths, why string) {
 	why = fmt.Sprintf("ECMP group %d has what the kernel cannot choose from: more than %d paths by weight, ports that are watched, or actions of its own", key32(e, 0), bpf.MaxPaths)
 	add := func(member uint32, weight int) bool {
@@ -87,7 +88,7 @@ func (l *plan) paths(e *pipeline.Entry) (p bpf.Paths, why string) {
 	return p, ""
 }
 
-// nextHop is a next hop's port, with the neighbor's MAC.
+// nextHop returns a next hop's port and the neighbor's MAC.
 func (l *plan) nextHop(n uint32) items {
 	e := l.nextHops.Exactly(uint64(n))
 	if e == nil {
@@ -108,7 +109,7 @@ func (l *plan) neighbor(n uint32) (dst, src [6]byte, known bool) {
 	return macOf(arg(e, 1)).At, macOf(arg(e, 0)).At, true
 }
 
-// port is a port that has an interface.
+// port returns the map items of a port that has an interface.
 func (l *plan) port(n uint16) items {
 	index, there := l.ports[n]
 	if !there {
@@ -124,7 +125,7 @@ func (l *plan) port(n uint16) items {
 	return items{{"ports_in", index}: p, {"ports_out", uint32(n)}: bpf.Out{Interface: index}}
 }
 
-// interfacesOf are those that a PRE group copies to.
+// interfacesOf returns the interfaces to which a PRE group copies.
 func (l *plan) interfacesOf(pre uint16) portSet {
 	var list []uint32
 	for _, r := range l.engine.Group(pre) {
@@ -136,7 +137,7 @@ func (l *plan) interfacesOf(pre uint16) portSet {
 	return setOf(slices.Compact(list))
 }
 
-// merging is an entry of merge_groups.
+// merging returns the map items of an entry of merge_groups.
 func (l *plan) merging(e *pipeline.Entry) (items, string) {
 	n := key32(e, 0)
 	if n >= bpf.Slots {

@@ -16,12 +16,12 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// leave is how long copies that are under way get to leave: the kernel takes them to their ports in the call that makes them. One
-// that takes longer, because its processor was taken away, is dropped.
+// leave is the time that copies in flight get to leave: the kernel sends them in the call that
+// makes them. One that takes longer, because its processor was preempted, is dropped.
 const leave = 50 * time.Microsecond
 
-// Ends returns what waits until copies that are under way have left, before Changed may change what they meet; nil: nothing has to. No
-// more are made until then.
+// Ends returns a function that waits until copies in flight have left, before Changed may change
+// what they use; nil: no wait is needed. No more copies are made until then.
 func (f *Fast) Ends() (wait func()) {
 	if f.plan == nil || !f.active {
 		return nil
@@ -30,20 +30,20 @@ func (f *Fast) Ends() (wait func()) {
 	if len(c.turns) == 0 {
 		return nil
 	}
-	if err := f.makeSets(c); err != nil { // it takes milliseconds, and none climbs for it
+	if err := f.makeSets(c); err != nil { // takes milliseconds, during which no packet climbs
 		f.fail(err)
 	}
 	f.end(c.turns)
 	return pause
 }
 
-// pause waits in the kernel: time.Sleep, in a process that has nothing else to do, takes a millisecond at least.
+// pause sleeps in the kernel, because time.Sleep takes at least a millisecond in an idle process.
 func pause() {
 	for left := unix.NsecToTimespec(leave.Nanoseconds()); errors.Is(unix.Nanosleep(&left, &left), unix.EINTR); {
 	}
 }
 
-// end has no more copies made of the packets of some cells.
+// end stops the making of copies for the packets of some cells.
 func (f *Fast) end(cells map[uint32]struct{}) {
 	for cell := range cells {
 		if _, ends := f.ending[cell]; !ends {
@@ -60,23 +60,26 @@ func (f *Fast) turnGeneration(cell uint32, by uint64) {
 	}
 }
 
-// leads is the order in which what is new is written: nothing leads to what is not there yet.
+// leads is the order in which new items are written, so that nothing refers to an item that is not
+// there yet.
 var leads = []string{"regions", "group_regions", "copies", "pre_groups", "merge_groups", "merge_members", "groups"}
 
-// unicastLeads is the same of unicast, which is written before groups.
+// unicastLeads is the same for unicast, which is written before groups.
 var unicastLeads = []string{"ports_out", "ports_in", "ecn_ports", "port_hosts", "next_hops", "ecmp_groups", "routes", "router_macs", "bridge"}
 
-// order is the order in which a change is written. What belongs together of a group lies together in memory then.
+// order returns the order in which a change is written. It keeps the items of a group adjacent in
+// memory.
 func (c *change) order() []place {
 	return slices.SortedFunc(maps.Keys(c.put), func(a, b place) int {
 		if x, y := slices.Index(unicastLeads, a.table), slices.Index(unicastLeads, b.table); x >= 0 || y >= 0 {
-			return cmp.Compare(uint(x), uint(y)) //nolint:gosec // that of a group's is the largest
+			return cmp.Compare(uint(x), uint(y)) //nolint:gosec // the largest value is of a group
 		}
 		return cmp.Or(cmp.Compare(c.put[a].of.n, c.put[b].of.n), cmp.Compare(slices.Index(leads, a.table), slices.Index(leads, b.table)))
 	})
 }
 
-// changes are those of tables, and of registers of slots in which answers are merged already.
+// changes returns the changes of tables, and of registers of slots in which answers are already
+// merged.
 func (f *Fast) changes() *change {
 	c := f.plan.changes()
 	for n := range f.slots.sets {
@@ -87,7 +90,7 @@ func (f *Fast) changes() *change {
 	return c
 }
 
-// Changed brings the maps to what the tables say. It is called after each access of the control plane.
+// Changed updates the maps to the tables. It is called after each access of the control plane.
 func (f *Fast) Changed() {
 	if f.plan == nil {
 		return
@@ -133,11 +136,11 @@ func (f *Fast) Changed() {
 	c.reset()
 	f.sweep()
 	if f.broken != nil && f.active {
-		f.Changed() // what could not be written: back to the pipeline
+		f.Changed() // a write failed: back to the pipeline
 	}
 }
 
-// tell logs where packets are processed when that has changed, but for how many groups there are.
+// tell logs where packets are processed when that has changed, ignoring the number of groups.
 func (f *Fast) tell() {
 	is := fmt.Sprint(f.why, f.seen.absent, f.active, f.settings.ICRCMode)
 	if f.told != is {
@@ -146,7 +149,7 @@ func (f *Fast) tell() {
 	}
 }
 
-// apply changes the maps so that no packet of some cells meets half of it.
+// apply changes the maps so that no packet of some cells sees half of the change.
 func (f *Fast) apply(cells map[uint32]struct{}, change func() error) {
 	if _, all := cells[everything]; all {
 		cells = map[uint32]struct{}{everything: {}}
@@ -191,7 +194,7 @@ func (f *Fast) write(c *change) error {
 	return errors.Join(errs...)
 }
 
-// turn moves the merging state to the kernel, or to the pipeline.
+// turn moves the merging state to the kernel or to the pipeline.
 func (f *Fast) turn(toKernel bool) error {
 	var errs []error
 	for n := range f.slots.entries {
@@ -205,7 +208,8 @@ func (f *Fast) turn(toKernel bool) error {
 	return errors.Join(errs...)
 }
 
-// writeRegisters gives the kernel what the control plane has written to registers, if the kernel has them.
+// writeRegisters copies registers written by the control plane to the kernel, if the kernel owns
+// them.
 func (f *Fast) writeRegisters() error {
 	var errs []error
 	if f.active {
@@ -221,7 +225,7 @@ func (f *Fast) writeRegisters() error {
 	return errors.Join(errs...)
 }
 
-// sweep takes in what was counted for entries that are gone.
+// sweep collects the counts of deleted entries.
 func (f *Fast) sweep() {
 	for e := range f.plan.cells.gone {
 		f.left(e)
@@ -229,8 +233,9 @@ func (f *Fast) sweep() {
 	f.plan.cells.sweep()
 }
 
-// Mine says whether a frame that came in is an answer to be merged, whose state is the kernel's, or one by which a port is tried.
-// Answers came here in the middle of an update, or before the kernel owned the state. The pipeline merges none that is damaged.
+// Mine reports whether a received frame is an answer to be merged whose state the kernel owns, or a
+// probe frame. Such an answer reached the switch in the middle of an update, or before the kernel
+// owned the state. Damaged answers are not reported: the pipeline does not merge them.
 func (f *Fast) Mine(frame []byte) bool {
 	const (
 		headers = rocev2.EthernetLen + rocev2.IPv4Len
@@ -261,7 +266,7 @@ func (f *Fast) Mine(frame []byte) bool {
 	return true
 }
 
-// makeSets makes the sets that a change needs, before it begins.
+// makeSets creates the port sets that a change needs, before it begins.
 func (f *Fast) makeSets(c *change) error {
 	for _, v := range c.put {
 		s := setIn(v.is)

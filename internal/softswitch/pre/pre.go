@@ -1,12 +1,12 @@
-// Package pre is the embedded switch's packet replication engine: the multicast
-// groups and clone sessions that the control plane sets up and that the pipeline
-// looks up for each packet to be copied.
+// Package pre implements the embedded switch's packet replication engine: the multicast groups and
+// clone sessions that the control plane configures, and that the pipeline looks up for each packet
+// to be copied.
 //
 //	e := pre.New(pre.Limits{})
 //	err := e.InsertGroup(7, []pre.Replica{{Port: 1, Instance: 1}, {Port: 2, Instance: 2}})
-//	for _, r := range e.Group(7) { … } // packet path: an index, nothing else
+// \tfor _, r := range e.Group(7) { … } // packet path: an index lookup
 //
-// Copies are made in the order in which the control plane listed the replicas.
+// Copies are made in the order of the control plane's list of replicas.
 //
 // The package is pure: it only stores groups and sessions, and copies no
 // packets. It is not safe for concurrent use; the owner of an Engine locks it.
@@ -18,7 +18,7 @@ import (
 	"math"
 )
 
-// Errors that those of this package wrap.
+// Errors that the errors of this package wrap.
 var (
 	ErrInvalid  = errors.New("invalid argument")
 	ErrExists   = errors.New("already exists")
@@ -36,7 +36,7 @@ const (
 	MaxSession = 1<<15 - 1
 )
 
-// Limits that a zero Limits stands for.
+// The limits of a zero Limits.
 const (
 	DefaultGroups   = 32768
 	DefaultReplicas = 262144
@@ -45,7 +45,7 @@ const (
 
 // A Replica is one copy of a packet.
 type Replica struct {
-	Port     uint16 // where it goes
+	Port     uint16 // output port
 	Instance uint16 // its egress_rid
 }
 
@@ -53,35 +53,35 @@ type Replica struct {
 type Session struct {
 	// Replicas are the clones, one for each.
 	Replicas []Replica
-	// ClassOfService is kept for the control plane to read back; packets do
-	// not get it.
+	// ClassOfService is stored only for the control plane to read back; it has no effect on
+	// packets.
 	ClassOfService int32
 	// PacketLength is how many bytes of the packet a clone keeps; 0: all.
 	PacketLength int
 }
 
-// Limits bound an Engine. A member that is 0 stands for its default.
+// Limits limit an Engine. 0 means the default.
 type Limits struct {
 	Groups   int // multicast groups, at most MaxGroup; default DefaultGroups
 	Replicas int // in all multicast groups together; default DefaultReplicas
 	Sessions int // clone sessions, at most MaxSession; default DefaultSessions
 }
 
-// An Engine holds groups and sessions. What it hands out is immutable: a change
-// puts something new in its place.
+// An Engine holds groups and sessions. The values that it returns are immutable: a change replaces
+// them.
 type Engine struct {
 	groups, sessions table
 
-	// Changed, if it is not nil, is called after a multicast group has changed.
+	// Changed, if not nil, is called after a multicast group has changed.
 	Changed func(group uint16)
 }
 
-// A table has groups or sessions. Of a session, a group has the replicas only.
+// A table holds groups or sessions. A group is a Session with replicas only.
 type table struct {
 	kind         string     // for messages
 	list         []*Session // by number; nil: none
 	n, most      int
-	replicas     int // of all together
+	replicas     int // total number
 	mostReplicas int
 }
 
@@ -102,7 +102,7 @@ func New(l Limits) *Engine {
 	}
 }
 
-// Limits returns the limits in force.
+// Limits returns the effective limits.
 func (e *Engine) Limits() Limits {
 	return Limits{e.groups.most, e.groups.mostReplicas, e.sessions.most}
 }
@@ -122,8 +122,8 @@ func (e *Engine) InsertGroup(id uint32, replicas []Replica) error {
 	return e.told(id, e.groups.insert(id, Session{Replicas: replicas}))
 }
 
-// ModifyGroup replaces a multicast group's replicas. The error wraps
-// ErrInvalid, ErrNotFound or ErrFull, and then the group is as before.
+// ModifyGroup replaces a multicast group's replicas. The error wraps ErrInvalid, ErrNotFound or
+// ErrFull; then the group is unchanged.
 func (e *Engine) ModifyGroup(id uint32, replicas []Replica) error {
 	return e.told(id, e.groups.modify(id, Session{Replicas: replicas}))
 }
@@ -151,8 +151,8 @@ func (e *Engine) Session(id uint16) *Session {
 // or ErrFull.
 func (e *Engine) InsertSession(id uint32, s Session) error { return e.sessions.insert(id, s) }
 
-// ModifySession replaces a clone session. The error wraps ErrInvalid or
-// ErrNotFound, and then the session is as before.
+// ModifySession replaces a clone session. The error wraps ErrInvalid or ErrNotFound; then the
+// session is unchanged.
 func (e *Engine) ModifySession(id uint32, s Session) error { return e.sessions.modify(id, s) }
 
 // DeleteSession removes a clone session. The error wraps ErrInvalid or
@@ -201,7 +201,7 @@ func (t *table) remove(id uint32) error {
 	return nil
 }
 
-// put puts a copy of s in the place of what had so many replicas.
+// put stores a copy of s, in place of a session with had replicas.
 func (t *table) put(id uint32, s Session, had int) error {
 	n := t.replicas - had + len(s.Replicas)
 	if n > t.mostReplicas {
