@@ -3,9 +3,8 @@
 // remains the owner of the tables, and processes all other packets. Those reach it through its
 // packet sockets, as without a fast path: they climb.
 //
-// \tf, err := fastpath.New(fastpath.Config{…}) // attaches the programs to the ports; all packets
-// climb
-// \tsw.Accelerate(f)                           // …, until the tables are in the kernel
+//	f, err := fastpath.New(fastpath.Config{…}) // attaches the programs to the ports; all packets climb
+//	sw.Accelerate(f)                           // …, until the tables are in the kernel
 //	…
 //	err = f.Close()
 //

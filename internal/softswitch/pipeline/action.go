@@ -6,18 +6,18 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// maxJumps is how often an action may jump backward: more than any program has
-// reason to, and few enough that a loop without end is noticed soon.
+// maxJumps is how often an action may jump backward: more than any sensible program needs, and few
+// enough to detect an endless loop soon.
 const maxJumps = 1 << 14
 
-// An action is an action's statements, ready to run.
+// An action is a compiled action.
 type action struct {
-	run   stmt   // what it does; nil: nothing
-	body  []stmt // the same, if it has no jumps
-	exits bool   // it may end the control
+	run   stmt   // nil: no statements
+	body  []stmt // the same statements, if there are no jumps
+	exits bool   // it may exit the control
 }
 
-// action compiles an action. With consts, its arguments are always these.
+// action compiles an action. If consts is not nil, its arguments are always these.
 func (c *compiler) action(i int, consts []*big.Int) *action {
 	c.enter(i, consts)
 	body := c.prog.Actions[i].Body
@@ -60,8 +60,8 @@ func sequence(body []stmt) stmt {
 	}
 }
 
-// A step is a statement of an action with jumps. A jump has no run; without a
-// test it is always taken, else if the test fails.
+// A step is a statement of an action with jumps. A jump has no run. It is taken if the test fails,
+// or always if there is none.
 type step struct {
 	run  stmt
 	test cond
@@ -106,7 +106,7 @@ func (c *compiler) jumping(body []program.Stmt) stmt {
 	}
 }
 
-// nonZero compiles the test whether a number, or boolean, is not 0.
+// nonZero compiles the test whether a number or boolean is not 0.
 func (c *compiler) nonZero(e *program.Expr) cond {
 	if e.Op == program.OpB2D {
 		return c.cond(e.Left)

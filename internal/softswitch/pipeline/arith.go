@@ -6,7 +6,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// operands is arithmetic of two parts of words.
+// operands compiles arithmetic on two parts of words.
 func operands(op program.Op, l, r part) num {
 	switch op {
 	case program.OpAdd:
@@ -39,7 +39,7 @@ func numConst(op program.Op, x num, k uint64) num {
 	return func(pk *Packet) uint64 { return x(pk) ^ k }
 }
 
-// compareParts compares two parts of words, neither of which is signed.
+// compareParts compiles a comparison of two unsigned parts of words.
 func compareParts(op program.Op, l, r part) cond {
 	switch op {
 	case program.OpEq:
@@ -52,8 +52,8 @@ func compareParts(op program.Op, l, r part) cond {
 	return func(pk *Packet) bool { return l.of(pk.w) <= r.of(pk.w) }
 }
 
-// interval returns which x compare with k: those from lo on for which x-lo, modulo
-// 2^64, is at most span. Without some there are none.
+// interval returns the x for which the comparison with k holds: those for which x-lo, modulo 2^64,
+// is at most span. If some is false, there are none.
 func interval(op program.Op, k uint64) (lo, span uint64, some bool) {
 	const top = math.MaxUint64
 	switch op {
@@ -79,7 +79,7 @@ func signExtend(x num, bits int) num {
 	return func(pk *Packet) uint64 { return uint64(int64(x(pk)<<sh) >> sh) }
 }
 
-// slotNum reads a field that word does not.
+// slotNum compiles reading a field for which word does not suffice.
 func (c *compiler) slotNum(s slot) num {
 	i := s.w + s.n - 1
 	x := func(pk *Packet) uint64 { return pk.w[i] }
@@ -94,7 +94,7 @@ func (c *compiler) paramNum(e *program.Expr) num {
 	return func(pk *Packet) uint64 { return pk.args[i] }
 }
 
-// bitsArg is the width that a cast is to.
+// bitsArg returns the target width of a cast.
 func (c *compiler) bitsArg(e *program.Expr) int {
 	k := c.constant(e.Right)
 	if k == nil || !k.IsInt64() || k.Int64() < 1 || k.Int64() > 64 {
@@ -104,7 +104,7 @@ func (c *compiler) bitsArg(e *program.Expr) int {
 	return int(k.Int64())
 }
 
-// extend copies the lowest words of src to dst, and clears what dst has more.
+// extend copies the lowest words of src to dst, and clears the remaining words of dst.
 func extend(dst, src []uint64) {
 	d := len(dst) - len(src)
 	if d < 0 {
@@ -115,7 +115,7 @@ func extend(dst, src []uint64) {
 	copy(dst[d:], src)
 }
 
-// at returns a word, 0 where there is none.
+// at returns a word of v, or 0 beyond its end.
 func at(v []uint64, i int) uint64 {
 	if i < 0 || i >= len(v) {
 		return 0

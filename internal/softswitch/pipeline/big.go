@@ -7,17 +7,17 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// A bigNum gives an unbounded integer, which is valid until it is called again.
+// A bigNum returns an unbounded integer, which is valid until the next call.
 type bigNum func(pk *Packet) *big.Int
 
-// maxShift is more than the bits of any field.
+// maxShift is more than the width of any field.
 const maxShift = 1 << 16
 
 var bigOps = map[program.Op]func(z, x, y *big.Int) *big.Int{
 	program.OpAdd: (*big.Int).Add, program.OpSub: (*big.Int).Sub, program.OpMul: (*big.Int).Mul,
 	program.OpAnd: (*big.Int).And, program.OpOr: (*big.Int).Or, program.OpXor: (*big.Int).Xor,
 	program.OpDiv: (*big.Int).Quo, program.OpMod: (*big.Int).Rem,
-	program.OpShl: func(z, x, y *big.Int) *big.Int { // what is shifted out of all fields does not count
+	program.OpShl: func(z, x, y *big.Int) *big.Int { // bits shifted out of all fields do not matter
 		if y.CmpAbs(big.NewInt(maxShift)) > 0 {
 			return z.SetInt64(0)
 		}
@@ -36,20 +36,20 @@ var bigOps = map[program.Op]func(z, x, y *big.Int) *big.Int{
 	},
 }
 
-// orders tells which comparisons hold of a number that is less, equal, or greater.
+// orders tells which comparisons hold for a number that is less, equal, or greater.
 var orders = map[program.Op][3]bool{
 	program.OpEq: {1: true}, program.OpNe: {0: true, 2: true}, program.OpLt: {0: true}, program.OpGt: {2: true},
 	program.OpLe: {0: true, 1: true}, program.OpGe: {1: true, 2: true},
 }
 
-// twoComp sets z to x as a signed number of so many bits.
+// twoComp sets z to x as a signed number of that many bits.
 func twoComp(z, x, bits *big.Int) *big.Int {
 	half := new(big.Int).Lsh(big.NewInt(1), uint(bits.Uint64())-1)
 	z.And(z.Add(x, half), new(big.Int).Sub(new(big.Int).Lsh(half, 1), big.NewInt(1)))
 	return z.Sub(z, half)
 }
 
-// clamp sets z to the nearest to x of what is at least lo and less than end.
+// clamp sets z to the number nearest to x that is at least lo and less than end.
 func clamp(z, x, lo, end *big.Int) *big.Int {
 	switch {
 	case x.Cmp(lo) < 0:
@@ -60,12 +60,12 @@ func clamp(z, x, lo, end *big.Int) *big.Int {
 	return z.Set(x)
 }
 
-// bigs compiles what words do not compute, which is slow, and rare; what it does not
-// know itself is a number or a condition that words do compute.
+// bigs compiles what words cannot compute, which is slow and rare. Its leaves are numbers and
+// conditions that words can compute.
 type bigs struct {
 	wide   func(e *program.Expr, n int) wide
 	cond   func(e *program.Expr) cond
-	byZero *uint64 // divisions
+	byZero *uint64 // counts divisions by zero
 }
 
 func (c bigs) num(e *program.Expr) bigNum {

@@ -2,23 +2,22 @@ package pipeline
 
 import "encoding/binary"
 
-// slack is how many bytes are readable behind the end of a frame, and writable
-// behind the end of an output buffer, so that fields move in whole words.
+// slack is the number of bytes that are readable after the end of a frame, and writable after the
+// end of an output buffer, so that fields are moved in whole words.
 const slack = 8
 
-// A window is a piece of a fixed-width field, of at most 64 bits, in the packet.
+// A window is a piece of a fixed-width field in the packet, of at most 64 bits.
 type window struct {
-	w     int // word that it is kept in
-	off   int // byte at which it begins
+	w     int // word that holds it
+	off   int // byte at which it starts
 	shift uint8
 	mask  uint64
 	wide  bool // more than 64 bits from its first byte to its last
-	bit   int  // of the wide: first bit, from off
+	bit   int  // if wide: first bit, from off
 	bits  int
 }
 
-// windowsOf cuts a run of fields into windows. It returns the bits that the run
-// has.
+// windowsOf cuts a run of fields into windows, and returns the number of bits of the run.
 func windowsOf(slots []slot) (ws []window, total int) {
 	for _, s := range slots {
 		if s.varb {
@@ -55,7 +54,7 @@ func load(ws []window, w []uint64, b []byte) {
 	}
 }
 
-// peek reads up to 64 bits at a bit offset; b has slack behind them.
+// peek reads up to 64 bits at a bit offset; b has slack after them.
 func peek(b []byte, bit, bits int) uint64 {
 	off, sh := bit/8, bit%8
 	v := binary.BigEndian.Uint64(b[off:])
@@ -66,8 +65,7 @@ func peek(b []byte, bit, bits int) uint64 {
 	return v >> (64 - sh - bits) & maskOf(bits)
 }
 
-// An item is one fixed-width thing to be written: a word of a field, or a
-// constant.
+// An item is a fixed-width value to write: a word of a field, or a constant.
 type item struct {
 	w     int // or -1: a constant
 	konst uint64
@@ -81,19 +79,19 @@ type chunk struct {
 	bytes int
 }
 
-// A part is the contribution of a word to a chunk, or to a number: it is shifted
-// to the right, masked, and shifted to the left.
+// A part is the contribution of a word to a chunk or a number: it is shifted right, masked, and
+// shifted left.
 type part struct {
 	w    int
 	mask uint64
 	r, l uint8 // less than 64
 }
 
-// of returns the part of these words. The masks of the shifts are for the Go
-// compiler, which need not care for larger ones then.
+// of returns the value of the part. The masks of the shift counts tell the Go compiler that they
+// are below 64.
 func (p *part) of(w []uint64) uint64 { return w[p.w] >> (p.r & 63) & p.mask << (p.l & 63) }
 
-// of returns the chunk of these words, its first byte on top.
+// of returns the value of the chunk, its first byte on top.
 func (c *chunk) of(w []uint64) uint64 {
 	v := c.konst
 	for i := range c.parts {
@@ -102,8 +100,8 @@ func (c *chunk) of(w []uint64) uint64 {
 	return v
 }
 
-// chunksOf plans how to write items, which begin at a byte boundary. The last
-// byte is filled with zeros.
+// chunksOf plans the writing of items, which start at a byte boundary. The last byte is padded with
+// zeros.
 func chunksOf(items []item) (cs []chunk, bits int) {
 	room := 0
 	for _, it := range items {
@@ -134,8 +132,8 @@ func chunksOf(items []item) (cs []chunk, bits int) {
 	return cs, bits
 }
 
-// store writes chunks to b, which has room for slack behind them, and returns
-// how many bytes it wrote.
+// store writes chunks to b, which has room for slack after them, and returns the number of bytes
+// written.
 func store(cs []chunk, w []uint64, b []byte) int {
 	n := 0
 	for i := range cs {

@@ -11,23 +11,21 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// An input is a part of what a calculation hashes: fixed-width pieces in a row,
-// or a varbit field.
+// An input is a part of a calculation's input: consecutive fixed-width pieces, or a varbit field.
 type input struct {
-	chunks []chunk // of fixed-width pieces, if they begin at a byte
-	items  []item  // the same piece by piece, with the
+	chunks []chunk // of fixed-width pieces, if they start at a byte boundary
+	items  []item  // the same, piece by piece, with the
 	valid  []int   // validity of each
 	varb   int     // word of the varbit field, or -1
-	varOK  int     // and its header's validity
+	varOK  int     // and the validity of its header
 }
 
-// A calculation hashes fields of the packet. Fields of invalid headers are left
-// out.
+// A calculation hashes fields of the packet. It omits fields of invalid headers.
 type calculation struct {
 	inputs  []input
-	needs   []int // validities of fixed-width pieces: if all are set, chunks are right
-	aligned bool  // then every input begins at a byte
-	fixed   int   // bytes of all fixed-width pieces
+	needs   []int // validities of fixed-width pieces: if all are set, chunks apply
+	aligned bool  // then every input starts at a byte boundary
+	fixed   int   // total bytes of fixed-width pieces
 	payload bool  // the unparsed rest comes last
 	buf     []byte
 }
@@ -120,8 +118,8 @@ func (k *calculation) piece(valid int, it item) {
 	in.valid = append(in.valid, valid)
 }
 
-// plan prepares for the case that all headers of fixed-width fields are valid.
-// Varbit fields are of whole bytes, and may be left out.
+// plan prepares for the case that all headers of fixed-width fields are valid. Varbit fields
+// consist of whole bytes, and may be omitted.
 func (k *calculation) plan() {
 	seen := map[int]bool{0: true} // metadata is always valid
 	need := func(v int) {
@@ -149,7 +147,7 @@ func (k *calculation) plan() {
 	k.buf = make([]byte, k.fixed+slack)
 }
 
-// asPlanned reports that every input begins at a byte.
+// asPlanned reports whether every input starts at a byte boundary.
 func (k *calculation) asPlanned(pk *Packet) bool {
 	ok := uint64(1)
 	for _, v := range k.needs {
@@ -158,7 +156,7 @@ func (k *calculation) asPlanned(pk *Packet) bool {
 	return ok != 0 && k.aligned
 }
 
-// bytes returns all that is hashed.
+// bytes returns the bytes to hash.
 func (k *calculation) bytes(pk *Packet) []byte {
 	if !k.asPlanned(pk) {
 		return k.gather(pk)
@@ -186,14 +184,14 @@ func (k *calculation) bytes(pk *Packet) []byte {
 	return k.buf[:n]
 }
 
-// room makes room for so many bytes and slack.
+// room makes room for that many bytes and slack.
 func (k *calculation) room(n int) {
 	if n += slack; n > len(k.buf) {
 		k.buf = append(k.buf, make([]byte, n-len(k.buf))...)
 	}
 }
 
-// gather is bytes for inputs that begin anywhere, or not at all.
+// gather does what bytes does, for inputs that start at any bit or are omitted.
 func (k *calculation) gather(pk *Packet) []byte {
 	bw := bitWriter{b: k.buf[:0]}
 	for i := range k.inputs {
@@ -216,14 +214,15 @@ func (k *calculation) gather(pk *Packet) []byte {
 		}
 	}
 	b := bw.b
-	if k.payload { // begins at the next byte
+	if k.payload { // starts at the next byte
 		b = append(b, pk.kept()...)
 	}
 	k.buf = b[:cap(b)]
 	return b
 }
 
-// summable says whether csum16 has a chance: all inputs begin at 16 bits if there are no varbit fields.
+// summable reports whether csum16 may be possible: without varbit fields, all inputs start at
+// 16-bit boundaries.
 func (k *calculation) summable() bool {
 	for i := range k.inputs {
 		for _, c := range k.inputs[i].chunks {
@@ -235,7 +234,8 @@ func (k *calculation) summable() bool {
 	return k.aligned && !k.payload
 }
 
-// csum16 is the Internet checksum without the bytes; false: they are needed, for a varbit field is not empty, or a header not valid.
+// csum16 computes the Internet checksum without gathering the bytes. It returns false if that is
+// not possible, because a varbit field is not empty or a header not valid.
 func (k *calculation) csum16(pk *Packet) (uint64, bool) {
 	if !k.asPlanned(pk) {
 		return 0, false
@@ -277,7 +277,7 @@ var crc16Table = func() (t [256]uint16) {
 	return t
 }()
 
-// xor16 is the exclusive or of 16-bit words; the last is filled with zeros.
+// xor16 is the exclusive or of 16-bit words; the last one is padded with zeros.
 func xor16(b []byte) uint64 {
 	sum := uint64(0)
 	for len(b) >= 2 {
@@ -290,7 +290,7 @@ func xor16(b []byte) uint64 {
 	return sum
 }
 
-// identity is the number that up to 8 first bytes are.
+// identity returns the first bytes, at most 8, as a number.
 func identity(b []byte) uint64 {
 	v := uint64(0)
 	for _, x := range b[:min(len(b), 8)] {
@@ -310,7 +310,7 @@ func (r *rng) next() uint64 {
 	return x ^ x>>31
 }
 
-// below returns a number less than n; an n of 0 stands for 2^64.
+// below returns a number less than n; an n of 0 means 2^64.
 func (r *rng) below(n uint64) uint64 {
 	x := r.next()
 	if n == 0 {

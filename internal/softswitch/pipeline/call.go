@@ -14,7 +14,7 @@ type Call struct {
 	Args   []match.Value // of the widths of the action's parameters
 }
 
-// bound is a Call made ready for packets.
+// bound is a Call prepared for packets.
 type bound struct {
 	action int
 	args   []uint64 // parameter i begins at state.argOffset[action][i]
@@ -40,10 +40,9 @@ func (s *state) bind(allowed []int, c Call) (*bound, error) {
 	return b, nil
 }
 
-// own returns which of a table's actions is meant by that of another table: a
-// compiler gives each table its own copies of the actions, with the same names,
-// but with other numbers. What is not among the table's actions comes back as it
-// is.
+// own returns the table's action that corresponds to another table's: a compiler gives each table
+// its own copies of the actions, with the same names but other numbers. An action without a
+// counterpart is returned unchanged.
 func (s *state) own(table []int, action int) int {
 	if action < 0 || action >= len(s.prog.Actions) || slices.Contains(table, action) {
 		return action

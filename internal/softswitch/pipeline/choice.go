@@ -5,20 +5,19 @@ import (
 	"math"
 )
 
-// ports are the states of ports, which decide what can be selected.
+// ports are the states of ports, which determine the selectable members.
 type ports struct {
-	down    [(math.MaxUint16 + 1) / 64]uint64 // a bit for each
-	changes uint64                            // how often one went up or down
+	down    [(math.MaxUint16 + 1) / 64]uint64 // one bit per port
+	changes uint64                            // number of state changes
 }
 
 func (p *ports) isDown(port int) bool {
 	return port >= 0 && p.down[port/64]>>(port%64)&1 != 0
 }
 
-// SetPortUp says whether a port is up; all are at first. Members of groups and of
-// one-shot sets that watch a port which is down are not selected (P4Runtime,
-// "watch_port"). If that leaves none, nothing happens to a packet, as with an
-// empty group.
+// SetPortUp sets whether a port is up; initially all are. Members of groups and of one-shot sets
+// that watch a port which is down are not selected (P4Runtime, "watch_port"). If none is left, no
+// action runs, as with an empty group.
 func (s *state) SetPortUp(port uint16, up bool) {
 	if s.ports.isDown(int(port)) != up {
 		return
@@ -29,14 +28,14 @@ func (s *state) SetPortUp(port uint16, up bool) {
 
 // choice is a weighted choice among actions.
 type choice struct {
-	acts  []*bound // that can be chosen
-	ends  []uint64 // sum of their weights up to and with this one
+	acts  []*bound // selectable actions
+	ends  []uint64 // running sums of their weights
 	total uint64
 
 	all     []candidate
-	weights uint64 // of all
-	ports   *ports // nil: none of them watches a port
-	changes uint64 // of the ports, when it was last seen which can be chosen
+	weights uint64 // total weight of all actions
+	ports   *ports // nil: no action watches a port
+	changes uint64 // value of ports.changes at the last look
 }
 
 type candidate struct {
@@ -63,7 +62,7 @@ func (p *Profile) newChoice(ws []Weighted, acts []*bound) (*choice, error) {
 	return c, nil
 }
 
-// look sees which can be chosen now.
+// look updates the selectable actions.
 func (c *choice) look(p *ports) {
 	c.acts, c.ends, c.total, c.changes = c.acts[:0], c.ends[:0], 0, p.changes
 	for _, x := range c.all {
@@ -75,7 +74,7 @@ func (c *choice) look(p *ports) {
 	}
 }
 
-// pick chooses by the remainder of the hash; nil if there is nothing to choose.
+// pick selects by the remainder of the hash; nil if nothing is selectable.
 func (c *choice) pick(hash uint64) *bound {
 	if c.ports != nil && c.changes != c.ports.changes {
 		c.look(c.ports)

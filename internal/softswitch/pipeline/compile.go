@@ -8,10 +8,9 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// The closures that a program becomes. num returns an expression's value modulo
-// 2^64: of an unsigned one that fits the value itself, of a signed one its two's
-// complement. wide writes the value modulo 2^(64*len(dst)), the most significant
-// word first.
+// The closures into which a program is compiled. num returns an expression's value modulo 2^64: the
+// value itself if unsigned and small enough, the two's complement if signed. wide writes the value
+// modulo 2^(64*len(dst)), most significant word first.
 type (
 	num  func(pk *Packet) uint64
 	cond func(pk *Packet) bool
@@ -19,22 +18,22 @@ type (
 	stmt func(pk *Packet)
 )
 
-// A compiler turns parts of a program into closures.
+// A compiler compiles parts of a program into closures.
 type compiler struct {
 	*layout
 	p      *Pipeline
 	prog   *program.Program
 	params []program.Param
-	offs   []int      // where each parameter is in Packet.args
+	offs   []int      // position of each parameter in Packet.args
 	consts []*big.Int // the parameters' values, if they are always the same
 	src    program.Source
 	err    error
 
-	kept    []bool       // words that packets keep: something may read what was not written right before
-	written map[int]bool // words that the action without jumps has written which is being compiled; else nil
+	kept    []bool       // words that packets keep, because they may be read without having been written just before
+	written map[int]bool // words written so far by the jump-free action being compiled; else nil
 }
 
-// fail notes the first thing that cannot be compiled.
+// fail records the first thing that cannot be compiled.
 func (c *compiler) fail(format string, args ...any) {
 	if c.err != nil {
 		return
@@ -46,14 +45,14 @@ func (c *compiler) fail(format string, args ...any) {
 	c.err = fmt.Errorf("pipeline: %s%w: %s", where, ErrUnsupported, fmt.Sprintf(format, args...))
 }
 
-// at notes where the program that is being compiled came from.
+// at records the source position of what is being compiled.
 func (c *compiler) at(s program.Source) {
 	if s.File != "" {
 		c.src = s
 	}
 }
 
-// enter begins an action. With consts, its parameters are always these.
+// enter begins an action. If consts is not nil, its parameters always have these values.
 func (c *compiler) enter(action int, consts []*big.Int) {
 	a := &c.prog.Actions[action]
 	c.params, c.consts, c.offs = a.Params, consts, c.p.argOffset[action]
@@ -73,7 +72,7 @@ func newCompiler(p *Pipeline, lay *layout, prog *program.Program) *compiler {
 	return c
 }
 
-// slot returns the place of a field that is read, and notes whether packets have to keep it.
+// slot returns the slot of a field that is read, and records whether packets must keep it.
 func (c *compiler) slot(r program.FieldRef) slot {
 	s := c.layout.slot(r)
 	for w := s.w; w < s.w+s.n; w++ {
@@ -82,24 +81,25 @@ func (c *compiler) slot(r program.FieldRef) slot {
 	return s
 }
 
-// writes notes that the action being compiled has written a field, whatever was in it.
+// writes records that the action being compiled has written a field, so that its earlier content
+// does not matter.
 func (c *compiler) writes(s slot) {
 	for w := s.w; c.written != nil && w < s.w+s.n; w++ {
 		c.written[w] = true
 	}
 }
 
-// keep has packets keep all fields of a header.
+// keep makes packets keep all fields of a header.
 func (c *compiler) keep(h *head) {
 	for w := h.lo; w < h.hi; w++ {
 		c.kept[w] = true
 	}
 }
 
-// keptRanges are the ranges of words that packets keep. Most of the others are what p4c has made for the inputs
-// of a hash.
+// keptRanges returns the ranges of words that packets keep. Most other words are p4c's temporaries
+// for hash inputs.
 func (c *compiler) keptRanges() (all [][2]int) {
-	const gap = 16 // words that are copied sooner than left out
+	const gap = 16 // a gap of this many words is cheaper to copy than to skip
 	for w, ok := range c.kept {
 		switch n := len(all); {
 		case !ok:
@@ -112,7 +112,7 @@ func (c *compiler) keptRanges() (all [][2]int) {
 	return all
 }
 
-// constant returns the value of an expression that is always the same, or nil.
+// constant returns the value of a constant expression, or nil.
 func (c *compiler) constant(e *program.Expr) *big.Int {
 	switch {
 	case e.Op == program.OpConst || e.Op == program.OpBool:
@@ -123,7 +123,7 @@ func (c *compiler) constant(e *program.Expr) *big.Int {
 	return nil
 }
 
-// konst is constant for one that is wanted modulo 2^64.
+// konst returns a constant expression's value modulo 2^64.
 func (c *compiler) konst(e *program.Expr) (uint64, bool) {
 	k := c.constant(e)
 	if k == nil {
@@ -132,14 +132,14 @@ func (c *compiler) konst(e *program.Expr) (uint64, bool) {
 	return low64(k), true
 }
 
-// low64 returns an integer modulo 2^64.
+// low64 returns k modulo 2^64.
 func low64(k *big.Int) uint64 {
 	var v [1]uint64
 	bigWords(k, v[:])
 	return v[0]
 }
 
-// bigWords writes an integer modulo 2^(64*len(dst)) to dst.
+// bigWords writes k modulo 2^(64*len(dst)) to dst.
 func bigWords(k *big.Int, dst []uint64) {
 	m := new(big.Int).Lsh(big.NewInt(1), uint(64*len(dst)))
 	m.Mod(k, m) // Euclidean: never negative
@@ -152,7 +152,7 @@ func bigWords(k *big.Int, dst []uint64) {
 	}
 }
 
-// word returns the word of an unsigned field that is in a single one.
+// word returns the word of an unsigned field that fits in one word.
 func (c *compiler) word(e *program.Expr) (int, bool) {
 	switch e.Op {
 	case program.OpField:
@@ -180,19 +180,19 @@ func (c *compiler) boolWord(e *program.Expr) (int, bool) {
 	return 0, false
 }
 
-// fits reports that 64 bits hold an expression's exact value.
+// fits reports whether 64 bits hold an expression's exact value.
 func fits(e *program.Expr) bool { return e.Bool || e.Bits > 0 && e.Bits <= 64 }
 
-// within reports that an expression's value is in 0 … 2^bits-1.
+// within reports whether an expression's value is in 0 … 2^bits-1.
 func within(e *program.Expr, bits int) bool {
 	return e.Bool || !e.Signed && e.Bits > 0 && e.Bits <= bits
 }
 
-// anyWidth is a number of bits that no value has.
+// anyWidth is more bits than any value has.
 const anyWidth = 1 << 30
 
-// strip removes masks that a mask to that many bits makes superfluous, and those
-// that change nothing.
+// strip removes masks that a following mask of that many bits makes redundant, and those without
+// effect.
 func (c *compiler) strip(e *program.Expr, bits int) *program.Expr {
 	for e.Op == program.OpAnd {
 		k := c.constant(e.Right)
@@ -208,7 +208,7 @@ func (c *compiler) strip(e *program.Expr, bits int) *program.Expr {
 	return e
 }
 
-// trailingOnes counts the lowest bits that are 1.
+// trailingOnes returns the number of low bits that are 1.
 func trailingOnes(k *big.Int) int {
 	n := 0
 	for k.Bit(n) == 1 {

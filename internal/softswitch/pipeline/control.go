@@ -6,15 +6,14 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// A block is a piece of a control: statements without a branch between them,
-// and what comes then.
+// A block is a part of a control: statements without a branch, and the block that follows.
 type block struct {
 	run  []stmt
 	kind blockKind
 	test test      // blockTest
 	cond cond      // blockCond
 	tab  *tableRun // blockTable
-	yes  *block    // if the condition holds; blockExit: unless the control is left
+	yes  *block    // if the condition holds; for blockExit: unless the control has been left
 	no   *block
 }
 
@@ -25,7 +24,7 @@ const (
 	blockTest                   // a condition that needs no call
 	blockCond                   // any other condition
 	blockTable                  // a table
-	blockExit                   // what ran may have left the control
+	blockExit                   // what ran may have exited the control
 )
 
 // apply runs a control.
@@ -67,7 +66,7 @@ func (b *block) apply(pk *Packet) {
 type control struct {
 	*compiler
 	blocks map[program.Node]*block
-	open   map[program.Node]bool // whose successors are being compiled
+	open   map[program.Node]bool // nodes whose successors are being compiled
 }
 
 // control compiles a control from its first node.
@@ -76,7 +75,7 @@ func (c *compiler) control(first program.Node) *block {
 	return t.block(first)
 }
 
-// block compiles a node and what comes after it.
+// block compiles a node and the nodes after it.
 func (t *control) block(n program.Node) *block {
 	if n.Kind == program.NodeEnd {
 		return nil
@@ -111,8 +110,8 @@ func (t *control) conditional(k *program.Conditional) *block {
 	return b
 }
 
-// table compiles a table. One without a key that always calls the same action is
-// no more than that action.
+// table compiles a table. A table without a key that always calls the same action is compiled to
+// that action.
 func (t *control) table(i int) *block {
 	k := &t.prog.Tables[i]
 	if d := k.Default; len(k.Key) == 0 && d != nil && d.ConstAction && d.ConstEntry &&
@@ -148,9 +147,8 @@ func (t *control) table(i int) *block {
 	return &block{kind: blockTable, tab: r}
 }
 
-// share has the table run its own copies of what its profile's members call,
-// which are the actions of the profile's first table, and go on from there as
-// from its own.
+// share makes the table run its own copies of the actions of its profile's members, which are
+// actions of the profile's first table, and continue with its own successors.
 func (t *control) share(r *tableRun, k *program.Table) {
 	for _, a := range r.t.profile.tables[0].Actions {
 		r.acts[a] = r.acts[t.p.own(k.Actions, a)]
@@ -180,7 +178,7 @@ func (t *control) straight(k *program.Table) *block {
 	return &b
 }
 
-// selection compiles the hash by which a selector chooses.
+// selection compiles the hash by which a selector selects.
 func (t *control) selection(k *program.Profile) num {
 	if !k.Selector {
 		return func(*Packet) uint64 { return 0 }
@@ -197,7 +195,7 @@ func (t *control) selection(k *program.Profile) num {
 type keyPart struct {
 	w, valid int
 	mask     uint64
-	at       int // in the key
+	at       int // word of the key
 }
 
 // keyParts compiles a field of a table's key.
@@ -226,20 +224,20 @@ type tableRun struct {
 	key       []keyPart
 	words     []uint64
 	hash      num      // of a selector
-	meter     setter   // takes the color of the direct meter; nil: none
+	meter     setter   // sets the color of the direct meter; nil: none
 	acts      []branch // by action
-	hitMiss   bool     // hit and miss decide what comes then
+	hitMiss   bool     // hit and miss determine the next block
 	hit, miss *block
 	after     *block // without any action
 }
 
-// A branch is what an action of a table does, and what comes then.
+// A branch is an action of a table, and the block that follows it.
 type branch struct {
 	run  stmt // nil: nothing
 	next *block
 }
 
-// apply looks the packet up and runs the action. It returns what comes then.
+// apply looks up the packet, runs the action, and returns the next block.
 func (r *tableRun) apply(pk *Packet) *block {
 	var e *Entry
 	if len(r.key) > 0 && r.t.Len() > 0 {

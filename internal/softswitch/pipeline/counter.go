@@ -6,16 +6,17 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// An array is what indexed counters, meters and registers have in common.
+// An array is the common part of indexed counters, meters and registers.
 type array[Info, Cell any] struct {
 	s     *state
 	info  *Info
-	what  string // with its name, for errors
+	what  string // kind and name, for errors
 	n     int    // cells
 	cells []Cell
 }
 
-// newArray returns an array of n cells of size Cells each; one of a table's entries has none.
+// newArray returns an array of n cells of size Cells each; the array of a direct resource has no
+// cells.
 func newArray[Info, Cell any](s *state, info *Info, what string, table, n, size int) array[Info, Cell] {
 	if table != program.None {
 		n = 0
@@ -26,10 +27,10 @@ func newArray[Info, Cell any](s *state, info *Info, what string, table, n, size 
 // Info returns the declaration.
 func (a *array[I, C]) Info() *I { return a.info }
 
-// Len returns the number of cells, 0 if they are in a table's entries.
+// Len returns the number of cells, 0 for a direct resource.
 func (a *array[I, C]) Len() int { return a.n }
 
-// check refuses an index from the control plane.
+// check checks an index from the control plane.
 func (a *array[I, C]) check(i int) error {
 	if i < 0 || i >= a.n {
 		return fmt.Errorf("%s: index %d: %w: it has %d cells", a.what, i, ErrInvalid, a.n)
@@ -37,7 +38,7 @@ func (a *array[I, C]) check(i int) error {
 	return nil
 }
 
-// has checks an index from a packet, and counts one that is out of range.
+// has checks an index from a packet, and counts an index that is out of range.
 func (a *array[I, C]) has(i uint64) bool {
 	if i >= uint64(a.n) {
 		a.s.badIndex++
@@ -46,7 +47,7 @@ func (a *array[I, C]) has(i uint64) bool {
 	return true
 }
 
-// Counts are what a counter has counted.
+// Counts are the values of a counter.
 type Counts struct{ Packets, Bytes uint64 }
 
 func (c *Counts) add(bytes int) {

@@ -4,7 +4,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// An emission writes a header, if it is valid.
+// An emission writes a header if it is valid.
 type emission struct {
 	valid     int
 	pre, post []chunk // before and after the varbit field
@@ -42,7 +42,7 @@ func (c *compiler) deparser() *deparser {
 	return d
 }
 
-// itemsOf turns fixed-width fields into what is to be written.
+// itemsOf converts fixed-width fields to items.
 func itemsOf(slots []slot) []item {
 	var items []item
 	for _, s := range slots {
@@ -55,8 +55,8 @@ func itemsOf(slots []slot) []item {
 	return items
 }
 
-// deparse updates checksums and writes the headers and the unparsed rest. The
-// frame is valid until the next call.
+// deparse updates checksums and writes the headers and the unparsed rest. The returned frame is
+// valid until the next call.
 func (d *deparser) deparse(pk *Packet) []byte {
 	for _, f := range d.updates {
 		f(pk)
@@ -83,10 +83,10 @@ func (d *deparser) deparse(pk *Packet) []byte {
 	return d.out[:min(n, pk.keep)]
 }
 
-// whole returns the last frame without its truncation.
+// whole returns the last frame, untruncated.
 func (d *deparser) whole() []byte { return d.out[:d.n] }
 
-// room makes room for so many bytes and slack.
+// room makes room for that many bytes and slack.
 func (d *deparser) room(n int) {
 	if n += slack; n > len(d.out) {
 		d.out = append(d.out, make([]byte, n-len(d.out))...)

@@ -6,7 +6,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/match"
 )
 
-// digestLimit is how many digests wait for TakeDigests.
+// digestLimit is the maximum number of digests that wait for TakeDigests.
 const digestLimit = 4096
 
 // Digest is a message of the program to the control plane.
@@ -15,22 +15,22 @@ type Digest struct {
 	Values []match.Value // of its fields
 }
 
-// digests is the queue of what has not been taken.
+// digests is the queue of digests not taken yet.
 type digests struct {
 	queue   []Digest
 	limit   int
 	dropped uint64
 }
 
-// TakeDigests returns the digests since the last call, oldest first. At most 4096
-// wait; later ones are dropped and counted.
+// TakeDigests returns the digests since the last call, oldest first. At most 4096 wait; further
+// ones are dropped and counted.
 func (s *state) TakeDigests() []Digest {
 	d := s.digests.queue
 	s.digests.queue = nil
 	return d
 }
 
-// digest queues a digest whose fields have these words, each as in a Value.
+// digest queues a digest with these field values, each as the words of a Value.
 func (s *state) digest(index int, words []uint64) {
 	if len(s.digests.queue) >= s.digests.limit {
 		s.digests.dropped++

@@ -2,8 +2,8 @@ package pipeline
 
 import "errors"
 
-// Errors of the control plane's view of a pipeline. What its methods return
-// wraps one of them and names the object, and what is wrong with it.
+// Errors of the control plane's methods. Their errors wrap one of these and name the object and the
+// fault.
 var (
 	ErrExists   = errors.New("exists already")
 	ErrNotFound = errors.New("not found")

@@ -8,10 +8,10 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// Expressions contain each other: numbers of at most 64 bits, conditions, and wider numbers.
+// Expressions are mutually recursive: numbers of at most 64 bits, conditions, and wider numbers.
 
-// num compiles an expression. Frequent shapes get closures of their own: a call
-// costs more than the operation.
+// num compiles an expression. Frequent forms have specialized closures, because a call costs more
+// than the operation.
 func (c *compiler) num(e *program.Expr) num {
 	if e.Bool {
 		return c.boolNum(e)
@@ -80,7 +80,7 @@ func (c *compiler) boolNum(e *program.Expr) num {
 	}
 }
 
-// binary compiles arithmetic for which it does not matter that it is modulo 2^64.
+// binary compiles arithmetic that is correct modulo 2^64.
 func (c *compiler) binary(e *program.Expr) num {
 	if x := c.strip(e, anyWidth); x != e {
 		return c.num(x)
@@ -110,7 +110,7 @@ func (c *compiler) binary(e *program.Expr) num {
 	return func(pk *Packet) uint64 { return x(pk) ^ y(pk) }
 }
 
-// shift compiles shifts. One to the right needs the exact value.
+// shift compiles shifts. A right shift needs the exact value.
 func (c *compiler) shift(e *program.Expr) num {
 	n, konst := c.konst(e.Right)
 	if e.Op == program.OpShl {
@@ -138,8 +138,8 @@ func (c *compiler) shift(e *program.Expr) num {
 	return func(pk *Packet) uint64 { return x(pk) >> y(pk) }
 }
 
-// divide compiles division, by definition of P4 of numbers that are not negative.
-// What is divided by 0 gives 0, and is counted.
+// divide compiles division, which P4 defines for nonnegative numbers only. Division by 0 results in
+// 0, and is counted.
 func (c *compiler) divide(e *program.Expr) num {
 	x, y, st := c.num(e.Left), c.num(e.Right), &c.p.stats
 	mod := e.Op == program.OpMod
@@ -156,7 +156,7 @@ func (c *compiler) divide(e *program.Expr) num {
 	}
 }
 
-// saturate compiles casts to the nearest value that the type has.
+// saturate compiles casts to the nearest value of the type.
 func (c *compiler) saturate(e *program.Expr) num {
 	x, bits := c.num(e.Left), c.bitsArg(e)
 	switch {
@@ -221,7 +221,7 @@ func (c *compiler) cond(e *program.Expr) cond {
 	return func(*Packet) bool { return false }
 }
 
-// logic compiles chains of and, or.
+// logic compiles chains of and, or or.
 func (c *compiler) logic(e *program.Expr) cond {
 	var ts []test
 	list := terms(e.Op, e, nil)
@@ -243,8 +243,8 @@ func (c *compiler) logic(e *program.Expr) cond {
 	return func(pk *Packet) bool { return x(pk) || y(pk) }
 }
 
-// compare compiles comparisons of two numbers. Those with a constant have closures of
-// their own.
+// compare compiles comparisons of two numbers. Comparisons with constants have specialized
+// closures.
 func (c *compiler) compare(e *program.Expr) cond {
 	equality := e.Op == program.OpEq || e.Op == program.OpNe
 	if !fits(e.Left) || !fits(e.Right) {
@@ -293,8 +293,8 @@ func (c *compiler) compare(e *program.Expr) cond {
 // zeroExpr is the number 0.
 var zeroExpr = &program.Expr{Op: program.OpConst, Const: new(big.Int), Bits: 1}
 
-// wide compiles an expression to n words. Each operation has words of its own
-// for what it works on: nothing runs twice at a time.
+// wide compiles an expression to n words. Each operation has its own words for its operands,
+// because no operation runs concurrently with itself.
 func (c *compiler) wide(e *program.Expr, n int) wide {
 	if k := c.constant(e); k != nil {
 		v := make([]uint64, n)
@@ -381,8 +381,8 @@ func (c *compiler) wideBitwise(e *program.Expr, n int) wide {
 	}
 }
 
-// wideShift compiles shifts by constants. A shift to the right needs as many
-// more words as come in from above.
+// wideShift compiles shifts by constants. A right shift needs as many additional words as are
+// shifted in from above.
 func (c *compiler) wideShift(e *program.Expr, n int) wide {
 	k := c.constant(e.Right)
 	if k == nil || k.Sign() < 0 || k.BitLen() > 16 {
@@ -411,8 +411,7 @@ func (c *compiler) wideShift(e *program.Expr, n int) wide {
 	}
 }
 
-// shiftWide compiles a shift to the right of more than 64 bits, of which the
-// lowest 64 are wanted.
+// shiftWide compiles the lowest 64 bits of a right shift of more than 64 bits.
 func (c *compiler) shiftWide(e *program.Expr) num {
 	x, t := c.wideShift(e, 1), make([]uint64, 1)
 	return func(pk *Packet) uint64 {
@@ -435,11 +434,11 @@ func (c *compiler) wideCompare(l, r *program.Expr, equal bool) cond {
 	}
 }
 
-// A cell finds a field of a stack's element that only the packet tells. It
-// returns its first word, or -1 if the stack has no such element.
+// A cell finds a field of a stack's element that depends on the packet. It returns its first word,
+// or -1 if there is no such element.
 type cell func(pk *Packet) int
 
-// cell compiles OpStackField and OpStackElem, and returns the field's shape.
+// cell compiles OpStackField and OpStackElem, and returns the field's slot.
 func (c *compiler) cell(e *program.Expr) (cell, slot) {
 	st := c.stacks[e.Stack]
 	var shape slot
@@ -466,7 +465,7 @@ func (c *compiler) cell(e *program.Expr) (cell, slot) {
 	}, shape
 }
 
-// parserNum compiles what mostly parsers use. What is not there reads as 0.
+// parserNum compiles operations used mostly by parsers. Missing bits and elements read as 0.
 func (c *compiler) parserNum(e *program.Expr) num {
 	switch e.Op {
 	case program.OpStackLast:

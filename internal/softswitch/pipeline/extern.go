@@ -7,8 +7,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// A setter writes a number, cut to the width of the destination, to a
-// field.
+// A setter writes a number to a field, truncated to the field's width.
 type setter func(pk *Packet, v uint64)
 
 // setter compiles the destination of an extern's result.
@@ -47,7 +46,7 @@ func (c *compiler) hashStmt(s *program.Stmt) stmt {
 	}
 }
 
-// random compiles dst = a value of lo … hi. Without any, dst stays as it is.
+// random compiles dst = a random value of lo … hi. If the range is empty, dst stays unchanged.
 func (c *compiler) random(s *program.Stmt) stmt {
 	set, lo, hi, r := c.setter(s.Dst), c.num(s.X), c.num(s.Y), &c.p.rng
 	return func(pk *Packet) {
@@ -57,7 +56,7 @@ func (c *compiler) random(s *program.Stmt) stmt {
 	}
 }
 
-// registerRead compiles dst = register[i]. An index out of range leaves dst.
+// registerRead compiles dst = register[i]. If the index is out of range, dst stays unchanged.
 func (c *compiler) registerRead(s *program.Stmt) stmt {
 	r, i := c.p.registers[s.Register], c.num(s.X)
 	if r.words > 1 {
@@ -110,7 +109,7 @@ func (c *compiler) registerWrite(s *program.Stmt) stmt {
 	return func(pk *Packet) { r.write(i(pk), x(pk)) }
 }
 
-// meter compiles dst = color of a meter. An index out of range leaves dst.
+// meter compiles dst = color of a meter. If the index is out of range, dst stays unchanged.
 func (c *compiler) meter(s *program.Stmt) stmt {
 	m, i, set := c.p.meters[s.Meter], c.num(s.X), c.setter(s.Dst)
 	return func(pk *Packet) {

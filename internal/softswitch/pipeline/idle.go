@@ -11,12 +11,11 @@ import (
 // never is a time before all others.
 const never = time.Duration(math.MinInt64)
 
-// idleQueue is a heap of the entries that have an idle time-out, by a time
-// before which they cannot expire. Packets don't touch it: they set LastHit
-// only, which is looked at when that time has come.
+// idleQueue is a heap of the entries with an idle timeout, ordered by a time before which they
+// cannot expire. Packets do not change it: they only set LastHit, which is checked at that time.
 type idleQueue struct{ h idleHeap }
 
-// schedule puts an entry in, or elsewhere, or out, as its time-out says now.
+// schedule adds, moves or removes an entry, according to its timeout.
 func (q *idleQueue) schedule(e *Entry) {
 	if e.IdleTimeout <= 0 {
 		q.drop(e)
@@ -51,8 +50,8 @@ func (q *idleQueue) expired(now time.Duration) []Expired {
 	return out
 }
 
-// due is when the entry becomes idle, or has been so for one more time-out, if no
-// packet hits it.
+// due returns when the entry becomes idle, or has been idle for one more timeout, if no packet hits
+// it.
 func (e *Entry) due() time.Duration { return after(max(e.LastHit, e.reported), e.IdleTimeout) }
 
 // after adds without overflow.

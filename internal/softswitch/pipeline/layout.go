@@ -4,13 +4,12 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// A layout says where a packet's header fields are in its words.
+// A layout maps a packet's header fields to its words.
 //
-// Word 0 is always 1; it is the validity of metadata. Then come the validities
-// of the headers, the numbers of valid elements of the stacks, metadata, and the
-// headers' fields. A fixed-width field is in (bits+63)/64 words, the most
-// significant first, without its sign extended; a varbit field is in one word,
-// see Packet.varbit.
+// Word 0 is always 1; it is the validity of metadata. It is followed by the validities of the
+// headers, the numbers of valid elements of the stacks, the metadata, and the headers' fields. A
+// fixed-width field has (bits+63)/64 words, most significant first, without sign extension; a
+// varbit field has one word, see Packet.varbit.
 type layout struct {
 	words  int
 	heads  []head
@@ -25,7 +24,7 @@ type head struct {
 	lo, hi int   // its fields are w[lo:hi]
 	bytes  int   // of its fixed-width fields
 	varb   int   // word of its varbit field, or -1
-	max    int   // bytes that its varbit field holds at most
+	max    int   // maximum bytes of its varbit field
 	others []int // words of the validities of its union's other members
 }
 
@@ -39,7 +38,7 @@ type slot struct {
 
 // A stack is the place of a header stack.
 type stack struct {
-	next  int   // word of the number of elements that were extracted or pushed
+	next  int   // word with the number of elements extracted or pushed
 	elems []int // headers
 	width int   // headers of an element
 	union bool  // elements are unions
@@ -96,7 +95,7 @@ func (l *layout) fields(h *head, fields []program.Field) {
 	h.hi = l.words
 }
 
-// union notes that of these headers at most one is valid.
+// union records that at most one of these headers is valid.
 func (l *layout) union(headers []int) {
 	for _, h := range headers {
 		for _, o := range headers {
@@ -107,7 +106,7 @@ func (l *layout) union(headers []int) {
 	}
 }
 
-// slot returns a field's place. The validity of a header is a field of 1 bit.
+// slot returns a field's slot. The validity of a header is a field of 1 bit.
 func (l *layout) slot(r program.FieldRef) slot {
 	if r.Field == program.Valid {
 		return slot{w: l.heads[r.Header].valid, n: 1, bits: 1}
@@ -115,10 +114,10 @@ func (l *layout) slot(r program.FieldRef) slot {
 	return l.heads[r.Header].slots[r.Field]
 }
 
-// wordsOf is how many words hold that many bits, at least one.
+// wordsOf returns the number of words for that many bits, at least one.
 func wordsOf(bits int) int { return max(1, (bits+63)/64) }
 
-// maskOf has the low bits set, all of them from 64 on.
+// maskOf returns a mask of the low bits; all bits from 64 on.
 func maskOf(bits int) uint64 {
 	if bits >= 64 {
 		return ^uint64(0)
@@ -126,5 +125,5 @@ func maskOf(bits int) uint64 {
 	return 1<<bits - 1
 }
 
-// topBits is how many bits of a value are in its most significant word.
+// topBits returns the number of a value's bits in its most significant word.
 func topBits(bits int) int { return bits - 64*(wordsOf(bits)-1) }

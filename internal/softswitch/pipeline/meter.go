@@ -8,10 +8,9 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// MeterConfig configures a meter of two rates and three colors (RFC 2698,
-// color-blind). Rates are in packets or bytes per second, bursts in packets or
-// bytes, as the program declares the meter. The zero value is a meter that is
-// not configured: everything is green.
+// MeterConfig configures a meter of two rates and three colors (RFC 2698, color-blind). Rates are
+// in packets or bytes per second, bursts in packets or bytes, as declared in the program. The zero
+// value is an unconfigured meter, which marks everything green.
 type MeterConfig struct {
 	CIR, CBurst int64 // committed
 	PIR, PBurst int64 // peak; PIR is at least CIR
@@ -54,8 +53,8 @@ func (m *Meter) Get(i int) (MeterConfig, error) {
 	return m.cells[i].config(), nil
 }
 
-// Set configures cell i and fills its buckets. Errors: ErrInvalid if there is no
-// such cell, or the configuration makes no sense.
+// Set configures cell i and fills its buckets. Errors: ErrInvalid if there is no such cell, or the
+// configuration is invalid.
 func (m *Meter) Set(i int, c MeterConfig) error {
 	if err := m.check(i); err != nil {
 		return err
@@ -86,7 +85,7 @@ type meterCell struct {
 	set             bool
 }
 
-// newCell returns a meter of its own, nil for one that is not set.
+// newCell returns a new meter cell, nil for an unconfigured one.
 func newCell(m MeterConfig) *meterCell {
 	if !m.Set {
 		return nil
@@ -108,7 +107,7 @@ func (c *meterCell) config() MeterConfig {
 	return MeterConfig{CIR: c.committed.rate, CBurst: c.committed.burst, PIR: c.peak.rate, PBurst: c.peak.burst, Set: c.set}
 }
 
-// mark is RFC 2698 §3, color-blind. Time that runs backward adds nothing.
+// mark implements RFC 2698 §3, color-blind. Time that runs backward adds no tokens.
 func (c *meterCell) mark(now time.Duration, n int64) int {
 	if !c.set {
 		return green
@@ -130,8 +129,8 @@ func (c *meterCell) mark(now time.Duration, n int64) int {
 	return green
 }
 
-// bucket is a token bucket. It keeps what is less than a token, so that no rate
-// is too slow for frequent packets.
+// bucket is a token bucket. It keeps fractions of a token, so that even slow rates are exact with
+// frequent packets.
 type bucket struct {
 	rate, burst, tokens int64
 	part                uint64 // in 1/second of a nanosecond: below 1e9

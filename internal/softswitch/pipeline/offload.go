@@ -1,15 +1,15 @@
 package pipeline
 
-// An Offload processes packets of a pipeline somewhere else, by what the control plane
-// writes here. It is told what changes, and asked before what packets change is seen. It
-// owns the registers that it refreshes.
+// An Offload processes packets of a pipeline elsewhere, by the tables that the control plane writes
+// here. It is notified of changes, and called before the control plane reads state that packets
+// change. It owns the registers that it refreshes.
 type Offload interface {
-	// EntryChanged is called after an entry was inserted or modified, or (gone) deleted.
+	// EntryChanged is called after an entry was inserted, modified, or (gone) deleted.
 	EntryChanged(t *Table, e *Entry, gone bool)
 	// SettingChanged is called after the default entry of a table has changed.
 	SettingChanged(t *Table)
-	// GroupChanged is called after a group of a selector, or a member, has changed; entries of p
-	// may do something else from now on.
+	// GroupChanged is called after a selector's group, or a member, has changed. This may change
+	// the actions of entries that use p.
 	GroupChanged(p *Profile)
 	// Counting is called before e.Counts is read or set.
 	Counting(e *Entry)
@@ -20,7 +20,7 @@ type Offload interface {
 	RegisterSet(r *Register, i int)
 }
 
-// SetOffload makes o the pipeline's; nil: there is none, as at first.
+// SetOffload sets the pipeline's Offload; nil, as initially, means none.
 func (s *state) SetOffload(o Offload) { s.offload = o }
 
 func (t *Table) changed(e *Entry, gone bool) {
@@ -35,7 +35,7 @@ func (p *Profile) changed() {
 	}
 }
 
-// Counted returns what an entry of a table has counted. Its Counts are that then.
+// Counted updates and returns an entry's Counts.
 func (e *Entry) Counted() Counts {
 	if e.table != nil && e.table.s.offload != nil {
 		e.table.s.offload.Counting(e)
@@ -43,17 +43,17 @@ func (e *Entry) Counted() Counts {
 	return e.Counts
 }
 
-// Add adds to an entry's counter what was counted elsewhere.
+// Add adds counts from elsewhere to an entry's counter.
 func (e *Entry) Add(n Counts) { e.Packets, e.Bytes = e.Packets+n.Packets, e.Bytes+n.Bytes }
 
-// Add adds to cell i what was counted elsewhere. There must be such a cell.
+// Add adds counts from elsewhere to cell i, which must exist.
 func (c *Counter) Add(i int, n Counts) {
 	c.cells[i].Packets += n.Packets
 	c.cells[i].Bytes += n.Bytes
 }
 
-// Refresh sets cell i, of up to 64 bits, to what it is elsewhere. There must be such a cell.
+// Refresh sets cell i, of up to 64 bits, to its value elsewhere. The cell must exist.
 func (r *Register) Refresh(i int, v uint64) { r.write(uint64(i), v) }
 
-// Cell returns cell i, of up to 64 bits, as it is here. There must be such a cell.
+// Cell returns the local value of cell i, of up to 64 bits. The cell must exist.
 func (r *Register) Cell(i int) uint64 { return r.cells[i] }

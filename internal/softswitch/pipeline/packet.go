@@ -6,25 +6,25 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// A Packet is a packet between ingress and egress: its headers' and metadata's
-// values, and what the parser left over. It belongs to the caller that got it
-// from Ingress or Egress, until that gives it to Egress or Release.
+// A Packet is a packet between ingress and egress: the values of its headers and metadata, and the
+// unparsed rest. It belongs to the caller that got it from Ingress or Egress, until the caller
+// passes it to Egress or Release.
 type Packet struct {
 	w    []uint64 // see layout
 	args []uint64 // of the running action
 	buf  *buffer  // the frame; shared with copies, never written
-	pos  int      // where the unparsed rest begins in the frame
+	pos  int      // where the unparsed rest starts in the frame
 	end  int      // where the frame ends
 
 	now      time.Duration // of the running ingress or egress
-	port     uint16        // where it goes
+	port     uint16        // output port
 	priority int
-	inPort   uint16 // where it came from
+	inPort   uint16 // input port
 	inLen    int    // for counters and meters: as received or recirculated
 	length   uint64 // for standard metadata: as received, and headers added or removed
-	keep     int    // bytes that are kept of the deparsed frame
-	passes   int    // through ingress or egress, its ancestors' included
-	exited   bool   // the control is being left
+	keep     int    // bytes to keep of the deparsed frame
+	passes   int    // through ingress or egress, including its ancestors'
+	exited   bool   // the control is being exited
 	failed   bool   // by assert
 	inUse    bool   // not in the pool
 
@@ -33,7 +33,7 @@ type Packet struct {
 	requests
 }
 
-// requests are what actions asked for, to be done after the control.
+// requests are operations requested by actions, to be done after the control.
 type requests struct {
 	clone, cloneList int // session and field list
 	digest           int
@@ -41,10 +41,10 @@ type requests struct {
 	recirculate      int // likewise
 }
 
-// noRequests is that nothing was asked for.
+// noRequests is the value without requests.
 var noRequests = requests{clone: -1, cloneList: program.None, digest: -1, resubmit: -1, recirculate: -1}
 
-// keepAll is the keep of a packet that is not truncated.
+// keepAll is the value of keep for a packet that is not truncated.
 const keepAll = 1 << 30
 
 // A buffer holds a received frame, followed by slack.
@@ -53,25 +53,24 @@ type buffer struct {
 	refs int
 }
 
-// Port returns the port that the packet goes to.
+// Port returns the packet's output port.
 func (pk *Packet) Port() uint16 { return pk.port }
 
-// Priority returns the queue of the port that the program asked for in
-// standard_metadata.priority; 0 if it did not.
+// Priority returns the port's queue that the program selected with standard_metadata.priority; 0 if
+// it did not.
 func (pk *Packet) Priority() int { return pk.priority }
 
-// Len returns the length of the frame as it came in, in bytes. Egress may still
-// change it.
+// Len returns the length of the received frame in bytes. Egress may still change it.
 func (pk *Packet) Len() int { return pk.end }
 
-// A varbit value is in one word: where it begins in the frame, and its length
-// in bytes. zeros marks one that is all zeros instead.
+// A varbit value is one word: its start in the frame, and its length in bytes. zeros marks a value
+// that is all zeros instead.
 const (
 	varOffset = 32
 	varZeros  = 1 << 63
 )
 
-// zeroPage is what varbit values read that are all zeros.
+// zeroPage holds the bytes of varbit values that are all zeros.
 var zeroPage [1<<16 + slack]byte
 
 // varbit returns the bytes of a varbit value.
@@ -92,21 +91,21 @@ func zeroed(v uint64) uint64 {
 	return varZeros | uint64(uint32(v))
 }
 
-// varLen is the length of a varbit value in bytes.
+// varLen returns the length of a varbit value in bytes.
 func varLen(v uint64) int { return int(uint32(v)) }
 
-// rest returns what the parser left over.
+// rest returns the unparsed rest.
 func (pk *Packet) rest() []byte { return pk.buf.b[pk.pos:pk.end] }
 
-// kept is the rest, truncated.
+// kept returns the unparsed rest, truncated.
 func (pk *Packet) kept() []byte { return pk.buf.b[pk.pos:min(pk.end, pk.pos+pk.keep)] }
 
-// A pool keeps packets and buffers that are not in use.
+// A pool holds unused packets and buffers.
 type pool struct {
 	words       int
 	packets     []*Packet
 	buffers     []*buffer
-	made        int // packets, in use or not
+	made        int // total number of packets
 	madeBuffers int
 }
 
@@ -137,7 +136,7 @@ func (po *pool) fill(pk *Packet, frame []byte) {
 	}
 	need := len(frame) + slack
 	if cap(b.b) < need {
-		// Frames of one link are rarely of very different lengths.
+		// Frames of one link are rarely of very different lengths
 		b.b = make([]byte, max(need, 2048))
 	}
 	b.b = b.b[:need]
@@ -146,13 +145,13 @@ func (po *pool) fill(pk *Packet, frame []byte) {
 	pk.buf, pk.pos, pk.end = b, 0, len(frame)
 }
 
-// share makes to use from's frame.
+// share makes to use from's frame, too.
 func (po *pool) share(to, from *Packet) {
 	from.buf.refs++
 	to.buf, to.pos, to.end = from.buf, from.pos, from.end
 }
 
-// drop gives up a packet's frame.
+// drop releases a packet's frame.
 func (po *pool) drop(pk *Packet) {
 	b := pk.buf
 	if b == nil {
@@ -164,7 +163,7 @@ func (po *pool) drop(pk *Packet) {
 	}
 }
 
-// release takes a packet back. One that is back already stays so.
+// release returns a packet to the pool. It ignores a packet that is already there.
 func (po *pool) release(pk *Packet) {
 	if pk == nil || !pk.inUse {
 		return
@@ -174,7 +173,7 @@ func (po *pool) release(pk *Packet) {
 	po.packets = append(po.packets, pk)
 }
 
-// peek reads bits ahead of the parser, 0 where the frame has ended.
+// peek reads bits ahead of the parser, as 0 beyond the end of the frame.
 func (pk *Packet) peek(bit, bits int) uint64 {
 	if pk.pos+(bit+bits+7)/8 > pk.end {
 		return 0

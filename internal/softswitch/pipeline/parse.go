@@ -7,11 +7,11 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// noError is Packet.parserErr while there is none.
+// noError is the value of Packet.parserErr without an error.
 const noError = -1
 
-// maxSteps bounds the states that a parser goes through without taking anything
-// from the packet, so that one that loops without end is noticed.
+// maxSteps bounds the parser states passed without consuming bits of the packet, so that an endless
+// loop is detected.
 const maxSteps = 1024
 
 // parserErrors are the numbers of core.p4's parser errors.
@@ -19,8 +19,8 @@ type parserErrors struct {
 	none, tooShort, outOfBounds, headerTooShort, timeout, invalidArgument int64
 }
 
-// errorNumbers looks the errors up; those that the program does not list get
-// numbers after the others.
+// errorNumbers looks up the errors; those that the program does not list get numbers after the
+// others.
 func errorNumbers(p *program.Program) parserErrors {
 	next := int64(0)
 	for _, e := range p.Errors {
@@ -42,18 +42,18 @@ func errorNumbers(p *program.Program) parserErrors {
 	}
 }
 
-// A parserState is a parser state. With one part, the key is a number, else words.
+// A parserState is a parser state. With one part the key is a number, else it is words.
 type parserState struct {
 	ops   []stmt
 	key   num
 	words []wide
-	at    []int // where the words of each part begin, and of which there are that many
+	at    []int // first word of each part; their number is the number of parts
 	last  []int
 	masks []uint64 // of the topmost word of each part
 	cases []parserCase
 }
 
-// A parserCase is a transition, taken if the key, masked, is the value.
+// A parserCase is a transition, taken if the masked key equals the value.
 type parserCase struct {
 	value, mask   uint64 // of a number
 	values, masks []uint64
@@ -64,7 +64,7 @@ type parserCase struct {
 // A setCase is a transition by a value set.
 type setCase struct {
 	*ValueSet
-	joined []int // widths of the parts, if the set has one for all
+	joined []int // widths of the parts, if the set has one field for all
 }
 
 // parser is the compiled parser.
@@ -74,7 +74,7 @@ type parser struct {
 	errs   parserErrors
 }
 
-// parse runs the parser. What it returns is the parser error.
+// parse runs the parser, and returns the parser error.
 func (ps *parser) parse(pk *Packet) int64 {
 	pk.parserErr = noError
 	steps, last := 0, -1
@@ -99,8 +99,7 @@ func (ps *parser) parse(pk *Packet) int64 {
 	return ps.errs.none
 }
 
-// select1 returns the next state by a number. Without a match the parser is
-// done, as bmv2's is.
+// select1 returns the next state by a number. Without a match the parser ends, as bmv2's does.
 func (st *parserState) select1(key uint64) int {
 	for i := range st.cases {
 		if c := &st.cases[i]; key&c.mask == c.value {
@@ -135,7 +134,7 @@ func (ps *parser) selectN(st *parserState, pk *Packet) int {
 	return program.Accept
 }
 
-// has looks the words up in the value set.
+// has looks up the words in the value set.
 func (c *setCase) has(key []uint64) bool {
 	if c.joined == nil {
 		return c.contains(key)
@@ -147,7 +146,7 @@ func (c *setCase) has(key []uint64) bool {
 	return c.contains(all[:])
 }
 
-// matches compares the words. A default case has none.
+// matches compares the words. A default case has no words and always matches.
 func (c *parserCase) matches(key []uint64) bool {
 	for i, v := range c.values {
 		if key[i]&c.masks[i] != v {
@@ -174,7 +173,7 @@ func (c *compiler) parser() *parser {
 	return ps
 }
 
-// keyOf compiles a state's key and cases, and returns how many words the key has.
+// keyOf compiles a state's key and cases, and returns the number of words of the key.
 func (c *compiler) keyOf(s *program.State, st *parserState) int {
 	var widths []int
 	bits, sets, ahead := 0, false, 0
@@ -210,7 +209,7 @@ func (c *compiler) keyOf(s *program.State, st *parserState) int {
 	return n
 }
 
-// keyBits is the width of a part of a key.
+// keyBits returns the width of a part of a key.
 func (c *compiler) keyBits(e *program.Expr) int {
 	switch e.Op {
 	case program.OpField:
@@ -222,7 +221,7 @@ func (c *compiler) keyBits(e *program.Expr) int {
 	return e.Bits
 }
 
-// number puts a key's parts into one number, the first highest.
+// number compiles a key's parts into one number, the first part highest.
 func (c *compiler) number(key []*program.Expr, widths []int) num {
 	var f num
 	for i, e := range key {
@@ -244,7 +243,7 @@ func (c *compiler) number(key []*program.Expr, widths []int) num {
 	return f
 }
 
-// masked returns value and mask of a part of a case.
+// masked returns the value and mask of a part of a case.
 func masked(k *program.Case, i, bits int) (value, mask *big.Int) {
 	value, mask = k.Values[i], new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), uint(bits)), big.NewInt(1))
 	if k.Masks != nil && k.Masks[i] != nil {
@@ -288,7 +287,7 @@ func (c *compiler) wordsCase(k *program.Case, widths []int) parserCase {
 	return pc
 }
 
-// needAhead makes sure that there is something to look at.
+// needAhead checks that enough bits are left for a lookahead.
 func (c *compiler) needAhead(bits int) stmt {
 	n, short := (bits+7)/8, c.p.errs.tooShort
 	return func(pk *Packet) {
@@ -325,7 +324,7 @@ func (c *compiler) parserOps(s *program.Stmt) []stmt {
 	return append(ops, c.stmt(s))
 }
 
-// extract takes a header of fixed width from the packet.
+// extract extracts a header of fixed width.
 func (c *compiler) extract(i int) stmt {
 	h := &c.heads[i]
 	c.whole(h)
@@ -345,7 +344,7 @@ func (c *compiler) extract(i int) stmt {
 	})
 }
 
-// whole refuses headers that are not of whole bytes.
+// whole rejects headers that do not consist of whole bytes.
 func (c *compiler) whole(h *head) {
 	bits, before := 0, 0
 	for _, s := range h.slots {
@@ -370,9 +369,9 @@ func (h *head) split() (before, after []slot) {
 	return h.slots, nil
 }
 
-// extractVar takes a header whose varbit field has a length in bits that the
-// packet tells, or, with own, the header's fields before it. Lengths are signed
-// 32-bit numbers to bmv2, into which larger ones saturate.
+// extractVar extracts a header with a varbit field. Its length in bits comes from the packet or,
+// with own, from the header's fields before it. To bmv2, lengths are signed 32-bit numbers, at
+// which larger ones saturate.
 func (c *compiler) extractVar(i int, length num, own bool) stmt {
 	h := c.heads[i]
 	c.whole(&h)
@@ -398,13 +397,13 @@ func (c *compiler) extractVar(i int, length num, own bool) stmt {
 			return
 		}
 		n := int(bits / 8)
-		// A header that was extracted before counts with the length it had.
+		// A header that was extracted before has the length that it had then.
 		total := h.bytes + varLen(pk.w[h.varb]) + n
 		switch {
 		case pk.end-pk.pos < total:
 			pk.parserErr = errs.tooShort
 			return
-		case !own && total > h.bytes+h.max: // to bmv2, a header's own length has no limit
+		case !own && total > h.bytes+h.max: // bmv2 does not limit the length that a header gives itself
 			pk.parserErr = errs.headerTooShort
 			return
 		}
@@ -417,7 +416,7 @@ func (c *compiler) extractVar(i int, length num, own bool) stmt {
 	})
 }
 
-// extractStack takes the next element of a stack.
+// extractStack extracts the next element of a stack.
 func (c *compiler) extractStack(s *program.Stmt) stmt {
 	st := c.stacks[s.Stack]
 	var length num
@@ -461,7 +460,7 @@ func (c *compiler) advance(x num) stmt {
 	}
 }
 
-// lookahead is how many bits ahead of the parser an expression reads.
+// lookahead returns how many bits ahead of the parser an expression reads.
 func lookahead(e *program.Expr) int {
 	if e == nil {
 		return 0

@@ -2,10 +2,10 @@ package pipeline
 
 import "github.com/mcrdma/mcrdma/internal/softswitch/program"
 
-// Slices, concatenations and masks of fields, of which p4c makes long chains of
-// shifts, ands and ors, are the or of parts of words.
+// Slices, concatenations and masks of fields are the or of parts of words. p4c turns them into long
+// chains of shifts, ands and ors.
 
-// parts returns an expression as the or of parts and a constant, if it is that.
+// parts returns an expression as the or of parts and a constant, if it has that form.
 func (c *compiler) parts(e *program.Expr) (ps []part, konst uint64, ok bool) {
 	if e.Bool {
 		return nil, 0, false
@@ -48,7 +48,7 @@ func (c *compiler) parts(e *program.Expr) (ps []part, konst uint64, ok bool) {
 	return nil, 0, false
 }
 
-// shiftLeft shifts parts. What leaves the word is no longer a part.
+// shiftLeft shifts parts, and drops those that leave the word.
 func shiftLeft(ps []part, n uint8) []part {
 	kept := ps[:0]
 	for _, p := range ps {
@@ -59,7 +59,7 @@ func shiftLeft(ps []part, n uint8) []part {
 	return kept
 }
 
-// shiftRight shifts parts of a number that fits in a word.
+// shiftRight shifts parts of a number that fits in one word.
 func shiftRight(ps []part, n uint8) []part {
 	kept := ps[:0]
 	for _, p := range ps {
@@ -76,7 +76,7 @@ func shiftRight(ps []part, n uint8) []part {
 	return kept
 }
 
-// partsNum puts a number together.
+// partsNum compiles the or of parts and a constant.
 func partsNum(ps []part, k uint64) num {
 	switch {
 	case len(ps) == 0:

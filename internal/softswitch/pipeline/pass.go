@@ -7,11 +7,11 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// maxPasses bounds how often a packet goes through ingress or egress once more:
-// by resubmission, recirculation, or as a clone.
+// maxPasses bounds how many more times a packet passes through ingress or egress, by resubmission,
+// recirculation, or as a clone.
 const maxPasses = 16
 
-// fresh begins a packet's header and metadata values.
+// fresh initializes a packet's header and metadata values.
 func (p *Pipeline) fresh(pk *Packet) {
 	for _, r := range p.kept {
 		clear(pk.w[r[0]:r[1]])
@@ -20,7 +20,7 @@ func (p *Pipeline) fresh(pk *Packet) {
 	pk.length = uint64(pk.inLen)
 }
 
-// again reports whether a packet may go round once more.
+// again reports whether a packet may make another pass.
 func (p *Pipeline) again(pk *Packet) bool {
 	if pk.passes++; pk.passes < maxPasses {
 		return true
@@ -29,7 +29,7 @@ func (p *Pipeline) again(pk *Packet) bool {
 	return false
 }
 
-// save keeps the values of a field list's fields; restore writes them back.
+// save saves the values of a field list's fields; restore restores them.
 func (p *Pipeline) save(pk *Packet, list int) {
 	if list < 0 {
 		return
@@ -50,8 +50,8 @@ func (p *Pipeline) restore(pk *Packet, list int) {
 	}
 }
 
-// runIngress takes a packet through parser and ingress, as often as it asks for.
-// What comes of it is added to p.ready.
+// runIngress runs parser and ingress on a packet, repeatedly if it is resubmitted. It adds the
+// resulting packets to p.ready.
 func (p *Pipeline) runIngress(pk *Packet) {
 	for {
 		code := p.parser.parse(pk)
@@ -91,7 +91,7 @@ func (p *Pipeline) runIngress(pk *Packet) {
 	p.route(pk)
 }
 
-// checksums returns whether one is wrong.
+// checksums verifies checksums, and returns whether one is wrong.
 func (p *Pipeline) checksums(pk *Packet) uint64 {
 	wrong := uint64(0)
 	for _, ok := range p.verify {
@@ -103,7 +103,7 @@ func (p *Pipeline) checksums(pk *Packet) uint64 {
 	return wrong
 }
 
-// route sends a packet on its way after ingress: to a group, or to a port.
+// route forwards a packet after ingress: to a multicast group, or to a port.
 func (p *Pipeline) route(pk *Packet) {
 	if grp := p.std[program.StdMcastGrp].get(pk); grp != 0 {
 		p.std[program.StdInstanceType].set(pk, instanceReplica)
@@ -120,14 +120,14 @@ func (p *Pipeline) route(pk *Packet) {
 	p.enqueue(pk, uint16(to))
 }
 
-// enqueue hands a packet out.
+// enqueue adds a packet to p.ready.
 func (p *Pipeline) enqueue(pk *Packet, port uint16) {
 	pk.port, pk.priority = port, int(p.std[program.StdPriority].get(pk))
 	p.ready = append(p.ready, pk)
 }
 
-// replicate makes a copy for each replica, of which the packet itself is the
-// last. Copies are whole and ask for nothing.
+// replicate makes a copy for each replica; the packet itself becomes the last one. Copies are
+// complete and carry no requests.
 func (p *Pipeline) replicate(pk *Packet, to []pre.Replica, none *uint64) {
 	if len(to) == 0 {
 		*none++
@@ -158,8 +158,7 @@ func (p *Pipeline) copyOf(pk *Packet) *Packet {
 	return out
 }
 
-// cloneIngress makes the clones that ingress asked for: of the packet as it came
-// in, parsed once more.
+// cloneIngress makes the clones requested by ingress: of the packet as received, parsed again.
 func (p *Pipeline) cloneIngress(pk *Packet, asked requests) {
 	out := p.pool.packet()
 	p.pool.share(out, pk)
@@ -171,12 +170,12 @@ func (p *Pipeline) cloneIngress(pk *Packet, asked requests) {
 	p.finishClone(out, pk, asked, instanceIngressClone)
 }
 
-// cloneEgress makes the clones that egress asked for: of the packet as it is.
+// cloneEgress makes the clones requested by egress: of the packet as it is now.
 func (p *Pipeline) cloneEgress(pk *Packet, asked requests) {
 	p.finishClone(p.copyOf(pk), pk, asked, instanceEgressClone)
 }
 
-// finishClone gives a clone its metadata and sends it on its way.
+// finishClone sets a clone's metadata and forwards it.
 func (p *Pipeline) finishClone(out, pk *Packet, asked requests, kind uint64) {
 	clear(out.w[p.meta[0]:p.meta[1]])
 	p.save(pk, asked.cloneList)
@@ -215,8 +214,8 @@ func (p *Pipeline) report(pk *Packet, index int) {
 	p.state.digest(index, p.saved[:n])
 }
 
-// runEgress takes a packet through egress and deparser, and releases it. What
-// else comes of it is added to p.ready.
+// runEgress runs egress and deparser on a packet, and releases it. It adds further resulting
+// packets to p.ready.
 func (p *Pipeline) runEgress(pk *Packet, q Queue) (frame []byte) {
 	p.std[program.StdEnqTimestamp].set(pk, micros(q.EnqTime))
 	p.std[program.StdEnqQdepth].set(pk, uint64(q.EnqDepth))
@@ -224,7 +223,7 @@ func (p *Pipeline) runEgress(pk *Packet, q Queue) (frame []byte) {
 	p.std[program.StdDeqQdepth].set(pk, uint64(q.DeqDepth))
 	p.std[program.StdEgressTimestamp].set(pk, micros(pk.now))
 	p.std[program.StdEgressPort].set(pk, uint64(pk.port))
-	p.std[program.StdEgressSpec].set(pk, uint64(p.opt.DropPort)+1) // any but the drop port
+	p.std[program.StdEgressSpec].set(pk, uint64(p.opt.DropPort)+1) // any value except the drop port
 	p.std[program.StdPacketLength].set(pk, pk.length)
 	p.egress.apply(pk)
 	if asked := pk.requests; asked.clone >= 0 && !pk.failed {
@@ -247,10 +246,10 @@ func (p *Pipeline) runEgress(pk *Packet, q Queue) (frame []byte) {
 	return frame
 }
 
-// micros is the time as programs see it.
+// micros returns a time in the unit that programs see.
 func micros(t time.Duration) uint64 { return uint64(t / time.Microsecond) }
 
-// recirculate takes a deparsed packet to the parser again, whole.
+// recirculate passes a deparsed packet to the parser again, untruncated.
 func (p *Pipeline) recirculate(pk *Packet, frame []byte) {
 	if !p.again(pk) {
 		p.pool.release(pk)

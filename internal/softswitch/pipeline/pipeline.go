@@ -8,21 +8,19 @@
 //	p.Table("MyIngress.route").Insert(&pipeline.Entry{…})
 //	p.Process(now, 3, frame, func(port uint16, frame []byte) { … })
 //
-// Process takes a packet through everything at once. A switch with queues calls
-// Ingress, keeps the packets for as long as it likes, and calls Egress.
+// Process runs a packet through all stages at once. A switch with queues calls Ingress, keeps the
+// packets in its queues, and calls Egress.
 //
-// What v1model leaves open is as in bmv2's simple_switch: the order in which
-// clones, resubmission, multicast and drops are acted on after a control, the
-// numbers of instance types, what standard metadata a copy has, which fields keep
-// their values when a header becomes invalid. Where bmv2 would abort, read memory
-// that is not the packet's or loop forever, a pipeline goes on in a defined way
-// and counts it in Stats.
+// Where v1model is unspecified, a pipeline does what bmv2's simple_switch does: the order in which
+// clones, resubmission, multicast and drops take effect after a control, the numbers of instance
+// types, the standard metadata of a copy, and which fields keep their values when a header becomes
+// invalid. Where bmv2 would abort, read memory outside the packet or loop forever, a pipeline
+// continues in a defined way and counts it in Stats.
 //
-// The package is pure: it has no goroutines, clocks or I/O, and a run depends on nothing
-// but the program, its options, what the control plane did, which ports are up, and the
-// packets with their times. It is not safe for concurrent use; the owner of a Pipeline
-// locks it. A packet costs no allocation once the pool holds as many packets as are ever
-// in flight.
+// The package is pure: it has no goroutines, clocks or I/O, and a run depends only on the program,
+// its options, the actions of the control plane, the states of ports, and the packets with their
+// times. It is not safe for concurrent use; the owner of a Pipeline locks it. Packets cause no
+// allocation once the pool holds as many packets as are ever in flight.
 package pipeline
 
 import (
@@ -34,7 +32,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// ErrUnsupported is wrapped by New for what it cannot run.
+// ErrUnsupported is wrapped by errors of New about constructs that it does not support.
 var ErrUnsupported = errors.New("unsupported")
 
 // DefaultDropPort is the egress_spec that drops a packet.
@@ -44,16 +42,16 @@ const DefaultDropPort = 511
 type Options struct {
 	// PRE holds multicast groups and clone sessions; nil: an empty one.
 	PRE *pre.Engine
-	// Seed starts the generator behind random().
+	// Seed seeds the generator behind random().
 	Seed uint64
 	// DropPort is the egress_spec that drops a packet; 0: DefaultDropPort.
 	DropPort uint16
-	// Log takes the messages of log_msg(); nil: they are not even made. It is
-	// called during Ingress and Egress and must not call the pipeline.
+	// Log gets the messages of log_msg(); nil: they are not formatted. It is called during Ingress
+	// and Egress and must not call the pipeline.
 	Log func(string)
 }
 
-// Pipeline is a program at work.
+// Pipeline is a running program.
 type Pipeline struct {
 	*state
 	opt     Options
@@ -70,7 +68,7 @@ type Pipeline struct {
 	lists   [][]slot // field lists
 	reports [][]slot // digests
 	meta    [2]int   // metadata is w[meta[0]:meta[1]]
-	kept    [][2]int // the same of what a packet and its copies have to have; the rest is undefined
+	kept    [][2]int // ranges of words that a packet and its copies keep; other words are undefined
 	rng     rng
 	stats   Stats
 	pool    pool
@@ -118,8 +116,8 @@ func New(prog *program.Program, o Options) (*Pipeline, error) {
 	return p, nil
 }
 
-// fieldList returns the places of fields. A varbit field is a reference into the
-// packet's frame, which a recirculated packet gives up.
+// fieldList returns the slots of fields. A varbit field is a reference into the packet's frame,
+// which a recirculated packet releases.
 func (c *compiler) fieldList(fields []program.FieldRef) []slot {
 	var slots []slot
 	words := 0
@@ -138,16 +136,15 @@ func (c *compiler) fieldList(fields []program.FieldRef) []slot {
 	return slots
 }
 
-// Queue is what a packet's egress metadata says of the queue that it has been in.
+// Queue is the egress metadata about the queue in which a packet waited.
 type Queue struct {
-	EnqDepth, DeqDepth uint32        // how deep the queue was when it came, and when it left, in the queue's own unit
-	EnqTime            time.Duration // when it came
+	EnqDepth, DeqDepth uint32        // depth of the queue when the packet entered and left, in the queue's unit
+	EnqTime            time.Duration // when the packet entered
 }
 
-// Ingress takes a frame that came in on a port through parser and ingress, and
-// returns the packets that come of it, in the order in which they are to be
-// queued. The slice is valid until the next call of Ingress or Egress. The frame
-// is copied.
+// Ingress runs parser and ingress on a frame received on a port. It returns the resulting packets
+// in the order in which to queue them; the slice is valid until the next call of Ingress or Egress.
+// It copies the frame.
 func (p *Pipeline) Ingress(now time.Duration, port uint16, frame []byte) []*Packet {
 	p.stats.Received++
 	pk := p.pool.packet()
@@ -163,10 +160,10 @@ func (p *Pipeline) Ingress(now time.Duration, port uint16, frame []byte) []*Pack
 	return p.ready
 }
 
-// Egress takes a packet from its queue through egress and deparser. The frame is
-// valid until the next call, and nil if the packet was dropped or goes round once
-// more; more are clones, and what recirculation came to, all to be queued; the
-// slice is valid until the next call of Ingress or Egress. The packet is released.
+// Egress runs egress and deparser on a packet from its queue, and releases the packet. The frame is
+// valid until the next call, and nil if the packet was dropped or recirculated. more are packets to
+// queue: clones, and the results of recirculation; the slice is valid until the next call of
+// Ingress or Egress.
 func (p *Pipeline) Egress(now time.Duration, pk *Packet, q Queue) (frame []byte, more []*Packet) {
 	p.ready = p.ready[:0]
 	if pk == nil || !pk.inUse {
@@ -177,15 +174,15 @@ func (p *Pipeline) Egress(now time.Duration, pk *Packet, q Queue) (frame []byte,
 	return frame, p.ready
 }
 
-// Release takes back a packet that will not go to Egress.
+// Release releases a packet that will not be passed to Egress.
 func (p *Pipeline) Release(pk *Packet) { p.pool.release(pk) }
 
-// maxWork bounds the packets that Process makes of one: a program that copies and
+// maxWork bounds the packets that Process derives from one frame, because a program that copies and
 // recirculates multiplies packets with each pass.
 const maxWork = 2048
 
-// Process takes a frame through everything, with queues that are always empty,
-// and hands over each frame that comes out, which is valid during the call.
+// Process runs a frame through all stages, with queues that are always empty, and calls the
+// function for each output frame, which is valid during the call.
 func (p *Pipeline) Process(now time.Duration, port uint16, frame []byte, emit func(port uint16, frame []byte)) {
 	q := append(p.queue[:0], p.Ingress(now, port, frame)...)
 	for i := 0; i < len(q); i++ {

@@ -7,21 +7,19 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// Profile is an action profile: members, which are actions with arguments that
-// table entries refer to. A selector also has groups of members, of which a
-// packet's hash chooses one.
+// Profile is an action profile: members, which are actions with arguments that table entries refer
+// to. A selector also has groups of members, from which the hash of a packet selects one.
 type Profile struct {
 	s       *state
 	info    *program.Profile
-	tables  []*program.Table // that use it
+	tables  []*program.Table // tables that use the profile
 	members map[uint32]*Member
 	groups  map[uint32]*Group
-	oneShot int // actions in entries' own sets
+	oneShot int // number of actions in one-shot sets
 }
 
-// Weighted is one of the actions that a group or one-shot set selects from. A
-// weight of n gets n parts of the hash values. While the port that it watches is
-// down (SetPortUp), it gets none.
+// Weighted is one of the actions from which a group or one-shot set selects. A weight of n gets n
+// shares of the hash values. While its watched port is down (SetPortUp), it gets none.
 type Weighted struct {
 	Call      Call   // in an entry's Set
 	Member    uint32 // in a group
@@ -29,7 +27,7 @@ type Weighted struct {
 	WatchPort int    // 0 to 65535; negative: none
 }
 
-// Member is a member of a profile. It is changed by ModifyMember only.
+// Member is a member of a profile. Change it with ModifyMember only.
 type Member struct {
 	ID   uint32
 	Call Call
@@ -38,11 +36,11 @@ type Member struct {
 	users int // entries and groups
 }
 
-// Group is a group of a selector. It is changed by ModifyGroup only.
+// Group is a group of a selector. Change it with ModifyGroup only.
 type Group struct {
 	ID      uint32
 	Members []Weighted
-	Max     int // most that the weights may add up to; 0: no limit
+	Max     int // maximum sum of the weights; 0: no limit
 
 	sel   *choice
 	users int // entries
@@ -55,14 +53,14 @@ func newProfile(s *state, info *program.Profile) *Profile {
 // Info returns the profile's declaration.
 func (p *Profile) Info() *program.Profile { return p.info }
 
-// Len returns the number of members, actions of one-shot sets included. It stays
-// within Info().Size, if that is not 0.
+// Len returns the number of members, including actions of one-shot sets. It is limited to
+// Info().Size, if that is not 0.
 func (p *Profile) Len() int { return len(p.members) + p.oneShot }
 
-// Group returns the group with an id, or nil. It stays the profile's.
+// Group returns the group with an id, or nil. The group still belongs to the profile.
 func (p *Profile) Group(id uint32) *Group { return p.groups[id] }
 
-// Member returns the member with an id, or nil. It stays the profile's.
+// Member returns the member with an id, or nil. The member still belongs to the profile.
 func (p *Profile) Member(id uint32) *Member { return p.members[id] }
 
 // InsertMember adds a member. Errors: ErrExists, ErrFull, ErrInvalid.
@@ -81,8 +79,8 @@ func (p *Profile) InsertMember(id uint32, c Call) error {
 	return nil
 }
 
-// ModifyMember gives a member another action, for all entries and groups that
-// refer to it. Errors: ErrNotFound, ErrInvalid.
+// ModifyMember changes a member's action, for all entries and groups that refer to it. Errors:
+// ErrNotFound, ErrInvalid.
 func (p *Profile) ModifyMember(id uint32, c Call) error {
 	m, err := p.member(id)
 	if err != nil {
@@ -92,7 +90,7 @@ func (p *Profile) ModifyMember(id uint32, c Call) error {
 	if err != nil {
 		return fmt.Errorf("%s: member %d: %w", p.info.Name, id, err)
 	}
-	m.Call, *m.act = c, *b // in place: groups have the pointer
+	m.Call, *m.act = c, *b // in place, because groups hold the pointer
 	p.changed()
 	return nil
 }
@@ -111,9 +109,9 @@ func (p *Profile) DeleteMember(id uint32) error {
 	return nil
 }
 
-// InsertGroup adds a group of existing members; it may be empty. The weights
-// must not add up to more than limit, unless that is 0. Errors: ErrExists,
-// ErrNotFound (a member), ErrFull (over the limit), ErrInvalid.
+// InsertGroup adds a group of existing members; it may be empty. The sum of the weights must not
+// exceed limit, unless that is 0. Errors: ErrExists, ErrNotFound (a member), ErrFull (over the
+// limit), ErrInvalid.
 func (p *Profile) InsertGroup(id uint32, members []Weighted, limit int) error {
 	if p.groups[id] != nil {
 		return fmt.Errorf("%s: group %d %w", p.info.Name, id, ErrExists)
@@ -126,8 +124,8 @@ func (p *Profile) InsertGroup(id uint32, members []Weighted, limit int) error {
 	return nil
 }
 
-// ModifyGroup gives a group other members and another limit. Errors as
-// InsertGroup's, with ErrNotFound also for the group.
+// ModifyGroup replaces a group's members and limit. Errors: those of InsertGroup, with ErrNotFound
+// also for the group.
 func (p *Profile) ModifyGroup(id uint32, members []Weighted, limit int) error {
 	g, err := p.groupOf(id)
 	if err != nil {
@@ -165,8 +163,8 @@ func (p *Profile) groupOf(id uint32) (*Group, error) {
 	return nil, fmt.Errorf("%s: group %d %w", p.info.Name, id, ErrNotFound)
 }
 
-// bind checks a call against all tables that may come to run it. What it returns
-// has the first table's copy of the action; see state.own.
+// bind checks a call against all tables that may run it. The result has the first table's copy of
+// the action; see state.own.
 func (p *Profile) bind(c Call) (*bound, error) {
 	var b *bound
 	for _, t := range p.tables {
@@ -184,7 +182,7 @@ func (p *Profile) bind(c Call) (*bound, error) {
 	return b, nil
 }
 
-// room checks that n more members have a place.
+// room checks that n more members fit.
 func (p *Profile) room(n int) error {
 	if p.info.Size > 0 && p.Len()+n > p.info.Size {
 		return fmt.Errorf("%s: %w: %d of %d members are taken, %d more wanted", p.info.Name, ErrFull, p.Len(), p.info.Size, n)
@@ -192,7 +190,7 @@ func (p *Profile) room(n int) error {
 	return nil
 }
 
-// fill gives a group its members, or leaves everything as it was.
+// fill sets a group's members, or changes nothing on an error.
 func (p *Profile) fill(g *Group, members []Weighted, limit int) error {
 	fail := func(err error) error { return fmt.Errorf("%s: group %d: %w", p.info.Name, g.ID, err) }
 	if !p.info.Selector {
@@ -231,7 +229,7 @@ func (p *Profile) fill(g *Group, members []Weighted, limit int) error {
 	return nil
 }
 
-// release takes a group off its members' users.
+// release removes a group from its members' user counts.
 func (p *Profile) release(g *Group) {
 	for _, w := range g.Members {
 		p.members[w.Member].users--

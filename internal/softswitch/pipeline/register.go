@@ -51,15 +51,15 @@ func (r *Register) Set(i int, v match.Value) error {
 	return nil
 }
 
-// write sets cell i of up to 64 bits to v cut to its width, and does nothing if there is
-// none.
+// write sets cell i, of up to 64 bits, to v truncated to its width. It does nothing if there is no
+// such cell.
 func (r *Register) write(i, v uint64) {
 	if r.has(i) {
 		r.cells[i] = v & r.mask
 	}
 }
 
-// wide returns cell i, of any width, itself, nil if there is none.
+// wide returns cell i itself, of any width; nil if there is none.
 func (r *Register) wide(i uint64) []uint64 {
 	if !r.has(i) {
 		return nil

@@ -7,10 +7,9 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// state is all that a program remembers between packets, and what the control
-// plane sees: tables, action profiles, counters, meters, registers, value sets,
-// digests. Packets use it by index (the slices are parallel to the program's),
-// the control plane by name. It is not safe for concurrent use.
+// state is the state of a program between packets, and the control plane's view: tables, action
+// profiles, counters, meters, registers, value sets, digests. Packets use it by index (the slices
+// are parallel to the program's), the control plane by name. It is not safe for concurrent use.
 type state struct {
 	prog      *program.Program
 	argOffset [][]int // by action and parameter: its first word in bound.args
@@ -35,9 +34,8 @@ type state struct {
 	valueSetNames map[string]*ValueSet
 }
 
-// newState returns the state that a program starts in: const entries and
-// default actions in place, all else empty or zero. It returns an error if const
-// entries contradict each other.
+// newState returns the initial state of a program: const entries and default actions, all else
+// empty or zero. It returns an error if const entries contradict each other.
 func newState(p *program.Program) (*state, error) {
 	s := &state{prog: p, digests: digests{limit: digestLimit}}
 	s.argOffset = make([][]int, len(p.Actions))
@@ -63,7 +61,7 @@ func newState(p *program.Program) (*state, error) {
 	return s, nil
 }
 
-// build makes one object of each declaration, and the names to find them by.
+// build makes one object for each declaration, and a map by name.
 func build[D, O any](decls []D, make1 func(*D) (string, *O)) ([]*O, map[string]*O) {
 	all, names := make([]*O, len(decls)), make(map[string]*O, len(decls))
 	for i := range decls {
@@ -73,8 +71,8 @@ func build[D, O any](decls []D, make1 func(*D) (string, *O)) ([]*O, map[string]*
 	return all, names
 }
 
-// Table returns the table of that name, nil if there is none. Names are those of
-// the program.Program, for this method and its likes.
+// Table returns the table of that name, or nil. Here and in the following methods, names are those
+// of the program.Program.
 func (s *state) Table(name string) *Table { return s.tableNames[name] }
 
 // Profile returns the action profile or selector of that name, or nil.
@@ -94,17 +92,16 @@ func (s *state) Register(name string) *Register { return s.registerNames[name] }
 // ValueSet returns the parser value set of that name, or nil.
 func (s *state) ValueSet(name string) *ValueSet { return s.valueSetNames[name] }
 
-// Program returns the program that this is the state of.
+// Program returns the state's program.
 func (s *state) Program() *program.Program { return s.prog }
 
-// Expired is an entry that no packet has hit for longer than its time-out.
+// Expired is an entry that no packet has hit for at least its timeout.
 type Expired struct {
 	Table *Table
 	Entry *Entry
 }
 
-// Expired returns the entries that no packet has hit for their time-out or longer
-// by now (pipeline time), each of them again whenever another time-out has passed
-// since it was last returned (P4Runtime, "Table Idle Timeout Notification"). The
-// work is proportional to the entries that come due, not to all.
+// Expired returns the entries that no packet has hit for at least their timeout by now (pipeline
+// time), and again after each further timeout (P4Runtime, "Table Idle Timeout Notification"). The
+// work is proportional to the number of due entries, not of all entries.
 func (s *state) Expired(now time.Duration) []Expired { return s.idle.expired(now) }

@@ -2,8 +2,8 @@ package pipeline
 
 import "github.com/mcrdma/mcrdma/internal/softswitch/program"
 
-// A stdField is a field of standard metadata. One that the program does not
-// declare has no mask: it takes nothing and reads as 0.
+// A stdField is a field of standard metadata. A field that the program does not declare has no
+// mask: writes have no effect, and it reads as 0.
 type stdField struct {
 	w    int
 	mask uint64
@@ -17,7 +17,7 @@ func (f stdField) set(pk *Packet, v uint64) {
 
 func (f stdField) get(pk *Packet) uint64 { return pk.w[f.w] & f.mask }
 
-// std is the standard metadata, by program.StdIngressPort and its likes.
+// std is the standard metadata, by program.StdIngressPort etc.
 type std [len(program.Std{})]stdField
 
 // Instance types, which programs see as standard_metadata.instance_type.
@@ -45,7 +45,7 @@ func (l *layout) stdField(r program.FieldRef) stdField {
 	return stdField{s.w, maskOf(s.bits)}
 }
 
-// metadata returns where the metadata's words begin and end.
+// metadata returns the range of the metadata's words.
 func (l *layout) metadata(p *program.Program) (at [2]int) {
 	for i, h := range p.Headers {
 		if !h.Metadata {
@@ -59,12 +59,12 @@ func (l *layout) metadata(p *program.Program) (at [2]int) {
 	return at
 }
 
-// Stats counts what happened to packets, and what was odd.
+// Stats are counters of packets and errors.
 type Stats struct {
-	Received uint64 // frames given to Ingress
-	Emitted  uint64 // frames that Egress returned
+	Received uint64 // frames passed to Ingress
+	Emitted  uint64 // frames returned by Egress
 
-	// The program dropped it.
+	// The program dropped the packet.
 	IngressDrops, EgressDrops uint64
 	// The parser ended with an error. That alone drops no packet.
 	ParserErrors uint64
@@ -74,27 +74,27 @@ type Stats struct {
 	NoGroup uint64
 	// A clone session is unknown or empty: there is no clone.
 	NoSession uint64
-	// A packet, its ancestors included, was resubmitted, recirculated or cloned
-	// too often: it is dropped.
+	// A packet was resubmitted, recirculated or cloned too often, including its ancestors: it is
+	// dropped.
 	TooManyPasses uint64
-	// One frame made more packets than Process takes on: the others are dropped.
+	// One frame resulted in more packets than Process accepts: the others are dropped.
 	TooManyCopies uint64
-	// An index of a register, counter or meter was out of range: what was to be
-	// read stays as it was, nothing is written or counted.
+	// An index of a register, counter or meter was out of range: nothing is written or counted, and
+	// the destination of a read stays unchanged.
 	BadIndex uint64
-	// Likewise of a header stack.
+	// The same for an index of a header stack.
 	BadStackIndex uint64
-	// A division by 0, which gave 0.
+	// A division by 0, with result 0.
 	DivisionByZero uint64
-	// assert() or assume() did not hold: the packet is dropped.
+	// assert() or assume() failed: the packet is dropped.
 	AssertionFailed uint64
-	// An action looped without end and was left.
+	// An action looped endlessly and was aborted.
 	EndlessLoop uint64
 	// The control plane did not take digests in time.
 	DigestsDropped uint64
 }
 
-// Stats returns the counts so far.
+// Stats returns the counters.
 func (p *Pipeline) Stats() Stats {
 	s := p.stats
 	s.BadIndex, s.DigestsDropped = p.badIndex, p.digests.dropped

@@ -4,8 +4,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// stmt compiles a statement of an action that does not jump, or one that a
-// parser shares with actions.
+// stmt compiles a statement of an action, except jumps, or one that parsers share with actions.
 func (c *compiler) stmt(s *program.Stmt) stmt {
 	c.at(s.Source)
 	switch s.Op {
@@ -55,7 +54,7 @@ func (c *compiler) stmt(s *program.Stmt) stmt {
 	return c.request(s)
 }
 
-// request compiles what only asks for something to be done later.
+// request compiles statements that request an operation after the control.
 func (c *compiler) request(s *program.Stmt) stmt {
 	switch s.Op {
 	case program.StMarkToDrop:
@@ -88,8 +87,7 @@ func (c *compiler) request(s *program.Stmt) stmt {
 	return func(*Packet) {}
 }
 
-// sessionID limits a clone session as bmv2 does: it keeps 15 bits of 16, into
-// which a larger number saturates.
+// sessionID limits a clone session as bmv2 does: it saturates at 16 bits and keeps 15 of them.
 func sessionID(x uint64) int { return int(min(x, 1<<16-1) & (1<<15 - 1)) }
 
 // assign compiles the assignment to a field. The destination's width is the mask.
@@ -101,7 +99,7 @@ func (c *compiler) assign(dst, e *program.Expr) stmt {
 		c.fail("an assignment to a header's validity")
 	}
 	s := c.layout.slot(dst.Field)
-	defer c.writes(s) // the expression may read it
+	defer c.writes(s) // after the expression, which may read it
 	if s.n > 1 {
 		return c.assignWide(s, e)
 	}
@@ -131,8 +129,8 @@ func (c *compiler) assign(dst, e *program.Expr) stmt {
 	return func(pk *Packet) { pk.w[d] = x(pk) & mask }
 }
 
-// increment compiles the assignment of sums and differences of parts of words
-// and constants, or returns nil.
+// increment compiles the assignment of sums and differences of parts of words and constants, or
+// returns nil.
 func (c *compiler) increment(d int, mask uint64, e *program.Expr) stmt {
 	if e.Op != program.OpAdd && e.Op != program.OpSub {
 		return nil
@@ -176,8 +174,8 @@ func (c *compiler) assignWide(s slot, e *program.Expr) stmt {
 	}
 }
 
-// assignElem assigns to a field of a stack's element. One that is not there
-// takes nothing.
+// assignElem compiles an assignment to a field of a stack's element. An assignment to a missing
+// element has no effect.
 func (c *compiler) assignElem(dst, e *program.Expr) stmt {
 	at, s := c.cell(dst)
 	x, t, top := c.wide(e, s.n), make([]uint64, s.n), maskOf(topBits(s.bits))
@@ -194,8 +192,8 @@ func (c *compiler) assignElem(dst, e *program.Expr) stmt {
 	}
 }
 
-// assignHeader copies a header, validity included. From an invalid one the
-// fields stay as they were.
+// assignHeader copies a header, including its validity. If the source is invalid, the fields stay
+// unchanged.
 func (c *compiler) assignHeader(dst, src int) stmt {
 	d, s := c.heads[dst], c.heads[src]
 	c.keep(&d)
@@ -211,7 +209,7 @@ func (c *compiler) assignHeader(dst, src int) stmt {
 	})
 }
 
-// pick runs the statement for the element that an index tells; for none that is not there.
+// pick runs the statement for the element selected by an index, or none if the element is missing.
 func (c *compiler) pick(s *program.Stmt) stmt {
 	x, st := c.num(s.X), &c.p.stats
 	var each []stmt
@@ -241,8 +239,8 @@ func (c *compiler) assignStack(s *program.Stmt) stmt {
 	}
 }
 
-// setValid makes a header valid. One that was not gets fields of zero; a varbit
-// field keeps the length it had.
+// setValid makes a header valid. If it was not, its fields become zero; a varbit field keeps its
+// length.
 func (c *compiler) setValid(i int) stmt {
 	h := c.heads[i]
 	return h.alone(func(pk *Packet) {
@@ -263,8 +261,8 @@ func (c *compiler) setValid(i int) stmt {
 	})
 }
 
-// alone makes the other members of a header's union invalid after f, if the header
-// is valid then. Without a pointer to it, closures keep h by value, which is faster.
+// alone makes the other members of a header's union invalid after f, if the header is valid then.
+// The receiver is a value so that closures hold h by value, which is faster.
 func (h head) alone(f stmt) stmt {
 	if len(h.others) == 0 {
 		return f
@@ -306,7 +304,7 @@ func swap(pk *Packet, a, b *head) {
 	}
 }
 
-// elements returns the places of a stack's elements.
+// elements returns the heads of a stack's elements.
 func (c *compiler) elements(st stack) []head {
 	var hs []head
 	for _, i := range st.elems {
@@ -315,8 +313,8 @@ func (c *compiler) elements(st stack) []head {
 	return hs
 }
 
-// push moves the elements back by n; the first n become invalid, but for unions,
-// to which bmv2 does nothing.
+// push moves the elements back by n; the first n become invalid, except for unions, which bmv2
+// leaves unchanged.
 func (c *compiler) push(s *program.Stmt) stmt {
 	st := c.stacks[s.Stack]
 	hs, next, size := c.elements(st), st.next, uint64(len(st.elems)/st.width)

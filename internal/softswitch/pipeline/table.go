@@ -12,7 +12,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// Ref says what an entry refers to.
+// Ref is the kind of an entry's reference.
 type Ref uint8
 
 // Kinds of references. RefNone is for entries that call an action directly.
@@ -23,22 +23,21 @@ const (
 	RefSet        // actions of its own to select from (one-shot)
 )
 
-// Entry is an entry of a table. The caller fills in the first part and gives it
-// to Insert; from then on it belongs to the table, and is to be changed by
-// Modify, except for the members from Counts on.
+// Entry is an entry of a table. The caller fills in the first part and passes it to Insert; then it
+// belongs to the table and must be changed with Modify only, except for the fields from Counts on.
 type Entry struct {
 	Key         match.Key
-	Priority    int32 // the larger wins; 1 or more if there are ternary or range fields, else 0
+	Priority    int32 // the largest wins; 1 or more if there are ternary or range fields, else 0
 	Call        Call  // of a direct table (RefNone)
 	Ref         Ref   // of a table with a profile
 	Member      uint32
 	Group       uint32
 	Set         []Weighted
 	IdleTimeout time.Duration // 0: none
-	Cookie      any           // the caller's
-	Meter       MeterConfig   // direct meter; after Insert to be changed by SetMeter
+	Cookie      any           // for the caller's use
+	Meter       MeterConfig   // direct meter; after Insert, change it with SetMeter
 
-	Counts                // direct counter: counts on from what Insert is given
+	Counts                // direct counter; continues from the value passed to Insert
 	LastHit time.Duration // pipeline time of the last packet; Insert's caller sets it to now
 
 	table *Table
@@ -47,13 +46,13 @@ type Entry struct {
 	group *Group  // RefGroup
 	sel   *choice // RefSet
 
-	meter    *meterCell    // nil: not configured, as most
-	deadline time.Duration // when to look at LastHit again
+	meter    *meterCell    // nil: not configured, as for most entries
+	deadline time.Duration // when to check LastHit again
 	reported time.Duration // when it was last reported idle, or never
-	heapAt   int           // place in the idle queue, plus 1; 0: not there
+	heapAt   int           // index in the idle queue plus 1; 0: not in it
 }
 
-// Table is a table's entries and its default.
+// Table holds a table's entries and its default entry.
 type Table struct {
 	s        *state
 	info     *program.Table
@@ -61,7 +60,7 @@ type Table struct {
 	engine   *match.Table[*Entry]
 	keyAt    []int // first word of each key field, for lookup
 	keyWords int
-	def      *Entry // nil: nothing happens on a miss
+	def      *Entry // nil: no action on a miss
 	isConst  bool
 	bytes    bool // the direct meter counts bytes
 }
@@ -89,7 +88,7 @@ func newTable(s *state, info *program.Table) *Table {
 	return t
 }
 
-// addConst puts in the entries and the default that the program itself has.
+// addConst adds the program's const entries and default entry.
 func (t *Table) addConst() error {
 	if err := t.ResetDefault(); err != nil {
 		return err
@@ -124,12 +123,12 @@ func (t *Table) Info() *program.Table { return t.info }
 // Len returns the number of entries, the default not counted.
 func (t *Table) Len() int { return t.engine.Len() }
 
-// All yields all entries but the default, in a deterministic order. The entry
-// last yielded may be deleted meanwhile.
+// All yields all entries except the default, in a deterministic order. The entry yielded last may
+// be deleted during the iteration.
 func (t *Table) All() iter.Seq[*Entry] { return t.engine.All() }
 
-// Find returns the entry with this key and priority, or nil. It stays the
-// table's; see Entry.
+// Find returns the entry with this key and priority, or nil. The entry still belongs to the table;
+// see Entry.
 func (t *Table) Find(key match.Key, prio int32) *Entry {
 	e, _ := t.engine.Find(key, prio)
 	return e
@@ -144,8 +143,8 @@ func (t *Table) Exactly(values ...uint64) *Entry {
 	return t.Find(k, 0)
 }
 
-// Insert adds an entry. Errors: ErrExists, ErrFull, ErrConst, ErrNotFound for a
-// reference to a member or group that is not there, and ErrInvalid.
+// Insert adds an entry. Errors: ErrExists, ErrFull, ErrConst, ErrNotFound for a reference to a
+// missing member or group, and ErrInvalid.
 func (t *Table) Insert(e *Entry) error {
 	if err := t.changeable(); err != nil {
 		return err
@@ -185,9 +184,9 @@ func (t *Table) insert(e *Entry) error {
 	return nil
 }
 
-// Modify gives the entry with e's key and priority what e says about action,
-// time-out and cookie. Its counters and meter stay; LastHit becomes e's if that
-// is later. The caller keeps e. Errors: as Insert's, and ErrNotFound.
+// Modify replaces the action, timeout and cookie of the entry with e's key and priority by e's. Its
+// counters and meter stay; LastHit becomes e's if that is later. The caller keeps e. Errors: those
+// of Insert, and ErrNotFound.
 func (t *Table) Modify(e *Entry) error {
 	if err := t.changeable(); err != nil {
 		return err
@@ -197,7 +196,7 @@ func (t *Table) Modify(e *Entry) error {
 		return t.notFound(e.Key, e.Priority)
 	}
 	n := *e
-	t.hold(old, -1) // first: what it holds of the profile is free for the new
+	t.hold(old, -1) // first, to free what it uses of the profile for the new entry
 	if err := t.bindEntry(&n); err != nil {
 		t.hold(old, 1)
 		return err
@@ -228,8 +227,8 @@ func (t *Table) Delete(key match.Key, prio int32) error {
 	return nil
 }
 
-// SetDefault says what a packet meets that no entry matches. Counter and meter
-// of the default entry stay. Errors: ErrConst, ErrInvalid.
+// SetDefault sets the action for packets that match no entry. Counter and meter of the default
+// entry stay. Errors: ErrConst, ErrInvalid.
 func (t *Table) SetDefault(c Call) error {
 	if d := t.info.Default; d != nil {
 		switch {
@@ -257,8 +256,7 @@ func (t *Table) setDefault(c Call) error {
 	return nil
 }
 
-// ResetDefault brings back the default entry that the program began with, which
-// may be none.
+// ResetDefault restores the program's initial default entry, if any.
 func (t *Table) ResetDefault() error {
 	d := t.info.Default
 	if d == nil {
@@ -268,7 +266,7 @@ func (t *Table) ResetDefault() error {
 	return t.setDefault(t.s.fromProgram(d.Call))
 }
 
-// Default returns what happens without a match; false: nothing.
+// Default returns the action for a miss; false: none.
 func (t *Table) Default() (Call, bool) {
 	if t.def == nil {
 		return Call{}, false
@@ -276,8 +274,8 @@ func (t *Table) Default() (Call, bool) {
 	return t.def.Call, true
 }
 
-// DefaultEntry returns the default entry, for its counter and meter; nil if
-// there is none. Its action is changed by SetDefault only.
+// DefaultEntry returns the default entry, for access to its counter and meter; nil if there is
+// none. Change its action with SetDefault only.
 func (t *Table) DefaultEntry() *Entry { return t.def }
 
 // SetMeter configures the direct meter of an entry of the table, the default
@@ -300,7 +298,7 @@ func (t *Table) checkMeter(c MeterConfig) error {
 	return nil
 }
 
-// bindEntry checks what an entry does and prepares it for packets.
+// bindEntry checks an entry's action or reference and prepares it for packets.
 func (t *Table) bindEntry(e *Entry) error {
 	e.act, e.mem, e.group, e.sel = nil, nil, nil, nil
 	if e.IdleTimeout < 0 || e.IdleTimeout > 0 && !t.info.Timeout {
@@ -329,8 +327,7 @@ func (t *Table) bindEntry(e *Entry) error {
 	return nil
 }
 
-// hold counts an entry (n = 1) or takes it off (−1) among the users of what it
-// refers to.
+// hold adds an entry to the user counts of what it refers to (n = 1), or removes it (−1).
 func (t *Table) hold(e *Entry, n int) {
 	switch e.Ref {
 	case RefMember:
@@ -349,7 +346,7 @@ func (t *Table) notFound(key match.Key, prio int32) error {
 	return fmt.Errorf("table %s: key %s%s: entry %w", t.info.Name, t.keyString(key), prioString(prio), ErrNotFound)
 }
 
-// keyError puts an error of the match engine into this package's terms.
+// keyError converts an error of the match engine to this package's.
 func (t *Table) keyError(key match.Key, prio int32, err error) error {
 	kind := ErrInvalid
 	switch {
@@ -368,7 +365,7 @@ func prioString(prio int32) string {
 	return fmt.Sprintf(", priority %d", prio)
 }
 
-// keyString writes a key in words, whatever is wrong with it.
+// keyString formats a key for messages, even an invalid one.
 func (t *Table) keyString(k match.Key) string {
 	var b strings.Builder
 	b.WriteByte('{')
@@ -397,14 +394,14 @@ func (t *Table) keyString(k match.Key) string {
 
 // For packets.
 
-// lookup returns the entry for a packet with these key words (field i begins at
-// keyAt[i]), or nil on a miss: then the default entry t.def applies, if any.
+// lookup returns the entry for a packet with these key words (field i starts at keyAt[i]), or nil
+// on a miss; then the default entry t.def applies, if any.
 func (t *Table) lookup(words []uint64) *Entry {
 	e, _ := t.engine.Lookup(words)
 	return e
 }
 
-// hit counts a packet on its entry.
+// hit counts a packet for its entry.
 func (e *Entry) hit(now time.Duration, bytes int) {
 	e.add(bytes)
 	e.LastHit = now
@@ -413,8 +410,8 @@ func (e *Entry) hit(now time.Duration, bytes int) {
 // selects reports whether bound depends on the hash.
 func (e *Entry) selects() bool { return e.Ref >= RefGroup }
 
-// bound returns the action that the entry calls, chosen by the hash if it
-// selects; nil if its group is empty, or watches ports that are all down.
+// bound returns the entry's action, selected by the hash if the entry selects; nil if its group is
+// empty, or all watched ports are down.
 func (e *Entry) bound(hash uint64) *bound {
 	switch e.Ref {
 	case RefNone:

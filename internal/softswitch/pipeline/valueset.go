@@ -25,13 +25,13 @@ func newValueSet(info *program.ValueSet) *ValueSet {
 // Info returns the value set's declaration.
 func (v *ValueSet) Info() *program.ValueSet { return v.info }
 
-// Get returns the members as they were set.
+// Get returns the members as passed to Set.
 func (v *ValueSet) Get() [][]match.Field { return v.members }
 
-// Set replaces all members. Each has a field for each part of the key; the
-// members of the field say how it matches: High as a range, Mask as a ternary
-// one, PrefixLen as a prefix, only Value exactly, none at all anything. Errors:
-// ErrFull, ErrExists (a member twice), ErrInvalid; then the set is as before.
+// Set replaces all members. Each has a field for each part of the key, which matches as a range if
+// High is set, as ternary if Mask is, as a prefix if PrefixLen is, exactly if only Value is, and
+// anything if none is. Errors: ErrFull, ErrExists (a duplicate member), ErrInvalid; then the set is
+// unchanged.
 func (v *ValueSet) Set(members [][]match.Field) error {
 	if v.info.Size > 0 && len(members) > v.info.Size {
 		return fmt.Errorf("value set %s: %w: %d members, of %d at most", v.info.Name, ErrFull, len(members), v.info.Size)
@@ -61,7 +61,7 @@ func (v *ValueSet) Set(members [][]match.Field) error {
 	return nil
 }
 
-// specs returns a kind for each part of the key that does for all members.
+// specs returns for each part of the key a kind that suits all members.
 func (v *ValueSet) specs(members [][]match.Field) []match.Spec {
 	specs := make([]match.Spec, len(v.info.Bits))
 	for i, bits := range v.info.Bits {
@@ -83,7 +83,7 @@ func kindOf(f *match.Field) match.Kind {
 	return match.Exact
 }
 
-// asSpecs rewrites a member to the kinds that all members can have.
+// asSpecs converts a member to the common kinds.
 func asSpecs(m []match.Field, specs []match.Spec) (match.Key, error) {
 	k := make(match.Key, len(m))
 	for i, f := range m {
@@ -108,8 +108,7 @@ func asSpecs(m []match.Field, specs []match.Spec) (match.Key, error) {
 	return k, nil
 }
 
-// contains reports whether a key with these words, those of all parts in order,
-// is in the set.
+// contains reports whether a key with these words, of all parts in order, is in the set.
 func (v *ValueSet) contains(words []uint64) bool {
 	_, ok := v.engine.Lookup(words)
 	return ok

@@ -2,20 +2,19 @@ package pipeline
 
 import "github.com/mcrdma/mcrdma/internal/softswitch/program"
 
-// A test is a condition that needs no call: whether a part of a word is a
-// constant.
+// A test is a condition that needs no call: whether a part of a word equals a constant.
 type test struct {
 	part
 	k       uint64
-	negated bool // the other way round
+	negated bool // not equal
 }
 
-// holds reports whether the test does.
+// holds evaluates the test.
 func (t *test) holds(w []uint64) bool {
 	return (w[t.w]>>(t.r&63)&t.mask == t.k) != t.negated
 }
 
-// test returns the condition as a test, if it is one.
+// test returns the condition as a test, if it has that form.
 func (c *compiler) test(e *program.Expr) (test, bool) {
 	if i, ok := c.boolWord(e); ok {
 		return test{part: part{w: i, mask: 1}, k: 1}, true
@@ -37,7 +36,7 @@ func (c *compiler) test(e *program.Expr) (test, bool) {
 		}
 		v := k.Uint64()
 		if v>>p.l<<p.l != v {
-			return test{}, false // bits that the part does not have
+			return test{}, false // the constant has bits outside the part
 		}
 		return test{part: part{w: p.w, r: p.r, mask: p.mask}, k: v >> p.l, negated: e.Op == program.OpNe}, true
 	}
@@ -48,7 +47,7 @@ func (t test) cond() cond {
 	return func(pk *Packet) bool { return t.holds(pk.w) }
 }
 
-// testChain is the and, or the or, of tests.
+// testChain is the conjunction or disjunction of tests.
 func testChain(ts []test, and bool) cond {
 	return func(pk *Packet) bool {
 		for i := range ts {

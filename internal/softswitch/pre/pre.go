@@ -4,7 +4,7 @@
 //
 //	e := pre.New(pre.Limits{})
 //	err := e.InsertGroup(7, []pre.Replica{{Port: 1, Instance: 1}, {Port: 2, Instance: 2}})
-// \tfor _, r := range e.Group(7) { … } // packet path: an index lookup
+//	for _, r := range e.Group(7) { … } // packet path: an index lookup
 //
 // Copies are made in the order of the control plane's list of replicas.
 //
