@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// index is a set of keys of n words each, which it numbers: an open-addressing
-// hash table with linear probing over a flat array of keys. Numbers start at 1
-// and are reused after removal.
+// index is a set of numbered keys of n words each: an open-addressing hash table with linear
+// probing over a flat array of keys. Numbers start at 1 and are reused after removal.
 type index struct {
 	n     int
 	slots []slot   // a power of two; at most 3/4 in use
@@ -17,8 +16,8 @@ type index struct {
 	live  int
 }
 
-// slot is one place of the hash table; id 0 means free. The whole hash is kept,
-// so that most comparisons of keys and all rehashing are saved.
+// slot is one slot of the hash table; id 0 means free. It has the whole hash, which avoids most
+// comparisons of keys and all rehashing.
 type slot struct{ hash, id uint32 }
 
 const firstSlots = 8
@@ -27,7 +26,7 @@ func newIndex(n int) *index {
 	return &index{n: n, slots: make([]slot, firstSlots), keys: make([]uint64, n), used: make([]bool, 1)}
 }
 
-// key is the key with that number; it stays valid until the next add.
+// key returns the key with that number; it is valid until the next add.
 func (x *index) key(id uint32) []uint64 {
 	at := int(id) * x.n
 	return x.keys[at : at+x.n : at+x.n]
@@ -48,7 +47,7 @@ func (x *index) find(w []uint64) uint32 {
 	}
 }
 
-// add puts in a key, which must not be there yet, and returns its number.
+// add adds a key, which must not be present, and returns its number.
 func (x *index) add(w []uint64) uint32 {
 	if 4*(x.live+1) > 3*len(x.slots) {
 		x.grow()
@@ -69,15 +68,14 @@ func (x *index) add(w []uint64) uint32 {
 	return id
 }
 
-// remove takes out the key with that number.
+// remove removes the key with that number.
 func (x *index) remove(id uint32) {
 	mask := uint32(len(x.slots) - 1)
 	hole := hashWords(x.key(id)) & mask
 	for x.slots[hole].id != id {
 		hole = (hole + 1) & mask
 	}
-	// Close the hole with what probing put behind it, so that no marker of
-	// deletion has to stay.
+	// Move later keys of the probe sequence into the hole, so that no tombstones are needed.
 	for i := (hole + 1) & mask; x.slots[i].id != 0; i = (i + 1) & mask {
 		if home := x.slots[i].hash & mask; (i-home)&mask >= (i-hole)&mask {
 			x.slots[hole] = x.slots[i]
@@ -109,8 +107,8 @@ func (x *index) insert(s slot) {
 	x.slots[i] = s
 }
 
-// seed and factor are arbitrary odd numbers without structure. Keys come from
-// the control plane, so the hash need not withstand an adversary.
+// seed and factor are arbitrary odd numbers. Keys come from the control plane, so the hash need not
+// resist attacks.
 const (
 	seed   = 0x9fb21c651e98df25
 	factor = 0xd6e8feb86659fd93

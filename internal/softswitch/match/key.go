@@ -14,7 +14,7 @@ func put(to []uint64, v Value) {
 	copy(to, v)
 }
 
-// Check returns what is wrong with a field of a key.
+// Check returns an error if a field of a key is invalid.
 func (s Spec) Check(f *Field) error {
 	switch {
 	case s.Kind == Exact && f.Value == nil && s.Bits > 0:

@@ -5,21 +5,21 @@ import (
 	"sort"
 )
 
-// lists finds entries with ternary or range fields: those that agree in the
-// exact fields form a list in order of priority, found by hash, which is searched entry by
-// entry, as bmv2 searches the whole table.
+// lists finds entries with ternary or range fields. Entries with the same exact fields form a list
+// in order of priority, which is found by hash and searched linearly, as bmv2 searches the whole
+// table.
 //
-// An entry's identity is the words of the exact fields; a lower bound for each
-// word of the others (the value of a ternary one, the start of a range); an upper
-// bound for each (the mask, the end); the priority.
+// An entry's identity consists of the words of the exact fields; a lower bound for each word of the
+// others (the value of a ternary field, the start of a range); an upper bound for each (the mask,
+// the end); and the priority.
 type lists struct {
 	exact, loose []field
 	exactWords   int
-	looseAt      []int // where among a packet's words those of the loose fields are
+	looseAt      []int // positions of the loose fields' words among a packet's words
 	idWords      int
-	contiguous   bool       // the exact fields come first among the words
+	contiguous   bool       // the exact fields are the first words
 	heads        *index     // words of the exact fields → number of the list
-	list         [][]uint32 // by that number: entries, the highest priority first
+	list         [][]uint32 // by list number: entries, highest priority first
 	buf          []uint64   // words of the exact fields
 }
 
@@ -43,7 +43,7 @@ func newLists(fields []field) *lists {
 	return l
 }
 
-// identify writes the identity of an entry whose key has been checked.
+// identify writes the identity of an entry with a checked key.
 func (l *lists) identify(fields []field, k Key, prio int32, id []uint64) {
 	exact, loose := 0, l.exactWords
 	for i := range k {
@@ -120,7 +120,7 @@ func (l *lists) lookup(ids *index, words []uint64) uint32 {
 	return 0
 }
 
-// matches reports whether the words are within the bounds of the loose fields.
+// matches reports whether the words match the bounds of the loose fields.
 func (l *lists) matches(bounds, words []uint64) bool {
 	at := 0
 	for i := range l.loose {

@@ -7,16 +7,15 @@ import (
 	"slices"
 )
 
-// Table maps keys to values of type V. See [New] for which entry a Lookup finds.
+// Table maps keys to values of type V. See [New] for the entry that Lookup finds.
 type Table[V any] struct {
 	fields []field
 	words  int // of all fields
 	size   int
 
-	// Each entry's identity (what makes it the same entry as another) is a
-	// fixed number of words. Keys without ternary and range fields: the
-	// values of all fields, then each prefix length. Others: the exact fields,
-	// two bounds for each word of the loose fields, the priority.
+	// An entry's identity is a fixed number of words. For keys without ternary and range fields:
+	// the values of all fields, then each prefix length. For others: the exact fields, two bounds
+	// for each word of the loose fields, and the priority.
 	ids  *index
 	vals []V // by number in ids
 
@@ -26,13 +25,13 @@ type Table[V any] struct {
 	probe  []uint64
 }
 
-// field is a Spec with its place among the words of a key.
+// field is a Spec with its position among the words of a key.
 type field struct {
 	Spec
 	at, n int // first word, number of words
 }
 
-// shape is a combination of prefix lengths that some entries have.
+// shape is a combination of prefix lengths used by some entries.
 type shape struct {
 	lens    []uint64
 	total   uint64
@@ -40,15 +39,14 @@ type shape struct {
 	entries int
 }
 
-// New returns an empty table for keys of these fields. It takes as many entries
-// as size says, or any number if size is 0 or less.
+// New returns an empty table for keys of these fields. It holds up to size entries, or any number
+// if size is 0 or less.
 //
-// Without ternary and range fields, at most one entry matches, or among those
-// with prefixes that do, the longest wins (with several prefix fields: the
-// largest sum of lengths, then the longer prefix in the first field where they
-// differ). Priorities must be 0. With a ternary or range field, the largest
-// priority wins, and among equals the entry that was inserted first; a prefix is
-// then a mask like others.
+// Without ternary and range fields, at most one entry matches or, among matching entries with
+// prefixes, the longest wins (with several prefix fields: the largest sum of lengths, then the
+// longer prefix in the first field that differs). Priorities must be 0. With a ternary or range
+// field, the largest priority wins, and among equals the entry that was inserted first; a prefix is
+// then an ordinary mask.
 func New[V any](specs []Spec, size int) *Table[V] {
 	t := &Table[V]{size: size, vals: make([]V, 1)}
 	lpm, loose := 0, false
@@ -72,15 +70,13 @@ func New[V any](specs []Spec, size int) *Table[V] {
 	return t
 }
 
-// Prioritized reports whether entries have priorities: there is a ternary or
-// range field.
+// Prioritized reports whether entries have priorities, because there is a ternary or range field.
 func (t *Table[V]) Prioritized() bool { return t.lists != nil }
 
 // Len returns the number of entries.
 func (t *Table[V]) Len() int { return t.ids.live }
 
-// Check returns the error, ErrKey or none, that Insert would return for the key
-// and priority as such.
+// Check returns ErrKey if Insert would reject the key and priority as invalid.
 func (t *Table[V]) Check(k Key, prio int32) error { return t.identify(k, prio, t.buf) }
 
 // identify checks a key and writes the entry's identity to id.
@@ -172,9 +168,8 @@ func (t *Table[V]) Delete(k Key, prio int32) (v V, ok bool) {
 	return v, true
 }
 
-// All yields the values of all entries, in an order that depends on nothing but
-// the Inserts and Deletes before. The entry last yielded may be deleted during
-// the iteration.
+// All yields the values of all entries, in an order that depends only on earlier Inserts and
+// Deletes. The entry yielded last may be deleted during the iteration.
 func (t *Table[V]) All() iter.Seq[V] {
 	return func(yield func(V) bool) {
 		for e := 1; e < len(t.vals); e++ {
@@ -185,9 +180,8 @@ func (t *Table[V]) All() iter.Seq[V] {
 	}
 }
 
-// Lookup returns the value of the entry that applies to a packet whose key
-// fields have these words: those of all fields in order, each as in a Value.
-// There must be as many as the fields need.
+// Lookup returns the value of the entry that applies to a packet with these key words: those of all
+// fields in order, each as in a Value. The number of words must be that of the fields.
 func (t *Table[V]) Lookup(words []uint64) (v V, ok bool) {
 	var e uint32
 	switch {
@@ -201,8 +195,8 @@ func (t *Table[V]) Lookup(words []uint64) (v V, ok bool) {
 	return t.vals[e], e != 0
 }
 
-// longest finds the entry with the longest prefix. Each shape has only entries
-// of its own lengths, so the first hit is the answer.
+// longest finds the entry with the longest prefix. Each shape has only entries of its own lengths,
+// so the first hit is the result.
 func (t *Table[V]) longest(words []uint64) uint32 {
 	p := t.probe
 	for i := range t.shapes {
@@ -244,8 +238,8 @@ func (t *Table[V]) removeShape(lens []uint64) {
 	}
 }
 
-// findShape finds the place of a combination of lengths among the shapes, which
-// are in the order that New promises.
+// findShape finds the position of a combination of lengths among the shapes, which are in the order
+// described at New.
 func (t *Table[V]) findShape(lens []uint64) (int, bool) {
 	var total uint64
 	for _, n := range lens {

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Value is a bit string of a width known from elsewhere: most significant word
-// first, [Words](bits) words, the bits above the width zero.
+// Value is a bit string whose width is stored elsewhere: [Words](bits) words, most significant
+// first, with zeros above the width.
 type Value []uint64
 
 // Words returns the number of 64-bit words of a Value of that many bits.
@@ -66,7 +66,7 @@ func (v Value) Equal(w Value) bool { return slices.Equal(v, w) }
 // String returns v in hexadecimal, as 0x0a.
 func (v Value) String() string { return fmt.Sprintf("0x%x", v.Bytes()) }
 
-// bitLen is the number of bits up to the highest one that is set.
+// bitLen returns the number of bits up to the highest one set.
 func (v Value) bitLen() int {
 	for i, w := range v {
 		if w != 0 {
@@ -76,13 +76,13 @@ func (v Value) bitLen() int {
 	return 0
 }
 
-// Fits reports whether v is a proper Value of that many bits: the right number of
-// words, none of its bits above the width.
+// Fits reports whether v is a valid Value of that many bits: with the right number of words, and
+// zeros above the width.
 func (v Value) Fits(bits int) bool {
 	return len(v) == Words(bits) && (len(v) == 0 || v[0]&^topMask(bits) == 0)
 }
 
-// topMask covers the bits in use of the first word of a value.
+// topMask returns a mask of the used bits of a value's first word.
 func topMask(bits int) uint64 {
 	if n := bits % 64; n != 0 {
 		return 1<<n - 1
@@ -100,21 +100,21 @@ func Ones(bits int) Value {
 	return v
 }
 
-// fillPrefix writes the mask for the first n of that many bits.
+// fillPrefix writes the mask of the first n of that many bits.
 func fillPrefix(to []uint64, n, bits int) {
 	for i := range to {
 		to[i] = prefixWord(i, n, bits)
 	}
 }
 
-// prefixWord is word i of a mask for the first n of that many bits.
+// prefixWord returns word i of a mask of the first n of that many bits.
 func prefixWord(i, n, bits int) uint64 {
 	m := ^uint64(0)
 	if i == 0 {
 		m = topMask(bits)
 	}
 	low := 64 * (Words(bits) - 1 - i) // bits of lower words
-	switch clear := bits - n - low; { // bits of this word and lower that the prefix leaves out
+	switch clear := bits - n - low; { // bits of this word and lower ones outside the prefix
 	case clear >= 64:
 		return 0
 	case clear > 0:

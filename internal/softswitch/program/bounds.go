@@ -1,12 +1,12 @@
 package program
 
-// word is the width of what the switch computes with.
+// word is the word size of the switch's arithmetic.
 const word = 64
 
-// maxBound is the widest bound that is worth stating.
+// maxBound is the largest bound that is tracked.
 const maxBound = 2 * maxBits
 
-// bound derives e's bound from those of its operands.
+// bound derives e's bound from its operands' bounds.
 func (e *Expr) bound() {
 	switch e.Op {
 	case OpTwoComp, OpSatCast, OpUSatCast:
@@ -29,7 +29,7 @@ func (e *Expr) bound() {
 	}
 }
 
-// signedBits is the width of e's bound as a signed one.
+// signedBits returns the width of e's bound as a signed one.
 func (e *Expr) signedBits() int {
 	if e.Signed {
 		return e.Bits
@@ -60,12 +60,12 @@ func (e *Expr) boundBoth() {
 			e.Bits = min(l, r)
 		}
 		if e.Signed {
-			e.Bits, e.Signed = 0, false // refused later
+			e.Bits, e.Signed = 0, false // rejected later
 		}
 	}
 }
 
-// boundAnd takes the narrower of the operands that cannot be negative.
+// boundAnd uses the narrower of the nonnegative operands.
 func (e *Expr) boundAnd() {
 	for _, o := range []*Expr{e.Left, e.Right} {
 		if o.Bits > 0 && !o.Signed && (e.Bits == 0 || o.Bits < e.Bits) {
@@ -94,7 +94,7 @@ func (e *Expr) boundShift() {
 	}
 }
 
-// shift returns the amount of a shift by a constant.
+// shift returns the shift count if it is constant.
 func (e *Expr) shift() (k int, constant bool) {
 	if e.Right.Op != OpConst {
 		return 0, false
@@ -102,20 +102,20 @@ func (e *Expr) shift() (k int, constant bool) {
 	return int(e.Right.Const.Int64()), true
 }
 
-// fits tells whether e's value fits in a word.
+// fits reports whether e's value fits in a word.
 func (e *Expr) fits() bool { return e.Bits > 0 && e.Bits <= word }
 
-// exact tells whether e's value fits in a word, and words get it right.
+// exact reports whether e's value fits in a word, and word arithmetic computes it correctly.
 func (e *Expr) exact() bool { return e.fits() && e.inWords(e.Bits) }
 
-// whole tells whether words get e's value right, however wide it is.
+// whole reports whether word arithmetic computes e's value correctly, however wide it is.
 func (e *Expr) whole() bool { return e.Bits > 0 && e.inWords(e.Bits) }
 
-// inWords tells whether words get e's lowest bits right by the rules that the comment
-// of Op states.
+// inWords reports whether word arithmetic computes e's lowest bits correctly, by the rules in the
+// comment of Op.
 func (e *Expr) inWords(bits int) bool {
 	if e.Bits > 0 {
-		if bits > word && e.Signed && bits > e.Bits { // its sign would have to be extended
+		if bits > word && e.Signed && bits > e.Bits { // needs sign extension
 			return false
 		}
 		bits = min(bits, e.Bits)
@@ -174,8 +174,8 @@ func (e *Expr) comparisonInWords() bool {
 	return (e.Op == OpEq || e.Op == OpNe) && !left.Signed && !right.Signed && left.whole() && right.whole()
 }
 
-// reduced returns e, of which the lowest bits count. Where words do not get them
-// right, unbounded integers do.
+// reduced returns e, of which only the lowest bits matter. If word arithmetic does not compute them
+// correctly, it uses unbounded integers.
 func (e *Expr) reduced(bits int) *Expr {
 	if e.inWords(bits) {
 		return e

@@ -1,6 +1,6 @@
 package program
 
-// pending marks a table whose direct counter is still to be found.
+// pending marks a table whose direct counter is not known yet.
 const pending = -2
 
 func (l *loader) loadPipelines(root node) {
@@ -28,15 +28,15 @@ func (l *loader) loadPipelines(root node) {
 	}
 }
 
-// control is one pipeline that is being read.
+// control is a control while it is loaded.
 type control struct {
 	l      *loader
 	nodes  map[string]Node
 	egress bool
 }
 
-// loadPipeline reads a pipeline's tables and conditionals and returns its first
-// node. Names come before contents because nodes refer to later ones.
+// loadPipeline loads a pipeline's tables and conditionals and returns its first node. It loads all
+// names first, because nodes refer to later ones.
 func (l *loader) loadPipeline(n node, egress bool) Node {
 	for _, p := range n.optional("action_profiles") {
 		l.loadProfile(p.in("action profile"))
@@ -60,7 +60,7 @@ func (l *loader) loadPipeline(n node, egress bool) Node {
 	return c.next(n.get("init_table"))
 }
 
-// declare gives a table or conditional its index under its name.
+// declare registers the index of a table or conditional under its name.
 func (c *control) declare(n *node, kind string, k NodeKind, index int, r *registry) {
 	*n = n.in("a %s", kind)
 	if !n.has("name") || !n.has("id") {
@@ -102,9 +102,9 @@ func (c *control) successors(n Node) []Node {
 	return append([]Node{t.Hit, t.Miss, t.After}, t.Next...)
 }
 
-// checkCycles refuses a control in which a packet could go round.
+// checkCycles rejects a control with a cycle.
 func (c *control) checkCycles(n node, firstTable, firstCond int) {
-	open := map[Node]bool{} // false: nothing behind it comes back
+	open := map[Node]bool{} // false: no path from it leads back
 	var visit func(at Node)
 	visit = func(at Node) {
 		if onPath, seen := open[at]; at.Kind == NodeEnd || seen && !onPath {
@@ -126,7 +126,7 @@ func (c *control) checkCycles(n node, firstTable, firstCond int) {
 	}
 }
 
-// refuseCycle refuses the program, naming one node of the cycle.
+// refuseCycle rejects the program, naming one node of the cycle.
 func (c *control) refuseCycle(n node, at Node) {
 	if at.Kind == NodeTable {
 		t := c.l.prog.Tables[at.Index]

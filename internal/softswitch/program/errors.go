@@ -8,26 +8,25 @@ import (
 	"unicode/utf8"
 )
 
-// The two kinds of reasons for which Load refuses a program.
+// The two kinds of reasons for which Load rejects a program.
 var (
-	// ErrUnsupported marks a program that may be a fine one but uses something
-	// that the embedded switch does not have. Rewrite that part of the P4 program.
+	// ErrUnsupported marks a program that may be correct but uses something that the embedded
+	// switch does not support. Rewrite that part of the P4 program.
 	ErrUnsupported = errors.New("not supported by the embedded switch")
-	// ErrInvalid marks JSON that contradicts itself or its format, so that it
-	// was not written by p4c's bmv2 back end, or not for v1model. Compile again.
+	// ErrInvalid marks JSON that violates its format, so that it was not written by p4c's bmv2 back
+	// end, or not for v1model. Compile again.
 	ErrInvalid = errors.New("invalid bmv2 JSON")
 )
 
-// LoadError says what Load refused, and why.
+// LoadError says what Load rejected, and why.
 type LoadError struct {
 	Construct string // the construct, such as `action "ingress.drop", primitive "foo"`
-	Source    Source // where it comes from; only the program's file if the JSON doesn't say
+	Source    Source // source position; only the program's file if the JSON has no more
 	Reason    string
 	Kind      error // ErrUnsupported or ErrInvalid
 }
 
-// Error returns "file.p4:12: construct: reason: kind", without the place if it
-// is not known.
+// Error returns "file.p4:12: construct: reason: kind", without the position if it is unknown.
 func (e *LoadError) Error() string {
 	s := fmt.Sprintf("%s: %s: %v", e.Construct, e.Reason, e.Kind)
 	if e.Source != (Source{}) {
@@ -39,8 +38,8 @@ func (e *LoadError) Error() string {
 // Unwrap returns ErrUnsupported or ErrInvalid.
 func (e *LoadError) Unwrap() error { return e.Kind }
 
-// String returns "file.p4:12", with the last element of the file's path; without
-// the line if only the file is known, and "?" if not even that.
+// String returns "file.p4:12", with the last element of the file's path; without the line if only
+// the file is known, and "?" if nothing is known.
 func (s Source) String() string {
 	switch {
 	case s.File == "":
@@ -51,10 +50,10 @@ func (s Source) String() string {
 	return filepath.Base(s.File) + ":" + strconv.Itoa(s.Line)
 }
 
-// refusal carries a LoadError from wherever the loader met the fault up to Load.
+// refusal carries a LoadError, as a panic, from the loader's functions up to Load.
 type refusal struct{ err *LoadError }
 
-// shorten cuts a text from the JSON down to what is worth repeating.
+// shorten truncates text from the JSON for messages.
 func shorten(s string, limit int) string {
 	if len(s) <= limit {
 		return s

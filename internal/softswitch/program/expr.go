@@ -5,20 +5,19 @@ import "math/big"
 // Op is an operation of an expression.
 type Op uint8
 
-// Operations. Arithmetic is on unbounded integers, as bmv2's; the compiler
-// masks a result where the P4 type has a width. Expr.Bits and Expr.Signed bound
-// the unbounded value. What 64-bit words cannot compute is below an OpBig: of every
-// other expression,
+// Operations. Arithmetic is on unbounded integers, as bmv2's; the compiler masks a result where the
+// P4 type has a width. Expr.Bits and Expr.Signed bound the unbounded value. An expression that
+// 64-bit words cannot compute is below an OpBig. In every other expression:
 //
-//   - what is added, subtracted, multiplied, negated, shifted by a variable or
-//     reduced by OpTwoComp needs no more than its lowest 64 bits, or fits in 64,
-//     so that arithmetic modulo 2^64 gives the right result after the mask;
-//   - what is ordered, divided, shifted right, cast with saturation, or used as an
-//     index, length, amount or identifier fits in 64 bits exactly, and operands of
-//     a comparison fit in uint64 both or in int64 both;
-//   - anything wider consists only of moves, OpAnd, OpOr, OpXor, OpNot, OpCond,
-//     shifts by constants, and OpEq, OpNe and OpD2B of unsigned operands with
-//     known Bits; narrower operands of it are unsigned, and so extended by zeros.
+//   - operands that are added, subtracted, multiplied, negated, shifted by a variable or reduced by
+//     OpTwoComp fit in 64 bits, or only their lowest 64 bits are needed, so that arithmetic modulo
+//     2^64 gives the correct result after the mask;
+//   - operands that are ordered, divided, shifted right, cast with saturation, or used as an index,
+//     length, amount or identifier fit in 64 bits exactly, and both operands of a comparison fit in
+//     uint64 or both in int64;
+//   - anything wider consists only of moves, OpAnd, OpOr, OpXor, OpNot, OpCond, shifts by
+//     constants, and OpEq, OpNe and OpD2B of unsigned operands with known Bits; its narrower
+//     operands are unsigned, and so zero-extended.
 const (
 	OpConst      Op = iota // Const
 	OpBool                 // Const is 0 or 1
@@ -49,10 +48,10 @@ const (
 	OpLe
 	OpGt
 	OpGe
-	OpLAnd // both sides are booleans, of which the right one may not be evaluated
+	OpLAnd // boolean operands; the right one may not be evaluated
 	OpLOr
 	OpLNot
-	OpEqVar // whether varbit fields Left and Right (OpField) are the same number
+	OpEqVar // whether varbit fields Left and Right (OpField) are equal as numbers
 
 	OpD2B     // Left to a boolean
 	OpB2D     // Left to 0 or 1
@@ -63,7 +62,7 @@ const (
 	OpBig  // the lowest Bits of Left, computed in unbounded integers; or Left, a boolean
 )
 
-// Expr is an expression. Which members count depends on Op.
+// Expr is an expression. Op determines which fields are used.
 type Expr struct {
 	Op                Op
 	Left, Right, Cond *Expr // a unary operation has its operand in Left
@@ -88,7 +87,7 @@ const (
 	StAssignStack                 // Stack = Stack2
 	StSetValid                    // Head
 	StSetInvalid                  // Head
-	StPick                        // the one of Each that X tells, by index in Stack
+	StPick                        // the statement of Each selected by X, an index in Stack
 	StPush                        // Stack, N
 	StPop                         // Stack, N
 	StMarkToDrop                  // Field = the drop port, Src = 0; either may be NoField
@@ -118,7 +117,7 @@ const (
 	StVerify       // parser: X, or else error Y
 )
 
-// Stmt is one statement. Which members count depends on Op.
+// Stmt is one statement. Op determines which fields are used.
 type Stmt struct {
 	Op          StmtOp
 	Dst         *Expr // OpField or OpStackElem or OpStackField

@@ -1,6 +1,6 @@
 package program
 
-// refuseExterns refuses the objects that an architecture other than v1model defines.
+// refuseExterns rejects extern objects, which only architectures other than v1model define.
 func (l *loader) refuseExterns(root node) {
 	l.each(root, "extern_instances", "extern instance", func(_ int, n node) {
 		if o, ok := n.v.(*object); ok && o.members["source_info"] != nil {
@@ -10,7 +10,7 @@ func (l *loader) refuseExterns(root node) {
 	})
 }
 
-// arraySize reads the size of an indirect array.
+// arraySize loads the size of an indirect array.
 func arraySize(n node) int {
 	if !n.has("size") {
 		n.invalid("%q is missing", "size")
@@ -18,7 +18,7 @@ func arraySize(n node) int {
 	return n.get("size").size(maxCells)
 }
 
-// Bytes that a cell takes, roughly; for the bound on a program's state.
+// Approximate bytes per cell, for the limit on a program's state.
 const (
 	counterBytes = 16
 	meterBytes   = 64
@@ -63,8 +63,8 @@ func (l *loader) loadMeters(root node) {
 	})
 }
 
-// bindDirect joins direct counters and meters to their tables, whose own view of
-// the matter must agree.
+// bindDirect binds direct counters and meters to their tables, and checks that the tables'
+// declarations agree.
 func (l *loader) bindDirect(root node) {
 	p := l.prog
 	for _, bind := range l.bindings {
@@ -116,7 +116,7 @@ func (l *loader) loadRegisters(root node) {
 	})
 }
 
-// algorithm reads the name of a hash or checksum algorithm.
+// algorithm loads the name of a hash or checksum algorithm.
 func algorithm(n node) Algo {
 	a, ok := map[string]Algo{"crc32": CRC32, "crc16": CRC16, "crc32_custom": CRC32, "crc16_custom": CRC16, "csum16": Csum16, "xor16": Xor16, "identity": Identity, "random": Random}[n.str()]
 	if !ok {

@@ -2,7 +2,7 @@ package program
 
 import "strings"
 
-// headerType is a type of headers; its fields are shared by all instances.
+// headerType is a header type; all instances share its fields.
 type headerType struct {
 	fields []Field
 	index  map[string]int
@@ -51,8 +51,8 @@ func loadHeaderType(n node) *headerType {
 	return t
 }
 
-// sizeVarbit gives the varbit field what max_length, in bytes and of the whole
-// header, leaves to it.
+// sizeVarbit computes the size of the varbit field: the rest of max_length, which is in bytes and
+// of the whole header.
 func (t *headerType) sizeVarbit(n node) {
 	if !n.has("max_length") {
 		n.invalid("a varbit field without max_length")
@@ -133,7 +133,7 @@ func (l *loader) loadAliases(root node) {
 		part := n.tuple(2, 2)
 		from := part[0].name()
 		to := l.fixed(part[1])
-		if have, ok := l.aliases[from]; ok && have != to { // p4c repeats some
+		if have, ok := l.aliases[from]; ok && have != to { // p4c repeats some aliases
 			n.invalid("%s stands for two fields", quote(from))
 		}
 		l.aliases[from] = to
@@ -141,7 +141,7 @@ func (l *loader) loadAliases(root node) {
 	l.each(root, "force_arith", "force_arith", func(_ int, n node) { l.field(n) })
 }
 
-// loadStd finds standard metadata under the names by which bmv2 knows them.
+// loadStd finds standard metadata by bmv2's names.
 func (l *loader) loadStd(root node) {
 	names := [numStd]string{
 		StdIngressPort:      "standard_metadata.ingress_port",
@@ -166,7 +166,7 @@ func (l *loader) loadStd(root node) {
 		r := l.stdField(name)
 		l.prog.Std[i] = r
 		if r == NoField {
-			if i <= StdPacketLength { // without these there is no v1model
+			if i <= StdPacketLength { // required by v1model
 				n.invalid("%s is missing", name)
 			}
 			continue
@@ -194,10 +194,10 @@ func (l *loader) stdField(name string) FieldRef {
 	return FieldRef{h, f}
 }
 
-// validName is the field by which the JSON speaks of a header's validity.
+// validName is the JSON's field name of a header's validity.
 const validName = "$valid$"
 
-// fieldAt returns the field; the validity as a field of one bit.
+// fieldAt returns the field; the validity is a field of one bit.
 func (l *loader) fieldAt(r FieldRef) Field {
 	if r.Field == Valid {
 		return Field{Name: validName, Bits: 1}
@@ -205,7 +205,7 @@ func (l *loader) fieldAt(r FieldRef) Field {
 	return l.prog.Headers[r.Header].Fields[r.Field]
 }
 
-// field reads a pair of the names of a header and a field.
+// field loads a pair of names of a header and a field.
 func (l *loader) field(n node) FieldRef {
 	part := n.tuple(2, 2)
 	if _, ok := part[0].v.(*object); ok {
@@ -226,7 +226,7 @@ func (l *loader) field(n node) FieldRef {
 	return FieldRef{h, f}
 }
 
-// readable reads a field or validity whose width is fixed.
+// readable loads a field or validity of fixed width.
 func (l *loader) readable(n node) FieldRef {
 	r := l.field(n)
 	if f := l.fieldAt(r); f.Var {
@@ -235,7 +235,7 @@ func (l *loader) readable(n node) FieldRef {
 	return r
 }
 
-// fixed reads a field that can be assigned to, other than a varbit.
+// fixed loads an assignable field other than a varbit.
 func (l *loader) fixed(n node) FieldRef {
 	r := l.readable(n)
 	if r.Field == Valid {
@@ -244,7 +244,7 @@ func (l *loader) fixed(n node) FieldRef {
 	return r
 }
 
-// varbit reads a varbit field.
+// varbit loads a varbit field.
 func (l *loader) varbit(n node) FieldRef {
 	r := l.field(n)
 	if f := l.fieldAt(r); !f.Var {
@@ -253,7 +253,7 @@ func (l *loader) varbit(n node) FieldRef {
 	return r
 }
 
-// realHeader reads the name of a header that is not metadata.
+// realHeader loads the name of a header that is not metadata.
 func (l *loader) realHeader(n node) int {
 	h := l.headers.named(n, "header")
 	if hdr := &l.prog.Headers[h]; hdr.Metadata {
@@ -262,7 +262,7 @@ func (l *loader) realHeader(n node) int {
 	return h
 }
 
-// fieldElement reads an element of a list of fields.
+// fieldElement loads an element of a list of fields.
 func (l *loader) fieldElement(n node) FieldRef {
 	n = n.object("type value", "")
 	if t := n.get("type").str(); t != "field" {
@@ -271,7 +271,7 @@ func (l *loader) fieldElement(n node) FieldRef {
 	return l.readable(n.get("value"))
 }
 
-// typed checks a pair of a type and a value for its type, and returns the value.
+// typed checks the type in a pair of a type and a value, and returns the value.
 func (l *loader) typed(n node, want string) node {
 	n = n.object("type value", "")
 	if t := n.get("type").str(); t == "expression" {

@@ -8,22 +8,22 @@ import (
 	"io"
 )
 
-// Bounds on the JSON text. p4c's own output stays far below them.
+// Limits of the JSON text, far above p4c's output.
 const (
 	maxJSON   = 64 << 20 // bytes
 	maxValues = 2 << 20  // values of any kind
-	maxDepth  = 2000     // objects and arrays inside each other
+	maxDepth  = 2000     // nesting of objects and arrays
 )
 
-// object is a JSON object that remembers the order of its members.
+// object is a JSON object with its members in order.
 type object struct {
 	names   []string
 	members map[string]any
 }
 
-// parseJSON returns data as a tree of nil, bool, json.Number, string, []any and
-// *object. Unlike json.Unmarshal it refuses an object that names a member twice,
-// because one of the two would be ignored.
+// parseJSON returns data as a tree of nil, bool, json.Number, string, []any and *object. Unlike
+// json.Unmarshal it rejects an object with a duplicate member, because one of the two would be
+// ignored.
 func parseJSON(data []byte) (any, error) {
 	if len(data) > maxJSON {
 		return nil, fmt.Errorf("%d bytes, more than %d", len(data), maxJSON)
@@ -45,7 +45,7 @@ func parseJSON(data []byte) (any, error) {
 
 type reader struct {
 	dec  *json.Decoder
-	left int // values that may still come
+	left int // number of values still allowed
 }
 
 func (r *reader) end() error {

@@ -1,7 +1,7 @@
 package program
 
-// Bounds on what a program declares, so that the JSON cannot make the caller
-// that instantiates it allocate without limit.
+// Limits of a program's declarations, so that the JSON cannot cause unlimited allocations by the
+// code that instantiates it.
 const (
 	maxName    = 1000
 	maxHex     = 1024      // digits of a constant
@@ -16,14 +16,12 @@ const (
 	maxCompared = 1 << 16 // fields, in comparisons of whole headers
 )
 
-// Load returns the program in p4c's bmv2 JSON, format 2.x. Every error is a
-// *LoadError.
+// Load loads a program from p4c's bmv2 JSON, format 2.x. Every error is a *LoadError.
 //
-// Load refuses whatever it does not understand. It ignores only what informs
-// people: compiler, source fragments, pi_omit, pragmas, enums (the compiler has put
-// the values in their place), force_arith, aliases by which the switch knows no
-// field, and the receiver of a digest, which v1model leaves without meaning. What
-// older compilers wrote otherwise it reads as bmv2 does.
+// Load rejects everything that it does not know. It ignores only what is informative: compiler,
+// source fragments, pi_omit, pragmas, enums (the compiler has inserted their values), force_arith,
+// aliases that do not name a field known to the switch, and the receiver of a digest, which has no
+// meaning in v1model. It reads the variants of older compilers as bmv2 does.
 func Load(json []byte) (p *Program, err error) {
 	tree, err := parseJSON(json)
 	if err != nil {
@@ -46,12 +44,12 @@ func Load(json []byte) (p *Program, err error) {
 	return l.prog, nil
 }
 
-// loader holds what resolves names while a program is read.
+// loader resolves names while a program is loaded.
 type loader struct {
 	prog        *Program
 	types       map[string]*headerType
 	headers     registry
-	stacks      registry // of headers; into Program.Stacks, as the next two are
+	stacks      registry // stacks of headers; into Program.Stacks, as the next two
 	unions      registry
 	unionStacks registry
 	unionTypes  map[string]*unionType
@@ -62,7 +60,7 @@ type loader struct {
 	calcs       registry
 	counters    registry
 	direct      map[string]bool // names of direct counters
-	bindings    []func()        // of direct counters and meters to tables that are read later
+	bindings    []func()        // of direct counters and meters to tables that are loaded later
 	meters      registry
 	registers   registry
 	digests     registry
@@ -71,8 +69,8 @@ type loader struct {
 	tables      registry
 	conds       registry
 	profiles    registry
-	state       int // bytes that counters, meters and registers will take
-	compared    int // fields, in comparisons of headers
+	state       int // total bytes of counters, meters and registers
+	compared    int // number of fields in comparisons of headers
 }
 
 const rootRequired = "header_types headers parsers deparsers actions pipelines"

@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// node is a value of the JSON tree and what it belongs to, for errors. Its
-// accessors refuse the program if the value is not of the wanted kind.
+// node is a value of the JSON tree with its context for errors. Its accessors reject the program if
+// the value is not of the required kind.
 type node struct {
 	v         any
 	construct string
 	detail    string // the part of the construct
-	member    string // of that, by which v was reached
+	member    string // the member of that part with the value v
 	source    Source
 }
 
@@ -26,7 +26,7 @@ func (n node) in(format string, args ...any) node {
 	return n
 }
 
-// under returns n as a named part of the present construct.
+// under returns n as a named part of the current construct.
 func (n node) under(format string, args ...any) node {
 	n.detail, n.member = fmt.Sprintf(format, args...), ""
 	return n
@@ -43,10 +43,10 @@ func (n node) refuse(kind error, format string, args ...any) {
 	panic(refusal{&LoadError{construct, n.source, fmt.Sprintf(format, args...), kind}})
 }
 
-// invalid refuses the program as one that p4c would not have written.
+// invalid rejects the program as one that p4c would not have written.
 func (n node) invalid(format string, args ...any) { n.refuse(ErrInvalid, format, args...) }
 
-// unsupported refuses the program for what the embedded switch does not have.
+// unsupported rejects the program for something that the embedded switch does not support.
 func (n node) unsupported(format string, args ...any) { n.refuse(ErrUnsupported, format, args...) }
 
 func (n node) want(kind string) { n.invalid("want %s, have %s", kind, n.kind()) }
@@ -69,9 +69,9 @@ func (n node) kind() string {
 
 func (n node) isNull() bool { return n.v == nil }
 
-// object checks that n is an object with all of the required members and, besides
-// these, none but the optional ones and the informative source_info, pi_omit and
-// pragmas. Both lists are separated by blanks. The result's place is the object's own.
+// object checks that n is an object with all of the required members and no others, except the
+// optional ones and the informative source_info, pi_omit and pragmas. Both lists are separated by
+// blanks. The result has the object's own source position.
 func (n node) object(required, optional string) node {
 	o, ok := n.v.(*object)
 	if !ok {
@@ -97,13 +97,13 @@ func (n node) object(required, optional string) node {
 	return n
 }
 
-// get returns a member of an object, nothing if it has none of that name.
+// get returns a member of an object, or an empty node if there is none of that name.
 func (n node) get(name string) node {
 	n.v, n.member = n.v.(*object).members[name], name
 	return n
 }
 
-// has tells whether n is an object with that member.
+// has reports whether n is an object with that member.
 func (n node) has(name string) bool {
 	o, ok := n.v.(*object)
 	if !ok {
@@ -162,7 +162,7 @@ func (n node) boolean() bool {
 	return b
 }
 
-// truth returns a boolean that p4c may have written as 0 or 1.
+// truth returns a boolean, which p4c may have written as 0 or 1.
 func (n node) truth() bool {
 	if _, ok := n.v.(json.Number); ok {
 		return n.integer(0, 1) == 1
@@ -190,7 +190,7 @@ func (n node) integer(low, high int) int {
 	return i
 }
 
-// size returns a number of things, of which a program may want too many.
+// size returns a count, which has a limit.
 func (n node) size(high int) int {
 	i := n.integer(0, math.MaxInt)
 	if i > high {
@@ -213,7 +213,7 @@ func (n node) list() []node {
 	return nodes
 }
 
-// optional returns the elements of an array that may be missing.
+// optional returns the elements of an optional array.
 func (n node) optional(name string) []node {
 	if n = n.get(name); n.isNull() {
 		return nil
@@ -221,7 +221,7 @@ func (n node) optional(name string) []node {
 	return n.list()
 }
 
-// tuple returns the elements of an array of at least low and at most high.
+// tuple returns the elements of an array with low to high elements.
 func (n node) tuple(low, high int) []node {
 	l := n.list()
 	if len(l) < low || len(l) > high {
@@ -230,8 +230,7 @@ func (n node) tuple(low, high int) []node {
 	return l
 }
 
-// digits returns the digits of a string such as "0x0a", "-0x0a", or, from older
-// compilers, "0a".
+// digits returns the digits of a string such as "0x0a", "-0x0a" or, from older compilers, "0a".
 func (n node) digits() string {
 	s := n.str()
 	digits := strings.TrimPrefix(strings.TrimPrefix(s, "-"), "0x")
@@ -262,8 +261,7 @@ func (n node) unsigned(bits int) *big.Int {
 	return v
 }
 
-// argument returns a hex of at most that many bits, of which a negative one is
-// given by its two's complement.
+// argument returns a hex of at most that many bits; a negative one becomes its two's complement.
 func (n node) argument(bits int) *big.Int {
 	v := n.hex()
 	if v.Sign() >= 0 {

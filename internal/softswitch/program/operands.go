@@ -2,15 +2,15 @@ package program
 
 import "math/big"
 
-// maxExpr bounds how deep expressions nest, and so the recursion of their readers.
+// maxExpr limits the nesting of expressions, and so the recursion of their readers.
 const maxExpr = 500
 
-// scope is what an expression may refer to besides fields.
+// scope is what an expression may refer to in addition to fields.
 type scope struct {
-	parser bool    // the packet ahead, and the last element of a stack
-	own    *int    // the header whose length it is
+	parser bool    // lookahead, and the last element of a stack
+	own    *int    // the header whose length the expression gives
 	params []Param // of the enclosing action
-	depth  int     // of nested expressions so far
+	depth  int     // nesting depth so far
 }
 
 // deeper returns the scope of n's operands.
@@ -21,7 +21,7 @@ func (sc scope) deeper(n node) scope {
 	return sc
 }
 
-// data reads an expression whose result is a number.
+// data loads an expression with a numeric result.
 func (l *loader) data(n node, sc scope) *Expr {
 	e := l.expr(n, sc)
 	if e.Bool {
@@ -30,7 +30,7 @@ func (l *loader) data(n node, sc scope) *Expr {
 	return e
 }
 
-// boolean reads an expression whose result is a boolean.
+// boolean loads an expression with a boolean result.
 func (l *loader) boolean(n node, sc scope) *Expr {
 	e := l.expr(n, sc)
 	if !e.Bool {
@@ -39,12 +39,12 @@ func (l *loader) boolean(n node, sc scope) *Expr {
 	return e
 }
 
-// condition reads a complete boolean expression.
+// condition loads a complete boolean expression.
 func (l *loader) condition(n node, sc scope) *Expr {
 	return l.boolean(n, sc).reduced(1)
 }
 
-// exact reads a complete expression whose value fits in 64 bits.
+// exact loads a complete expression whose value fits in 64 bits.
 func (l *loader) exact(n node, sc scope) *Expr {
 	e := l.data(n, sc)
 	if !e.exact() {
@@ -53,7 +53,7 @@ func (l *loader) exact(n node, sc scope) *Expr {
 	return e
 }
 
-// whole reads a complete expression of which all bits count.
+// whole loads a complete expression of which all bits matter.
 func (l *loader) whole(n node, sc scope) *Expr {
 	e := l.data(n, sc)
 	switch {
@@ -65,12 +65,12 @@ func (l *loader) whole(n node, sc scope) *Expr {
 	return e.reduced(e.Bits)
 }
 
-// truncated reads a complete expression of which the lowest bits count.
+// truncated loads a complete expression of which only the lowest bits matter.
 func (l *loader) truncated(n node, sc scope, bits int) *Expr {
 	return l.data(n, sc).reduced(bits)
 }
 
-// destination reads what an assignment writes to.
+// destination loads the destination of an assignment.
 func (l *loader) destination(n node, sc scope) *Expr {
 	e := l.data(n, sc)
 	switch {
@@ -82,7 +82,7 @@ func (l *loader) destination(n node, sc scope) *Expr {
 	return e
 }
 
-// expr reads an operand: a pair of a type and a value.
+// expr loads an operand: a pair of a type and a value.
 func (l *loader) expr(n node, sc scope) *Expr {
 	n = n.object("type value", "")
 	sc = sc.deeper(n)
@@ -173,7 +173,7 @@ func (l *loader) stackField(n node, sc scope, union bool) *Expr {
 	return l.element(n, e)
 }
 
-// ownField reads a field of header h by its index, as a length_exp names it.
+// ownField loads a field of header h by its index, as used in a length_exp.
 func (l *loader) ownField(n node, h int) *Expr {
 	i, hdr := n.integer(0, 1<<20), &l.prog.Headers[h]
 	if i >= len(hdr.Fields) || hdr.Fields[i].Var {
@@ -196,7 +196,7 @@ func (l *loader) element(n node, e *Expr) *Expr {
 	return e
 }
 
-// binary are the operations of two operands.
+// binary maps the binary operators.
 var binary = map[string]Op{
 	"+": OpAdd, "-": OpSub, "*": OpMul, "/": OpDiv, "%": OpMod, "<<": OpShl, ">>": OpShr,
 	"&": OpAnd, "|": OpOr, "^": OpXor,
@@ -205,10 +205,10 @@ var binary = map[string]Op{
 	"two_comp_mod": OpTwoComp, "sat_cast": OpSatCast, "usat_cast": OpUSatCast,
 }
 
-// unary are the operations of one operand.
+// unary maps the unary operators.
 var unary = map[string]Op{"~": OpNot, "not": OpLNot, "d2b": OpD2B, "b2d": OpB2D}
 
-// operation reads an operator with its operands.
+// operation loads an operator with its operands.
 func (l *loader) operation(n node, sc scope) *Expr {
 	n = n.object("op left right", "cond")
 	name := n.get("op").str()
@@ -227,7 +227,7 @@ func (l *loader) operation(n node, sc scope) *Expr {
 	case "valid_union":
 		return l.validUnion(l.union(right))
 	case "last_stack_index":
-		return &Expr{Op: OpStackLast, Stack: l.stack(right), Bits: 32, Signed: true} // -1 if it is empty
+		return &Expr{Op: OpStackLast, Stack: l.stack(right), Bits: 32, Signed: true} // -1 if the stack is empty
 	case "size_stack":
 		return &Expr{Op: OpStackSize, Stack: l.stack(right), Bits: 32}
 	}
@@ -286,7 +286,7 @@ func (l *loader) binary(n node, op Op, sc scope) *Expr {
 	return e
 }
 
-// leftOperand reads the left operand; a sign is written as + or - without one.
+// leftOperand loads the left operand; a sign is a + or - without one.
 func (l *loader) leftOperand(n node, op Op, sc scope) *Expr {
 	if left := n.get("left"); !left.isNull() || op != OpAdd && op != OpSub {
 		return l.data(left, sc)
@@ -294,7 +294,7 @@ func (l *loader) leftOperand(n node, op Op, sc scope) *Expr {
 	return constant(new(big.Int))
 }
 
-// checkConstant refuses constants on the right that the operation has no result for.
+// checkConstant rejects constant right operands for which the operation is undefined.
 func (e *Expr) checkConstant(n node) {
 	r := e.Right
 	switch e.Op {
@@ -313,7 +313,7 @@ func (e *Expr) checkConstant(n node) {
 	}
 }
 
-// choice reads cond ? left : right.
+// choice loads cond ? left : right.
 func (l *loader) choice(n node, sc scope) *Expr {
 	e := &Expr{Op: OpCond, Cond: l.boolean(n.get("cond"), sc)}
 	e.Left, e.Right = l.expr(n.get("left"), sc), l.expr(n.get("right"), sc)
@@ -325,7 +325,7 @@ func (l *loader) choice(n node, sc scope) *Expr {
 	return e
 }
 
-// accessField reads a field, by its index, of a header or of a stack's element.
+// accessField loads a field, by its index, of a header or of a stack's element.
 func (l *loader) accessField(n node, sc scope) *Expr {
 	left := n.get("left").object("type value", "")
 	i := n.get("right").integer(0, 1<<20)
@@ -349,9 +349,9 @@ func (l *loader) accessField(n node, sc scope) *Expr {
 	return nil
 }
 
-// dereference reads an element of a stack by its index.
+// dereference loads an element of a stack by its index.
 func (l *loader) dereference(n node, sc scope) (stack int, index *Expr) {
-	if n.has("type") { // p4c writes some twice
+	if n.has("type") { // p4c nests some twice
 		n = n.object("type value", "").get("value")
 	}
 	n = n.object("op left right", "")

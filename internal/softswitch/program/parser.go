@@ -58,7 +58,7 @@ func (l *loader) parserState(n node, states *registry) State {
 		}
 		s.Cases = append(s.Cases, c)
 	}
-	if fallback != None { // it comes last, wherever it is written
+	if fallback != None { // it is last, wherever it is written
 		c := s.Cases[fallback]
 		s.Cases = append(append(s.Cases[:fallback:fallback], s.Cases[fallback+1:]...), c)
 	}
@@ -98,8 +98,8 @@ func (l *loader) parserOp(n node) Stmt {
 	return s
 }
 
-// extract reads what is extracted, and the length of its varbit field if there is
-// a second argument.
+// extract loads an extract call, with the length of the varbit field as an optional second
+// argument.
 func (l *loader) extract(n node, args []node, sc scope) Stmt {
 	arg := args[0].object("type value", "")
 	s := newStmt(StExtract, n)
@@ -123,8 +123,8 @@ func (l *loader) extract(n node, args []node, sc scope) Stmt {
 	return s
 }
 
-// extractLength reads the length of the varbit field of header h, if it has one: the
-// second argument, or the header type's own expression.
+// extractLength loads the length of the varbit field of header h, if it has one: the second
+// argument, or the header type's own expression.
 func (l *loader) extractLength(n node, args []node, sc scope, s *Stmt, h int) {
 	hdr := &l.prog.Headers[h]
 	t := l.types[hdr.Type]
@@ -161,7 +161,7 @@ func (l *loader) transition(n node, s *State, states *registry) Case {
 	if next := n.get("next_state"); !next.isNull() {
 		c.Next = states.named(next, "parser state")
 	}
-	t := "hexstr" // older compilers wrote no type, and "default" in the place of a value
+	t := "hexstr" // older compilers wrote no type, and "default" instead of a value
 	if n.has("type") {
 		t = n.get("type").str()
 	}
@@ -187,8 +187,8 @@ func (l *loader) transition(n node, s *State, states *registry) Case {
 	return c
 }
 
-// keyParts splits the bytes of a value or mask: each part of the key takes whole
-// bytes. Bits of a value beyond a part's width would never match.
+// keyParts splits the bytes of a value or mask among the parts of the key, each of which has whole
+// bytes. It rejects bits of a value beyond a part's width, which would never match.
 func keyParts(n node, key []*Expr, value bool) []*big.Int {
 	bytes := 0
 	for _, k := range key {
@@ -217,8 +217,8 @@ func ones(bits int) *big.Int {
 	return v.Sub(v, big.NewInt(1))
 }
 
-// useValueSet notes the widths of the key that the set is matched against. If they
-// are not the same wherever it is used, the set has one part for all.
+// useValueSet records the widths of the key that is matched against the set. If they differ between
+// uses, the set has one part for all.
 func (l *loader) useValueSet(n node, s *State, c *Case) {
 	if !n.get("mask").isNull() {
 		n.unsupported("a mask on a value set")

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// call is one call of a primitive that is being read.
+// call is a call of a primitive while it is loaded.
 type call struct {
 	l    *loader
 	n    node // the statement
 	args []node
 	sc   scope
-	body int // statements in the enclosing action
+	body int // number of statements in the enclosing action
 }
 
-// primitive says how a primitive's arguments become a statement's.
+// primitive says how to convert a primitive's arguments to a statement's.
 type primitive struct {
 	op     StmtOp
 	args   int
@@ -54,7 +54,7 @@ var primitives = map[string]primitive{
 	"assume":                              {StAssert, 1, true, (*call).assert},
 	"log_msg":                             {StLog, 2, true, (*call).log},
 
-	// Those of P4_14, which older compilers wrote.
+	// Primitives of P4_14, which older compilers wrote.
 	"no_op":               {StNop, 0, true, func(*call, *Stmt) {}},
 	"drop":                {StMarkToDrop, 0, false, (*call).drop},
 	"copy_header":         {StAssignHeader, 2, true, (*call).assignHeader},
@@ -70,7 +70,7 @@ var primitives = map[string]primitive{
 	"shift_right":         {StAssign, 3, true, arithmetic(OpShr)},
 }
 
-// statement reads a call of a primitive, one of several in a body.
+// statement loads a call of a primitive in a body of several.
 func (l *loader) statement(n node, sc scope, body int) Stmt {
 	n = n.object("op parameters", "")
 	name := n.get("op").str()
@@ -92,8 +92,8 @@ func (l *loader) statement(n node, sc scope, body int) Stmt {
 	return (&call{l, n, args, sc, body}).read(p)
 }
 
-// read makes a statement of the call; where a header is an element with a computed
-// index, one that has a statement for each.
+// read converts the call to a statement. If a header is a stack element with a computed index, the
+// result has one statement for each element.
 func (c *call) read(p primitive) Stmt {
 	for i, arg := range c.args {
 		if p.op != StAssignHeader && p.op != StSetValid && p.op != StSetInvalid || arg.object("type value", "").get("type").v != "expression" {
@@ -116,7 +116,7 @@ func (c *call) read(p primitive) Stmt {
 	return s
 }
 
-// parameter returns n as that parameter of a call.
+// parameter returns n as parameter i of a call.
 func (n node) parameter(call node, i int) node {
 	n.source, n.detail, n.member = call.source, call.detail, fmt.Sprintf("parameter %d", i)
 	return n
@@ -175,8 +175,8 @@ func (c *call) drop(s *Stmt) {
 	s.Field, s.Src = c.l.prog.Std[StdEgressSpec], c.l.prog.Std[StdMcastGrp]
 }
 
-// markToDrop may be given a copy of the standard metadata, which is written back
-// later. Its fields are found by their names.
+// markToDrop may get a copy of the standard metadata, which is written back later. Its fields are
+// found by name.
 func (c *call) markToDrop(s *Stmt) {
 	h := c.l.headers.named(c.typed(0, "header"), "header")
 	if h == c.l.prog.Std[StdEgressSpec].Header {
@@ -198,8 +198,8 @@ func (c *call) markToDrop(s *Stmt) {
 	}
 }
 
-// arithmetic makes the assignment of a sum, or the like, of the last two arguments,
-// of which the first may be the destination.
+// arithmetic makes the assignment of a sum or similar of the last two arguments; the first of them
+// may be the destination.
 func arithmetic(op Op) func(c *call, s *Stmt) {
 	return func(c *call, s *Stmt) {
 		s.Dst = c.l.destination(c.args[0], c.sc)
@@ -255,12 +255,12 @@ func (c *call) meter(s *Stmt) {
 }
 
 func (c *call) digest(s *Stmt) {
-	c.data(0) // the receiver, which v1model leaves without meaning
+	c.data(0) // the receiver, which has no meaning in v1model
 	n := c.typed(1, "hexstr")
 	s.Digest = c.l.digests.numbered(n, "digest", n.small(maxID))
 }
 
-// fieldList reads what is preserved: 0 stands for nothing.
+// fieldList loads the list of preserved fields; 0 means none.
 func (c *call) fieldList(i int) int {
 	n := c.typed(i, "hexstr")
 	id := n.small(maxID)
@@ -293,7 +293,7 @@ func (c *call) assert(s *Stmt) { s.X = c.l.whole(c.args[0], c.sc) }
 func (c *call) log(s *Stmt) {
 	s.Text = c.typed(0, "string").str()
 	v := c.typed(1, "parameters_vector")
-	if o, ok := v.v.(*object); !ok || len(o.names) > 0 { // p4c writes none as {}
+	if o, ok := v.v.(*object); !ok || len(o.names) > 0 { // p4c writes an absent one as {}
 		for _, e := range v.list() {
 			s.Exprs = append(s.Exprs, c.l.whole(e, c.sc))
 		}

@@ -1,24 +1,21 @@
-// Package program is the embedded switch's model of a compiled P4 program:
-// p4c's bmv2 JSON, checked and with every name resolved.
+// Package program is the embedded switch's representation of a compiled P4 program: p4c's bmv2
+// JSON, checked and with all names resolved.
 //
-// [Load] reads the JSON. It accepts any v1model program within the feature set
-// that the types of this package can express, and refuses everything else with
-// the construct and the place in the P4 source; nothing is ignored. A *Program
-// is immutable after Load, holds no state and runs nothing: package pipeline
-// compiles it. Everything in it is in range (indices, widths, arity of
-// primitives, targets of jumps), so that its readers need no checks of their
-// own.
+// [Load] reads the JSON. It accepts any v1model program that the types of this package can express,
+// and rejects everything else with the construct and the position in the P4 source; nothing is
+// ignored. A *Program is immutable after Load, holds no state and runs nothing: package pipeline
+// compiles it. All indices, widths, arities of primitives and jump targets in it are valid, so
+// users need no checks of their own.
 package program
 
 import "math/big"
 
-// Program is one compiled v1model program. Cross references are indices into
-// its slices.
+// Program is a compiled v1model program. Cross references are indices into its slices.
 type Program struct {
-	Name    string // of the P4 source file, as the compiler gave it
+	Name    string // of the P4 source file, as in the JSON
 	Version [2]int // of the JSON format
 
-	Headers      []Header // header instances, metadata and stack elements included
+	Headers      []Header // header instances, including metadata and stack elements
 	Stacks       []Stack
 	Errors       []Enumerator // parser errors
 	Parser       Parser
@@ -27,7 +24,7 @@ type Program struct {
 	Calculations []Calculation
 	Checksums    []Checksum
 	Actions      []Action
-	Tables       []Table // of both controls; names are unique
+	Tables       []Table // of both controls, with unique names
 	Conditionals []Conditional
 	Profiles     []Profile
 	Counters     []Counter
@@ -35,19 +32,19 @@ type Program struct {
 	Registers    []Register
 	Digests      []Digest
 	FieldLists   []FieldList
-	Ingress      Node // where ingress begins
+	Ingress      Node // first node of ingress
 	Egress       Node
 	Std          Std
 }
 
-// Source is a place in the P4 source. The zero value means that it is not known.
+// Source is a position in the P4 source. The zero value means unknown.
 type Source struct {
 	File         string
 	Line, Column int
-	Fragment     string // the text at that place, perhaps shortened
+	Fragment     string // the source text there, possibly shortened
 }
 
-// None says in an index that there is nothing.
+// None is the index of nothing.
 const None = -1
 
 // Header is a header instance or a metadata struct.
@@ -64,12 +61,12 @@ type Header struct {
 // Field is a field of a header.
 type Field struct {
 	Name   string
-	Bits   int // of a varbit field: the most that it holds
+	Bits   int // of a varbit field: the maximum
 	Signed bool
 	Var    bool // varbit; at most one in a header
 }
 
-// FieldRef names a field of an instance.
+// FieldRef refers to a field of a header instance.
 type FieldRef struct {
 	Header int
 	Field  int // or Valid
@@ -81,15 +78,15 @@ const Valid = -2
 // NoField is a FieldRef to nothing.
 var NoField = FieldRef{None, None}
 
-// Stack is a header stack, a header union, or a stack of these. Of a union's
-// headers at most one is valid: one that becomes valid makes the others invalid.
+// Stack is a header stack, a header union, or a stack of unions. At most one header of a union is
+// valid: making one valid makes the others invalid.
 type Stack struct {
 	Name    string
 	Headers []int // element by element
-	Members int   // headers of an element, which is a union; 0: elements are headers
+	Members int   // headers per element if elements are unions; 0: elements are headers
 }
 
-// Enumerator is a named value, such as a parser error.
+// Enumerator is a named constant, such as a parser error.
 type Enumerator struct {
 	Name  string
 	Value uint32
@@ -120,7 +117,7 @@ const (
 	numStd
 )
 
-// Parser is the parser: state 0 comes first.
+// Parser is the parser. It starts in state 0.
 type Parser struct {
 	States []State
 }
@@ -134,12 +131,12 @@ type State struct {
 	Source Source
 }
 
-// Case is a transition. It is taken if all of the key's parts match, each
-// masked. If none of a state's cases matches, the parser accepts, without an
-// error: so does bmv2, although the language's error for it is NoMatch.
+// Case is a transition. It is taken if all parts of the key match, each masked. If none of a
+// state's cases matches, the parser accepts without an error, as bmv2 does, although P4 specifies
+// the error NoMatch.
 type Case struct {
 	Default  bool
-	Values   []*big.Int // one for each part of the key; nil with Default or ValueSet
+	Values   []*big.Int // one per part of the key; nil with Default or ValueSet
 	Masks    []*big.Int // likewise; nil: exact
 	ValueSet int        // or None
 	Next     int        // state, or Accept
@@ -151,7 +148,7 @@ const Accept = -1
 // ValueSet is a parser value set.
 type ValueSet struct {
 	Name string
-	Bits []int // widths of the key's parts that it is matched against
+	Bits []int // widths of the parts of the key matched against it
 	Size int
 }
 
@@ -161,7 +158,7 @@ type Node struct {
 	Index int // into Tables or Conditionals
 }
 
-// NodeKind tells tables from conditionals.
+// NodeKind distinguishes tables from conditionals.
 type NodeKind uint8
 
 // Kinds of nodes.
@@ -179,7 +176,7 @@ type Conditional struct {
 	Source      Source
 }
 
-// MatchKind is how a key field matches.
+// MatchKind is the match kind of a key field.
 type MatchKind uint8
 
 // Match kinds. p4c's JSON writes optional as ternary; P4Info knows the difference.
@@ -190,22 +187,22 @@ const (
 	Range
 )
 
-// Table is a table, those synthesized by the compiler included.
+// Table is a table, possibly one synthesized by the compiler.
 type Table struct {
 	Name    string
-	Egress  bool // of the egress control
+	Egress  bool // table of the egress control
 	Key     []KeyField
-	Kind    MatchKind // the most general of the key's, as bmv2 ranks them: exact < LPM < ternary < range
+	Kind    MatchKind // the most general of the key's kinds, in bmv2's order: exact < LPM < ternary < range
 	Size    int
 	Actions []int  // into Program.Actions
 	Next    []Node // after each action, parallel to Actions; unused if HitMiss
-	HitMiss bool   // Hit and Miss decide instead of Next
+	HitMiss bool   // Hit and Miss are used instead of Next
 	Hit     Node
 	Miss    Node
-	After   Node // without any action (an indirect table that misses)
+	After   Node // if no action runs (an indirect table that misses)
 	Counter int  // direct counter, or None
 	Meter   int  // direct meter, or None
-	Timeout bool // supports idle time-outs
+	Timeout bool // supports idle timeouts
 	Profile int  // or None
 	Default *DefaultEntry
 	Entries []Entry // const entries: the table is immutable
@@ -221,11 +218,11 @@ type KeyField struct {
 	Mask  *big.Int // applied to the field before matching; nil: none
 }
 
-// DefaultEntry is what a table does without a match.
+// DefaultEntry is a table's action on a miss.
 type DefaultEntry struct {
 	Call        Call
-	ConstAction bool // the control plane cannot choose another action
-	ConstEntry  bool // nor other arguments
+	ConstAction bool // the control plane cannot change the action
+	ConstEntry  bool // nor the arguments
 }
 
 // Call is an action with its arguments.
@@ -237,16 +234,15 @@ type Call struct {
 // Entry is a const entry.
 type Entry struct {
 	Key      []EntryKey
-	Priority int // smaller comes first, as in the JSON
+	Priority int // smallest first, as in the JSON
 	Call     Call
 }
 
-// EntryKey is one field of an entry's key; which members count depends on the
-// KeyField's Match.
+// EntryKey is one field of an entry's key; the KeyField's Match determines which fields are used.
 type EntryKey struct {
 	Value     *big.Int // of a range: its start
 	Mask      *big.Int // ternary
-	High      *big.Int // end of a range, included
+	High      *big.Int // inclusive end of a range
 	PrefixLen int
 }
 
@@ -273,8 +269,7 @@ const (
 	Random
 )
 
-// Calculation hashes the concatenation of its inputs. Fields of invalid
-// headers are left out.
+// Calculation hashes the concatenation of its inputs. It omits fields of invalid headers.
 type Calculation struct {
 	Name   string
 	Algo   Algo
@@ -291,7 +286,7 @@ type CalcInput struct {
 	Bits  int      // CalcConst
 }
 
-// CalcKind says what a CalcInput is.
+// CalcKind is the kind of a CalcInput.
 type CalcKind uint8
 
 // Kinds of inputs.
@@ -299,7 +294,7 @@ const (
 	CalcField CalcKind = iota
 	CalcConst
 	CalcHeader
-	CalcPayload // what follows the last header named before, and the unparsed rest
+	CalcPayload // headers after the last one named before, and the unparsed rest
 )
 
 // Checksum is verified before ingress, or updated after egress, or both.
@@ -337,9 +332,9 @@ type Counter struct {
 type Meter struct {
 	Name   string
 	Size   int
-	Bytes  bool     // rates in bytes, not packets
+	Bytes  bool     // rates in bytes instead of packets
 	Table  int      // a direct meter's table, or None
-	Target FieldRef // of a direct meter: where the color goes
+	Target FieldRef // of a direct meter: destination of the color
 }
 
 // Register is a register array.
@@ -351,12 +346,12 @@ type Register struct {
 
 // Digest is the format of a digest ("learn list").
 type Digest struct {
-	ID     int // by which statements name it
+	ID     int // by which statements refer to it
 	Name   string
 	Fields []FieldRef
 }
 
-// FieldList is what a clone, resubmission or recirculation preserves.
+// FieldList is the list of fields that a clone, resubmission or recirculation preserves.
 type FieldList struct {
 	ID     int
 	Fields []FieldRef

@@ -1,13 +1,13 @@
 package program
 
-// registry finds things of one kind by the names and ids that the JSON gives them.
+// registry finds objects of one kind by their names and ids in the JSON.
 type registry struct {
 	byName map[string]int
 	byID   map[int]int
 	shared bool // names need not be unique
 }
 
-// add notes the thing that n describes, with its name and id, under an index.
+// add registers the object described by n, with its name and id, under an index.
 func (r *registry) add(n node, index int) (name string) {
 	if r.byName == nil {
 		r.byName, r.byID = map[string]int{}, map[int]int{}
@@ -24,7 +24,7 @@ func (r *registry) add(n node, index int) (name string) {
 	return name
 }
 
-// named returns the index of the thing that the string n names.
+// named returns the index of the object that the string n names.
 func (r *registry) named(n node, kind string) int {
 	i, ok := r.byName[n.str()]
 	if !ok {
@@ -33,7 +33,7 @@ func (r *registry) named(n node, kind string) int {
 	return i
 }
 
-// numbered returns the index of the thing with that id.
+// numbered returns the index of the object with that id.
 func (r *registry) numbered(n node, kind string, id int) int {
 	i, ok := r.byID[id]
 	if !ok {
@@ -53,8 +53,8 @@ func (l *loader) each(root node, list, kind string, f func(i int, n node)) {
 	}
 }
 
-// declared calls f for the objects of a list of the root, which have names and ids
-// and the other members given, and adds them to a registry.
+// declared calls f for the objects of a list of the root, which have names, ids and the given
+// members, and adds them to a registry.
 func (l *loader) declared(root node, list, kind, required, optional string, r *registry, f func(i int, n node, name string)) {
 	l.each(root, list, kind, func(i int, n node) {
 		n = n.object("name id "+required, optional)
@@ -62,7 +62,7 @@ func (l *loader) declared(root node, list, kind, required, optional string, r *r
 	})
 }
 
-// allocate takes bytes off what the program's state may occupy.
+// allocate subtracts bytes from the limit of the program's state.
 func (l *loader) allocate(n node, cells, bytes int) {
 	if l.state += cells * bytes; l.state > maxState {
 		n.unsupported("%d cells of %d bytes bring counters, meters and registers to more than %d bytes",

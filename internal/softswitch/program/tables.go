@@ -42,7 +42,7 @@ func (c *control) table(n node) Table {
 	return t
 }
 
-// next reads the name of a node, or null for the end of the control.
+// next loads the name of a node, or null for the end of the control.
 func (c *control) next(n node) Node {
 	if n.isNull() {
 		return Node{}
@@ -68,7 +68,7 @@ func (c *control) key(n node, t *Table) {
 	for i, k := range n.get("key").list() {
 		k = k.under("key %d", i).object("match_type target", "mask name")
 		f := KeyField{Match: matchKind(k.get("match_type"))}
-		if k.get("match_type").v == "valid" { // P4_14's, of a header
+		if k.get("match_type").v == "valid" { // P4_14's, for a header
 			f.Field = FieldRef{c.l.realHeader(k.get("target")), Valid}
 			f.Name = k.get("target").str()
 		} else {
@@ -121,7 +121,7 @@ func (c *control) actions(n node, t *Table) {
 	}
 }
 
-// transitions reads what comes next: after a hit and a miss, or after each action.
+// transitions loads the next nodes: after a hit and a miss, or after each action.
 func (c *control) transitions(n node, t *Table) {
 	next := n.get("next_tables")
 	o, ok := next.v.(*object)
@@ -147,7 +147,7 @@ func (c *control) transitions(n node, t *Table) {
 	}
 }
 
-// implementation reads whether the table has an action profile.
+// implementation loads whether the table has an action profile.
 func (c *control) implementation(n node, t *Table) {
 	typ := n.get("type").str()
 	switch typ {
@@ -176,7 +176,7 @@ func (c *control) implementation(n node, t *Table) {
 	}
 }
 
-// ownProfile reads the profile that older compilers declared in the table that has it.
+// ownProfile loads a profile that an older compiler declared inside its table.
 func (l *loader) ownProfile(n node) (index int) {
 	index = len(l.prog.Profiles)
 	name := n.get("act_prof_name").name()
@@ -191,7 +191,7 @@ func (l *loader) ownProfile(n node) (index int) {
 	return index
 }
 
-// profile adds a profile, with the selector that n has.
+// profile adds a profile, with the selector in n, if any.
 func (l *loader) profile(n node, p Profile) {
 	if n.has("selector") {
 		p.Selector = true
@@ -259,7 +259,7 @@ func (c *control) entries(n node, t *Table) {
 	t.Size = max(t.Size, len(t.Entries))
 }
 
-// identity is equal for two entries that cannot both be in the table.
+// identity returns the same string for two entries that cannot both be in the table.
 func (e Entry) identity(t *Table) string {
 	id := ""
 	for _, k := range e.Key {
@@ -271,8 +271,7 @@ func (e Entry) identity(t *Table) string {
 	return id
 }
 
-// entryKey reads a field of an entry's key. Bits of the value that don't matter
-// come out as zeros.
+// entryKey loads a field of an entry's key. Irrelevant bits of the value become zeros.
 func entryKey(n node, f KeyField) EntryKey {
 	want := map[MatchKind]string{Exact: "key", LPM: "key prefix_length", Ternary: "key mask", Range: "start end"}
 	n = n.object("match_type "+want[f.Match], "")

@@ -6,7 +6,7 @@ type unionType struct {
 	types []string
 }
 
-// loadUnions reads header unions and stacks of them.
+// loadUnions loads header unions and stacks of them.
 func (l *loader) loadUnions(root node) {
 	l.unionTypes, l.unionOf = map[string]*unionType{}, map[int]*unionType{}
 	ids := registry{}
@@ -30,7 +30,7 @@ func (l *loader) loadUnions(root node) {
 	l.each(root, "header_union_stacks", "stack of header unions", func(_ int, n node) { l.loadUnionStack(n) })
 }
 
-// unionType returns the type of a union, or of those of a stack, that n describes.
+// unionType returns the type of the union, or of the stack of unions, that n describes.
 func (l *loader) unionType(n node) *unionType {
 	typ := n.get("union_type").str()
 	t := l.unionTypes[typ]
@@ -102,7 +102,7 @@ func (l *loader) member(n node, stack int) int {
 	return i
 }
 
-// stack reads a header stack, or a stack of header unions.
+// stack loads the name of a header stack, or of a stack of header unions.
 func (l *loader) stack(n node) int {
 	if n.has("type") && n.get("type").v == "header_union_stack" {
 		return l.unionStacks.named(l.typed(n, "header_union_stack"), "stack of header unions")
@@ -114,7 +114,7 @@ func (l *loader) union(n node) int {
 	return l.unions.named(l.typed(n, "header_union"), "header union")
 }
 
-// alike refuses two stacks or unions of which one cannot be assigned to the other.
+// alike rejects two stacks or unions that cannot be assigned to each other.
 func (l *loader) alike(n node, a, b int) {
 	s, t := &l.prog.Stacks[a], &l.prog.Stacks[b]
 	same := len(s.Headers) == len(t.Headers) && s.Members == t.Members
@@ -126,7 +126,7 @@ func (l *loader) alike(n node, a, b int) {
 	}
 }
 
-// logical joins two booleans.
+// logical combines two booleans.
 func logical(op Op, left, right *Expr) *Expr {
 	if left == nil {
 		return right
@@ -136,7 +136,7 @@ func logical(op Op, left, right *Expr) *Expr {
 
 func valid(h int) *Expr { return &Expr{Op: OpValid, Head: h, Bits: 1, Bool: true} }
 
-// validUnion is whether one of a union's headers is valid.
+// validUnion returns the condition that one of a union's headers is valid.
 func (l *loader) validUnion(u int) (e *Expr) {
 	for _, h := range l.prog.Stacks[u].Headers {
 		e = logical(OpLOr, e, valid(h))
@@ -144,8 +144,8 @@ func (l *loader) validUnion(u int) (e *Expr) {
 	return e
 }
 
-// compound reads a comparison of headers, header unions or varbit fields for being
-// the same; nil if it is one of something else.
+// compound loads an equality comparison of headers, header unions or varbit fields; nil if it
+// compares something else.
 func (l *loader) compound(n node) (e *Expr) {
 	left, right := n.get("left"), n.get("right")
 	if !left.has("type") {
@@ -168,7 +168,7 @@ func (l *loader) compound(n node) (e *Expr) {
 	return e
 }
 
-// sameHeaders is whether two headers are both valid, and equal in all fields.
+// sameHeaders returns the condition that two headers are both valid, and equal in all fields.
 func (l *loader) sameHeaders(n node, a, b int) *Expr {
 	x, y := &l.prog.Headers[a], &l.prog.Headers[b]
 	if l.compared += 1 + len(x.Fields); l.compared > maxCompared {
@@ -184,7 +184,7 @@ func (l *loader) sameHeaders(n node, a, b int) *Expr {
 	return e
 }
 
-// sameFields is whether two fields of the same type are equal.
+// sameFields returns the condition that two fields of the same type are equal.
 func (l *loader) sameFields(a, b FieldRef) *Expr {
 	e := &Expr{Op: OpEq, Bits: 1, Bool: true}
 	f := l.fieldAt(a)

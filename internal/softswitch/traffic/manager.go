@@ -9,40 +9,38 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 )
 
-// Ports is how many ports there are: v1model numbers them with 9 bits.
+// Ports is the number of ports: v1model numbers them with 9 bits.
 const Ports = pre.MaxPort + 1
 
-// MaxDepth is the largest depth that packets see: v1model's enq_qdepth and
-// deq_qdepth have 19 bits.
+// MaxDepth is the largest queue depth that packets see: v1model's enq_qdepth and deq_qdepth have 19
+// bits.
 const MaxDepth = 1<<19 - 1
 
-// DefaultClasses is one for data, and an urgent one.
+// DefaultClasses is two: one for data, and an urgent one.
 const DefaultClasses = 2
 
-// A Config describes a Manager. The zero value works.
+// A Config configures a Manager. The zero value works.
 type Config struct {
 	Memory Memory
-	// Classes is how many queues each port has; 0 means DefaultClasses.
-	// standard_metadata.priority chooses one: 0 is the lowest. As in bmv2, a packet
-	// with a priority that the port has no queue for is dropped.
+	// Classes is the number of queues per port; 0 means DefaultClasses. standard_metadata.priority
+	// selects one; 0 is the lowest. As in bmv2, a packet is dropped if the port has no queue for
+	// its priority.
 	Classes int
-	// Unit is how many bytes one step of enq_qdepth and deq_qdepth stands for; 0:
-	// they count packets, as bmv2's do.
+	// Unit is the unit of enq_qdepth and deq_qdepth in bytes; 0: they count packets, as bmv2's do.
 	Unit int
 }
 
 // MaxUnit is the largest Config.Unit.
 const MaxUnit = 1 << 20
 
-// A Manager runs packets through a pipeline, with a Port for each port number between
-// ingress and egress. Every number has one, whether or not anything is attached to
-// it: a program may send packets to a port only to have its egress see them. It
-// is not safe for concurrent use.
+// A Manager runs packets through a pipeline, with a Port for each port number between ingress and
+// egress. Every number has one, even if no port is attached: a program may send packets to a port
+// just to process them in egress. It is not safe for concurrent use.
 //
-// A copy of a packet takes room in the Buffer as any other packet.
+// A copy of a packet occupies the Buffer like any other packet.
 //
-// A packet meets one pipeline only: what waits in a queue when another pipeline
-// is loaded leaves through the one that it came in by.
+// A packet is processed by one pipeline only: packets that are queued when another pipeline is
+// loaded leave through their own.
 type Manager struct {
 	pipe    *pipeline.Pipeline
 	emit    func(port uint16, frame []byte)
@@ -57,7 +55,7 @@ type Manager struct {
 
 type port struct {
 	*Port[queued]
-	working bool // in work
+	working bool // the port is in work
 }
 
 type queued struct {
@@ -65,16 +63,15 @@ type queued struct {
 	pipe *pipeline.Pipeline
 }
 
-// Stats are a Manager's counts.
+// Stats are a Manager's counters.
 type Stats struct {
 	Arrived    uint64 // frames
-	NoPipeline uint64 // of them dropped because no pipeline was loaded
+	NoPipeline uint64 // of them, dropped because no pipeline was loaded
 	NoClass    uint64 // packets dropped because their port has no queue of their priority
 }
 
-// New returns a Manager without a pipeline, whose ports have no rate. It gives each
-// frame that leaves to emit, which must not keep it and must not call the Manager.
-// The error wraps ErrInvalid.
+// New returns a Manager without a pipeline, with ports without a rate. It passes each outgoing
+// frame to emit, which must not keep it and must not call the Manager. The error wraps ErrInvalid.
 func New(c Config, emit func(port uint16, frame []byte)) (*Manager, error) {
 	if c.Unit < 0 || c.Unit > MaxUnit {
 		return nil, fmt.Errorf("traffic: %w: depths in units of %d bytes; want 1 to %d, or 0 for packets", ErrInvalid, c.Unit, MaxUnit)
@@ -95,10 +92,10 @@ func New(c Config, emit func(port uint16, frame []byte)) (*Manager, error) {
 // Load makes p the pipeline for packets that arrive from now on.
 func (m *Manager) Load(p *pipeline.Pipeline) { m.pipe = p }
 
-// Pipeline returns the pipeline in force, or nil.
+// Pipeline returns the current pipeline, or nil.
 func (m *Manager) Pipeline() *pipeline.Pipeline { return m.pipe }
 
-// SetRate changes how fast a port sends. The error wraps ErrInvalid.
+// SetRate sets a port's rate. The error wraps ErrInvalid.
 func (m *Manager) SetRate(port uint16, r Rate) error {
 	if err := m.ports[port].SetRate(r); err != nil {
 		return err
@@ -109,14 +106,14 @@ func (m *Manager) SetRate(port uint16, r Rate) error {
 			m.paced = append(m.paced, uint16(i))
 		}
 	}
-	m.wake(port) // what waited for a rate that is no more
+	m.wake(port) // packets that waited for the old rate
 	return nil
 }
 
-// Stats returns the Manager's counts.
+// Stats returns the Manager's counters.
 func (m *Manager) Stats() Stats { return m.stats }
 
-// ClassStats returns the counts of a port's classes, the lowest first.
+// ClassStats returns the counters of a port's classes, lowest first.
 func (m *Manager) ClassStats(port uint16) []ClassStats {
 	list := make([]ClassStats, m.classes)
 	for i := range list {
@@ -125,8 +122,8 @@ func (m *Manager) ClassStats(port uint16) []ClassStats {
 	return list
 }
 
-// Arrive processes a frame that came in on a port. Without a rate in its way, it
-// is through when Arrive returns. The frame is not kept.
+// Arrive processes a frame received on a port. Unless a rate delays it, processing is complete when
+// Arrive returns. The frame is not kept.
 func (m *Manager) Arrive(now time.Duration, port uint16, frame []byte) {
 	m.stats.Arrived++
 	if m.pipe == nil {
@@ -137,8 +134,8 @@ func (m *Manager) Arrive(now time.Duration, port uint16, frame []byte) {
 	m.drain(now)
 }
 
-// Run sends what may leave by now. It returns when it wants to be called again
-// at the latest, or false if nothing waits.
+// Run sends the packets that may leave by now. It returns the latest time for the next call, or
+// false if nothing waits.
 func (m *Manager) Run(now time.Duration) (next time.Duration, ok bool) {
 	for _, p := range m.paced {
 		m.wake(p)
@@ -168,7 +165,7 @@ func (m *Manager) put(now time.Duration, pipe *pipeline.Pipeline, pks []*pipelin
 	}
 }
 
-// wake has the next drain look at a port.
+// wake adds a port to those that the next drain serves.
 func (m *Manager) wake(port uint16) {
 	if p := &m.ports[port]; !p.working && p.Len() > 0 {
 		p.working = true
@@ -176,9 +173,9 @@ func (m *Manager) wake(port uint16) {
 	}
 }
 
-// drain sends what may leave by now, and what comes of it.
+// drain sends the packets that may leave by now, and those that result from them.
 func (m *Manager) drain(now time.Duration) {
-	for i := 0; i < len(m.work); i++ { // which grows meanwhile
+	for i := 0; i < len(m.work); i++ { // grows in the loop
 		p := &m.ports[m.work[i]]
 		p.working = false
 		for m.send(now, m.work[i], p) {
@@ -187,7 +184,7 @@ func (m *Manager) drain(now time.Duration) {
 	m.work = m.work[:0]
 }
 
-// send runs the egress of a port's next packet, if it may leave by now.
+// send runs egress for a port's next packet, if it may leave by now.
 func (m *Manager) send(now time.Duration, number uint16, p *port) bool {
 	item, seen, ok := p.Take(now)
 	if !ok {
@@ -203,7 +200,7 @@ func (m *Manager) send(now time.Duration, number uint16, p *port) bool {
 	return true
 }
 
-// depth is what a packet sees of a depth. Part of a unit counts as one.
+// depth returns a depth in the unit that packets see, rounded up.
 func (m *Manager) depth(d Depth) uint32 {
 	n := d.Packets
 	if m.unit > 0 {

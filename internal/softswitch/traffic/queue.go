@@ -5,55 +5,52 @@ import (
 	"time"
 )
 
-// MaxClasses is how many classes a port can have: v1model's priority has 3 bits.
+// MaxClasses is the maximum number of classes of a port: v1model's priority has 3 bits.
 const MaxClasses = 8
 
-// A Depth is how much waits in a queue.
+// A Depth is the content of a queue.
 type Depth struct{ Packets, Bytes int }
 
-// Seen is what a packet saw of its queue.
+// Seen is the state of its queue that a packet saw.
 type Seen struct {
 	Class int
-	Since time.Duration // when it came
-	Enq   Depth         // what waited when it came, without it
-	Deq   Depth         // what waits when it leaves, without it
+	Since time.Duration // when the packet was queued
+	Enq   Depth         // the queue at that time, without the packet
+	Deq   Depth         // the queue when the packet was dequeued, without it
 }
 
-// ClassStats are the counts of one class of a port.
+// ClassStats are the counters of one class of a port.
 type ClassStats struct {
-	Queued  uint64 // packets that went into the queue
-	Dropped uint64 // that found no room
-	Sent    uint64 // frames that left; the difference to those queued was dropped by egress
-	Bytes   uint64 // in them
-	Waiting Depth  // what is in the queue now
-	Peak    Depth  // the most that ever was in it
+	Queued  uint64 // packets queued
+	Dropped uint64 // packets that did not fit
+	Sent    uint64 // frames sent; egress dropped the rest of those dequeued
+	Bytes   uint64 // bytes sent
+	Waiting Depth  // current content of the queue
+	Peak    Depth  // maximum content of the queue
 }
 
-// A Port is where packets wait to be sent: a queue for each class, first in, first
-// out, all in one Buffer. The packets of a class wait until no higher class has one;
-// packets leave one after the other, at a rate. A Port has no clock: the caller
-// passes the time, which must not go back.
+// A Port holds the packets waiting to be sent on a port: a FIFO queue for each class, all in one
+// Buffer. Packets of a class wait until no higher class has one; packets leave one after the other,
+// at a rate. A Port has no clock: the caller passes the time, which must not decrease.
 //
-// A packet leaves as soon as it is there and the one before has been gone for as
-// long as that one takes at the rate. That time is reckoned from when the one
-// before could leave: if Take is called late, as by a timer that wakes up late,
-// the packets that could have left by then follow at once, and the rate is kept
-// on the whole.
+// A packet may leave once the previous one has been transmitted at the rate, counted from the time
+// at which that one could leave. So if Take is called late, as by a late timer, the packets that
+// could have left by then follow at once, and the average rate is kept.
 type Port[T any] struct {
 	buffer *Buffer
 	rate   Rate
 	queues []queue[T] // by class, the highest last
-	n      int        // packets in all of them
+	n      int        // total number of packets
 
 	free  time.Duration // when the next packet may leave
-	left  time.Duration // when the packet that was taken last could leave
-	rest  uint64        // of a nanosecond, in 1/PerSecond
-	class int           // of the packet that was taken last
+	left  time.Duration // when the packet taken last could leave
+	rest  uint64        // fraction of a nanosecond, in 1/PerSecond
+	class int           // of the packet taken last
 }
 
 // A queue is a ring of packets.
 type queue[T any] struct {
-	ring    []waiting[T] // of a length that is a power of two, or empty
+	ring    []waiting[T] // its length is a power of two or 0
 	head    int
 	account account
 	stats   ClassStats
@@ -66,8 +63,8 @@ type waiting[T any] struct {
 	depth Depth
 }
 
-// NewPort returns a Port with that many classes, 1 to MaxClasses, and without a rate.
-// The error wraps ErrInvalid.
+// NewPort returns a Port with that many classes, 1 to MaxClasses, and no rate. The error wraps
+// ErrInvalid.
 func NewPort[T any](b *Buffer, classes int) (*Port[T], error) {
 	if classes < 1 || classes > MaxClasses {
 		return nil, fmt.Errorf("traffic: %w: %d classes; a port has 1 to %d", ErrInvalid, classes, MaxClasses)
@@ -75,8 +72,8 @@ func NewPort[T any](b *Buffer, classes int) (*Port[T], error) {
 	return &Port[T]{buffer: b, queues: make([]queue[T], classes)}, nil
 }
 
-// SetRate changes how fast packets leave; with another rate the next one may leave
-// at once. The error wraps ErrInvalid.
+// SetRate changes the rate. After a change the next packet may leave at once. The error wraps
+// ErrInvalid.
 func (p *Port[T]) SetRate(r Rate) error {
 	if err := r.Check(); err != nil {
 		return err
@@ -88,14 +85,14 @@ func (p *Port[T]) SetRate(r Rate) error {
 	return nil
 }
 
-// Len returns how many packets wait.
+// Len returns the number of waiting packets.
 func (p *Port[T]) Len() int { return p.n }
 
-// Stats returns the counts of a class.
+// Stats returns the counters of a class.
 func (p *Port[T]) Stats(class int) ClassStats { return p.queues[class].stats }
 
-// Put appends a packet of that many bytes to the queue of its class, or reports
-// false if there is no room.
+// Put appends a packet of that many bytes to the queue of its class, or returns false if it does
+// not fit.
 func (p *Port[T]) Put(now time.Duration, class, bytes int, item T) bool {
 	q := &p.queues[class]
 	s := &q.stats
@@ -123,8 +120,7 @@ func (q *queue[T]) grow() {
 	q.ring, q.head = ring, 0
 }
 
-// Next returns when the next packet may leave, which may be past; false if none
-// waits.
+// Next returns when the next packet may leave, possibly in the past; false if none waits.
 func (p *Port[T]) Next() (time.Duration, bool) {
 	if p.n == 0 {
 		return 0, false
@@ -139,8 +135,8 @@ func (p *Port[T]) Next() (time.Duration, bool) {
 	return max(p.free, first), ok
 }
 
-// Take removes the next packet if it may leave by now. Sent reports how much of
-// the link it takes.
+// Take removes the next packet if it may leave by now. The caller reports its size on the link with
+// Sent.
 func (p *Port[T]) Take(now time.Duration) (item T, seen Seen, ok bool) {
 	at, ok := p.Next()
 	if !ok || at > now {
@@ -162,9 +158,8 @@ func (p *Port[T]) Take(now time.Duration) (item T, seen Seen, ok bool) {
 	return item, seen, true
 }
 
-// Sent tells that the packet that was taken last left as a frame of that many
-// bytes. Without it (the packet was dropped behind the queue) the next one may
-// leave at once.
+// Sent reports that the packet taken last left as a frame of that many bytes. Without it (egress
+// dropped the packet) the next one may leave at once.
 func (p *Port[T]) Sent(bytes int) {
 	s := &p.queues[p.class].stats
 	s.Sent++

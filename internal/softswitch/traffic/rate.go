@@ -8,21 +8,20 @@ import (
 	"strings"
 )
 
-// ErrInvalid is wrapped by errors about sizes and rates that cannot be.
+// ErrInvalid is wrapped by errors about invalid sizes and rates.
 var ErrInvalid = errors.New("invalid limits")
 
-// maxRate is beyond all links, and keeps the arithmetic within 64 bits.
+// maxRate exceeds the rate of all links, and keeps the arithmetic within 64 bits.
 const maxRate = 1e13
 
-// A Rate is a number of packets or bits a second. The bits are those of frames
-// as they leave, without preamble, frame check sequence and gap. The zero value
-// is no limit.
+// A Rate is a number of packets or bits per second. Bits are those of transmitted frames, without
+// preamble, frame check sequence and gap. The zero value means no limit.
 type Rate struct {
 	PerSecond uint64
 	Bits      bool
 }
 
-// units are what ParseRate understands behind a number, longest first.
+// units are the units of ParseRate, longest first.
 var units = []struct {
 	name string
 	bits bool
@@ -32,9 +31,8 @@ var units = []struct {
 	{"kbit", true, 1e3}, {"mbit", true, 1e6}, {"gbit", true, 1e9}, {"tbit", true, 1e12}, {"bit", true, 1},
 }
 
-// ParseRate reads a rate: a number with one of the units pps, kpps, mpps, bit,
-// kbit, mbit, gbit and tbit, or without one for packets a second; 0 is no
-// limit. The error wraps ErrInvalid.
+// ParseRate parses a rate: a number with one of the units pps, kpps, mpps, bit, kbit, mbit, gbit
+// and tbit, or without a unit for packets per second; 0 means no limit. The error wraps ErrInvalid.
 func ParseRate(s string) (Rate, error) {
 	number, mul, bits := strings.ToLower(s), 1.0, false
 	for _, u := range units {
@@ -56,7 +54,7 @@ func ParseRate(s string) (Rate, error) {
 	return Rate{uint64(v), bits}, nil
 }
 
-// String returns the rate as ParseRate reads it.
+// String returns the rate in the format of ParseRate.
 func (r Rate) String() string {
 	if r.PerSecond == 0 {
 		return "unlimited"
@@ -75,7 +73,7 @@ func (r Rate) String() string {
 	return strconv.FormatUint(n, 10) + best
 }
 
-// Check reports a rate that cannot be. The error wraps ErrInvalid.
+// Check returns an error if the rate is invalid. The error wraps ErrInvalid.
 func (r Rate) Check() error {
 	if r.PerSecond > maxRate {
 		return fmt.Errorf("traffic: %w: a rate of %v; the largest is %d a second", ErrInvalid, r, uint64(maxRate))
