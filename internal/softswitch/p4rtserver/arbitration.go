@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// An electionID is a 128-bit number by which the primary is chosen.
+// An electionID is the 128-bit election id of a controller.
 type electionID struct{ high, low uint64 }
 
 func newElectionID(u *p4.Uint128) *electionID {
@@ -30,24 +30,23 @@ func (e electionID) String() string {
 	return fmt.Sprintf("(%d, %d)", e.high, e.low)
 }
 
-// A role is a set of controllers with one primary among them at most.
+// A role is a set of controllers with at most one primary.
 type role struct {
 	name string
 
-	// change is held by what may make another stream the primary, from beginning
-	// to end.
+	// change serializes operations that may change the primary, from start to end.
 	change sync.Mutex
-	// writes is held for reading by the primary's Writes. A new primary is
-	// accepted only when those of the previous one have ended.
+	// writes is held for reading by the primary's Writes. A new primary is accepted only after
+	// those of the previous one.
 	writes sync.RWMutex
 
 	// Guarded by Server.mu:
 	streams map[*stream]struct{}
 	primary *stream
-	highest *electionID // that a primary ever had; nil: there was none
+	highest *electionID // highest of all primaries so far; nil: there was none
 }
 
-// String names the role for messages.
+// String returns the role's name for messages.
 func (r *role) String() string {
 	if r.name == "" {
 		return "the default role"
@@ -55,7 +54,7 @@ func (r *role) String() string {
 	return fmt.Sprintf("role %q", r.name)
 }
 
-// roleName checks the role of an arbitration message and returns its name.
+// roleName checks and returns the role name of an arbitration message.
 func roleName(m *p4.Role) (string, error) {
 	switch {
 	case m.GetConfig() != nil:
@@ -95,8 +94,8 @@ func (s *Server) arbitrate(st *stream, m *p4.MasterArbitrationUpdate) error {
 		s.mu.Unlock()
 		return nil
 	}
-	// st becomes or stays the primary. Until the others' Writes have ended, no
-	// stream's Writes are accepted.
+	// st becomes or stays the primary. Until the Writes of the others have ended, no stream's
+	// Writes are accepted.
 	r.primary, r.highest = nil, id
 	s.publish()
 	for o := range r.streams {
@@ -116,7 +115,7 @@ func (s *Server) arbitrate(st *stream, m *p4.MasterArbitrationUpdate) error {
 	return nil
 }
 
-// roleFor checks device and role of an arbitration message and returns the role.
+// roleFor checks the device and role of an arbitration message and returns the role.
 func (s *Server) roleFor(st *stream, m *p4.MasterArbitrationUpdate) (*role, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,8 +144,8 @@ func (s *Server) roleFor(st *stream, m *p4.MasterArbitrationUpdate) (*role, erro
 	return r, nil
 }
 
-// join makes the stream one of the role's, with an election id that no other
-// stream has. The caller holds s.mu.
+// join adds the stream to the role, with an election id that no other stream has. The caller holds
+// s.mu.
 func (s *Server) join(r *role, st *stream, id *electionID) error {
 	if st.gone {
 		return fail(codes.Canceled, "the stream has ended")
@@ -164,7 +163,7 @@ func (s *Server) join(r *role, st *stream, id *electionID) error {
 	return nil
 }
 
-// leave takes a stream that has ended out of the arbitration.
+// leave removes an ended stream from the arbitration.
 func (s *Server) leave(st *stream) {
 	s.mu.Lock()
 	st.gone = true
@@ -185,8 +184,7 @@ func (s *Server) leave(st *stream) {
 	}
 }
 
-// publish tells the senders of notifications who the primaries are. The caller
-// holds s.mu.
+// publish updates the list of primaries for the senders of notifications. The caller holds s.mu.
 func (s *Server) publish() {
 	list := []*stream{}
 	for _, r := range s.roles {
@@ -197,8 +195,7 @@ func (s *Server) publish() {
 	s.primaries.Store(&list)
 }
 
-// tell sends each stream that to selects the advice that applies to it. The
-// caller holds s.mu.
+// tell sends the applicable advice to each stream for which to returns true. The caller holds s.mu.
 func (s *Server) tell(r *role, to func(*stream) bool) {
 	for st := range r.streams {
 		if !to(st) {
@@ -239,8 +236,8 @@ func (s *Server) checkDevice(id uint64) error {
 	return nil
 }
 
-// asPrimary checks that a call comes from the primary of its role, and keeps it
-// from being replaced, and s.state locked, until the returned function is called.
+// asPrimary checks that a call comes from the primary of its role. Until the returned function is
+// called, the primary is not replaced, and s.state is locked.
 func (s *Server) asPrimary(device uint64, name string, numeric uint64, id *p4.Uint128) (func(), error) {
 	if err := s.checkDevice(device); err != nil {
 		return nil, err
@@ -257,7 +254,7 @@ func (s *Server) asPrimary(device uint64, name string, numeric uint64, id *p4.Ui
 		}
 		return nil, fail(codes.PermissionDenied, "there is no primary: send a MasterArbitrationUpdate on a StreamChannel first")
 	}
-	r.writes.RLock() // waits while the primary is replaced
+	r.writes.RLock() // waits while the primary is being replaced
 	if err := s.checkPrimary(r, newElectionID(id)); err != nil {
 		r.writes.RUnlock()
 		return nil, err
@@ -283,7 +280,7 @@ func (s *Server) checkPrimary(r *role, id *electionID) error {
 	return nil
 }
 
-// mustBePrimary refuses what only primaries may send.
+// mustBePrimary returns an error unless the stream is the primary.
 func (s *Server) mustBePrimary(st *stream, what string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,10 +8,9 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/match"
 )
 
-// parseBits writes a byte string's value into dst, match.Words(width) words long and
-// zero, most significant word first. Leading zero bytes beyond the width are
-// accepted ("Bytestrings"). The error says what is wrong with the value; the
-// caller adds whose value it is.
+// parseBits writes a byte string's value into dst, which has match.Words(width) words and is zero,
+// most significant word first. It accepts leading zero bytes beyond the width ("Bytestrings"). The
+// error describes the fault; the caller adds the context.
 func parseBits(dst []uint64, b []byte, width int, holder string) error {
 	if len(b) == 0 {
 		return fmt.Errorf("the value is empty; zero is written as \\x00")
@@ -33,7 +32,7 @@ func parseBits(dst []uint64, b []byte, width int, holder string) error {
 	return nil
 }
 
-// hex writes a byte string for messages; a very long one is cut short.
+// hex formats a byte string for messages; it truncates a very long one.
 func hex(b []byte) string {
 	const most = 32
 	if len(b) > most {
@@ -42,8 +41,8 @@ func hex(b []byte) string {
 	return fmt.Sprintf("0x%x", b)
 }
 
-// parseSigned reads int<width> in two's complement: the value is sign-extended or
-// cut to the width.
+// parseSigned parses int<width> in two's complement: the value is sign-extended or truncated to the
+// width.
 func parseSigned(b []byte, width int, holder string) (match.Value, error) {
 	if len(b) == 0 {
 		return nil, fmt.Errorf("the value is empty; zero is written as \\x00")
@@ -58,7 +57,7 @@ func parseSigned(b []byte, width int, holder string) (match.Value, error) {
 	return match.FromBig(x, width), nil
 }
 
-// signedBits is how many bits a number needs, its sign included.
+// signedBits returns how many bits a number needs, including its sign.
 func signedBits(x *big.Int) int {
 	if x.Sign() < 0 {
 		x = new(big.Int).Not(x)
@@ -66,7 +65,7 @@ func signedBits(x *big.Int) int {
 	return x.BitLen() + 1
 }
 
-// signedBytes writes int<width> as parseSigned reads it, in as few bytes as possible.
+// signedBytes formats int<width> for parseSigned, in as few bytes as possible.
 func signedBytes(v match.Value, width int) []byte {
 	x := v.Big()
 	if width > 0 && x.Bit(width-1) != 0 {

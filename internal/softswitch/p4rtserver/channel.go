@@ -26,9 +26,9 @@ func (s *Server) StreamChannel(g p4.P4Runtime_StreamChannelServer) error {
 	}
 	defer s.work.Done()
 	defer s.leave(st)
-	// Receiving and sending each have a goroutine, so that neither a controller
-	// that does not read nor one that does not write keeps the stream from
-	// ending. Both end with the gRPC stream, that is, when this function returns.
+	// Receiving and sending have a goroutine each, so that a controller that does not read or write
+	// cannot keep the stream from ending. Both end with the gRPC stream, that is, when this
+	// function returns.
 	done := make(chan struct{})
 	defer close(done)
 	go func() {
@@ -49,8 +49,7 @@ func (s *Server) StreamChannel(g p4.P4Runtime_StreamChannelServer) error {
 
 func errClosing() error { return fail(codes.Unavailable, "the switch is shutting down") }
 
-// receive handles what the controller sends, until it stops or the stream must
-// end.
+// receive handles the controller's messages, until it closes the stream or the stream must end.
 func (s *Server) receive(g p4.P4Runtime_StreamChannelServer, st *stream) error {
 	for {
 		m, err := g.Recv()
@@ -114,7 +113,7 @@ func (s *Server) packetOut(st *stream, p *p4.PacketOut) error {
 	return nil
 }
 
-// packetIn is called for each frame that leaves by the CPU port.
+// packetIn is called for each frame sent to the CPU port.
 func (s *Server) packetIn(frame []byte) {
 	primaries := *s.primaries.Load()
 	c := s.running.Load()

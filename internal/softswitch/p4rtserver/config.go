@@ -12,24 +12,24 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// A config is a forwarding pipeline config with the pipeline made of it, and
-// what the service itself keeps beside the pipeline's state.
+// A config is a forwarding pipeline config with its pipeline, and the server's own data beside the
+// pipeline's state.
 type config struct {
 	*index
-	wire *p4.ForwardingPipelineConfig // as it was given
+	wire *p4.ForwardingPipelineConfig // as received
 	pipe *pipeline.Pipeline
 	pre  *pre.Engine
 
 	multicast kept[*p4.MulticastGroupEntry, []pre.Replica]
 	clones    kept[*p4.CloneSessionEntry, pre.Session]
 
-	learning map[uint32]*p4.DigestEntry_Config // digests that are enabled
+	learning map[uint32]*p4.DigestEntry_Config // enabled digests
 
-	loaded bool // packets meet it
+	loaded bool // packets are processed by it
 }
 
-// current is the configuration that reads and writes concern: the saved one, if
-// there is one. The caller holds s.state.
+// current returns the config to which reads and writes refer: the saved one, if there is one. The
+// caller holds s.state.
 func (s *Server) current() (*config, error) {
 	switch {
 	case s.saved != nil:
@@ -43,14 +43,14 @@ func (s *Server) current() (*config, error) {
 // do calls f with exclusive access to the state.
 func (s *Server) do(c *config, f func()) {
 	if !c.loaded {
-		f() // no other goroutine knows it; s.state is held
+		f() // no other goroutine has access to it; s.state is held
 		return
 	}
 	s.target.Do(func(*pipeline.Pipeline, *pre.Engine) { f() })
 }
 
-// latest is the program that was loaded last: switches of one process run the same one,
-// and no pipeline changes it.
+// latest is the program loaded last: the switches of one process run the same program, and
+// pipelines do not change it.
 var latest struct {
 	sync.Mutex
 	json []byte
@@ -70,7 +70,7 @@ func load(json []byte) (*program.Program, error) {
 	return prog, err
 }
 
-// newConfig verifies a config and makes it ready to be loaded.
+// newConfig verifies a config and prepares it to be loaded.
 func (s *Server) newConfig(wire *p4.ForwardingPipelineConfig) (*config, error) {
 	switch {
 	case wire == nil:
@@ -106,8 +106,8 @@ func (s *Server) newConfig(wire *p4.ForwardingPipelineConfig) (*config, error) {
 	}, nil
 }
 
-// checkPlatform refuses a P4Info that asks for more than the replication engine
-// has ("PkgInfo Message").
+// checkPlatform rejects a P4Info that requires more than the replication engine has ("PkgInfo
+// Message").
 func checkPlatform(wire *p4.ForwardingPipelineConfig, e *pre.Engine) error {
 	want, have := wire.GetP4Info().GetPkgInfo().GetPlatformProperties(), e.Limits()
 	for _, p := range []struct {

@@ -13,38 +13,38 @@ import (
 )
 
 const (
-	// digestInbox is how many digests wait to be looked at.
+	// digestInbox is the maximum number of digests that wait to be processed.
 	digestInbox = 8192
-	// digestList is the size of a list for which the controller sets no limit.
+	// digestList is the size of a list if the controller sets no limit.
 	digestList = 1024
-	// digestCache is how many digests that have not been acknowledged are
-	// remembered, of each kind; older ones may be sent again.
+	// digestCache is how many unacknowledged digests are remembered, of each kind; older ones may
+	// be sent again.
 	digestCache = 1 << 16
 )
 
-// A digester gathers digests into lists ("DigestEntry").
+// A digester collects digests into lists ("DigestEntry").
 type digester struct {
-	wake chan struct{} // something has come in
+	wake chan struct{} // new digests have arrived
 
 	mu      sync.Mutex
 	inbox   []pipeline.Digest
 	index   *index
 	learn   map[uint32]*learner
-	started uint64 // lists so far, whose number is the list id
+	started uint64 // number of lists started, also the latest list id
 }
 
-// A learner is the state of one digest that is enabled.
+// A learner is the state of an enabled digest.
 type learner struct {
 	digest *digest
 	config *p4.DigestEntry_Config
 
-	// The list being gathered.
+	// The list being collected.
 	keys  []string
 	data  []*p4.P4Data
-	first time.Duration // when the oldest of it came
+	first time.Duration // when the oldest digest in it arrived
 
-	seen map[string]bool // in the list being gathered or sent and not acknowledged
-	sent []sentList      // not acknowledged, oldest first
+	seen map[string]bool // digests in the list being collected, or in unacknowledged lists
+	sent []sentList      // unacknowledged lists, oldest first
 }
 
 type sentList struct {
@@ -64,7 +64,7 @@ func (d *digester) wakeUp() {
 	}
 }
 
-// put takes digests in and returns how many there was no room for.
+// put adds digests and returns how many did not fit.
 func (d *digester) put(list []pipeline.Digest) (dropped int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,7 +74,7 @@ func (d *digester) put(list []pipeline.Digest) (dropped int) {
 	return len(list) - n
 }
 
-// reset starts anew with another pipeline.
+// reset starts again for another pipeline.
 func (d *digester) reset(c *config) {
 	d.mu.Lock()
 	d.index, d.inbox, d.learn = c.index, nil, map[uint32]*learner{}
@@ -82,7 +82,7 @@ func (d *digester) reset(c *config) {
 	d.configure(c)
 }
 
-// configure takes over which digests are enabled, and how.
+// configure sets which digests are enabled, and their configurations.
 func (d *digester) configure(c *config) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -101,8 +101,7 @@ func (d *digester) configure(c *config) {
 	d.wakeUp()
 }
 
-// ack notes that the controller has dealt with a list. Lists that are not known
-// any more do no harm.
+// ack handles an acknowledgement of a list. It ignores unknown lists.
 func (d *digester) ack(a *p4.DigestListAck) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -119,7 +118,7 @@ func (d *digester) ack(a *p4.DigestListAck) error {
 	return nil
 }
 
-// forget drops list i of those that are not acknowledged.
+// forget removes unacknowledged list i.
 func (l *learner) forget(i int) {
 	for _, k := range l.sent[i].keys {
 		delete(l.seen, k)
@@ -127,12 +126,11 @@ func (l *learner) forget(i int) {
 	l.sent = slices.Delete(l.sent, i, i+1)
 }
 
-// never is a time that does not come.
+// never is a time after all others.
 const never = time.Duration(math.MaxInt64)
 
-// run deals with all that has come in and is due now. It returns the lists to be
-// sent, and when to call it next. With heard false no controller would get the
-// lists: they are discarded.
+// run processes new digests and what is due now. It returns the lists to send, and the time of the
+// next call. If heard is false, no controller would get the lists, so they are discarded.
 func (d *digester) run(now time.Duration, heard bool) (lists []*p4.DigestList, next time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,8 +177,8 @@ func sum(t time.Duration, ns int64) time.Duration {
 	return t + time.Duration(ns)
 }
 
-// learnerOf finds the learner that a digest is for; nil if it is not enabled, or
-// from another program.
+// learnerOf finds the learner of a digest; nil if the digest is not enabled, or from another
+// program.
 func (d *digester) learnerOf(in pipeline.Digest) *learner {
 	if d.index == nil || in.Index < 0 || in.Index >= len(d.index.byDigest) || d.index.byDigest[in.Index] == nil {
 		return nil
@@ -197,7 +195,7 @@ func (d *digester) learnerOf(in pipeline.Digest) *learner {
 	return l
 }
 
-// size is how many digests make a list full.
+// size returns the number of digests in a full list.
 func (l *learner) size() int {
 	if n := int(l.config.GetMaxListSize()); n > 0 {
 		return n
@@ -205,7 +203,7 @@ func (l *learner) size() int {
 	return digestList
 }
 
-// add puts a digest into the list, unless it is known, and returns its length.
+// add adds a digest to the list, unless it is a duplicate, and returns the list's length.
 func (l *learner) add(values []match.Value, now time.Duration) int {
 	var key []byte
 	for _, v := range values {
@@ -227,7 +225,7 @@ func (l *learner) add(values []match.Value, now time.Duration) int {
 	return len(l.data)
 }
 
-// close ends the list and remembers it until it is acknowledged.
+// close closes the list and remembers it until it is acknowledged.
 func (l *learner) close(id uint64, now time.Duration, heard bool) *p4.DigestList {
 	list := &p4.DigestList{DigestId: l.digest.id, ListId: id, Data: l.data}
 	l.sent = append(l.sent, sentList{id, now, l.keys})
@@ -241,21 +239,21 @@ func (l *learner) close(id uint64, now time.Duration, heard bool) *p4.DigestList
 	return list
 }
 
-// expire forgets the lists whose acknowledgement is overdue.
+// expire forgets lists that were not acknowledged in time.
 func (l *learner) expire(now time.Duration) {
 	for len(l.sent) > 0 && sum(l.sent[0].at, l.config.GetAckTimeoutNs()) <= now {
 		l.forget(0)
 	}
 }
 
-// takeDigests is called with new digests.
+// takeDigests is the target's callback for new digests.
 func (s *Server) takeDigests(list []pipeline.Digest) {
 	if n := s.digests.put(list); n > 0 {
 		s.stats.digestDrops.Add(uint64(n))
 	}
 }
 
-// sendDigests sends lists when they are due, until the server is closed.
+// sendDigests sends due lists, until the server is closed.
 func (s *Server) sendDigests() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -291,8 +289,8 @@ func (s *Server) digestAck(st *stream, a *p4.DigestListAck) error {
 	return s.digests.ack(a)
 }
 
-// idle is called with entries that have become idle ("Table Idle Timeout
-// Notification"), one message for each table.
+// idle is the target's callback for entries that have become idle ("Table Idle Timeout
+// Notification"). It sends one message per table.
 func (s *Server) idle(list []pipeline.Expired) {
 	primaries := *s.primaries.Load()
 	c := s.running.Load()
@@ -305,7 +303,7 @@ func (s *Server) idle(list []pipeline.Expired) {
 	var order []*p4.IdleTimeoutNotification
 	for _, x := range list {
 		t := c.byState[x.Table]
-		if t == nil { // of a pipeline that has just been replaced
+		if t == nil { // of a pipeline that was just replaced
 			s.stats.idleDrops.Add(1)
 			continue
 		}

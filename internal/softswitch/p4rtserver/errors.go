@@ -14,8 +14,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 )
 
-// A failure is something refused: a canonical code, and what is wrong in the
-// words of the P4Info.
+// A failure is an error with a canonical code and a text in terms of the P4Info.
 type failure struct {
 	code codes.Code
 	text string
@@ -23,7 +22,7 @@ type failure struct {
 
 func (f *failure) Error() string { return f.text }
 
-// GRPCStatus lets gRPC report the failure by itself.
+// GRPCStatus lets gRPC convert the failure.
 func (f *failure) GRPCStatus() *status.Status { return status.New(f.code, f.text) }
 
 func fail(code codes.Code, format string, args ...any) error {
@@ -34,7 +33,7 @@ func invalid(format string, args ...any) error {
 	return fail(codes.InvalidArgument, format, args...)
 }
 
-// in puts what the error is about in front of it.
+// in prefixes an error with its subject.
 func in(what string, err error) error {
 	if err == nil {
 		return nil
@@ -74,23 +73,22 @@ func codeOf(err error) codes.Code {
 	return codes.Internal
 }
 
-// errorSpace names where the errors come from, as P4Runtime suggests.
+// errorSpace identifies the source of the errors, as P4Runtime suggests.
 const errorSpace = "softswitch-v1model-mcrdma"
 
-// maxText bounds the texts of all errors of one batch together, in bytes; those
-// beyond have a code only. gRPC carries them in a trailer, for which C++ and
-// Python clients accept 8 KiB unless told otherwise, base64 included; a client
-// that gets a larger one sees no errors at all (guidelines for implementations,
-// "gRPC Metadata Maximum Size"). Each error costs about 37 bytes besides, so
-// this is enough for batches of 100.
+// maxText limits the total length of the error texts of one batch, in bytes; further errors have a
+// code only. gRPC carries them in a trailer, for which C++ and Python clients by default accept 8
+// KiB, including base64; a client that gets a larger one sees no errors at all (guidelines for
+// implementations, "gRPC Metadata Maximum Size"). Each error takes about 37 more bytes, so this is
+// enough for batches of 100.
 const maxText = 1200
 
-// batchStatus is the status of a Write or Read with one error or nil for each
-// element of its batch: nil if all are nil, else UNKNOWN with as many p4.v1.Error
-// details as there are elements ("Error Reporting").
+// batchStatus returns the status of a Write or Read with one error or nil for each element of its
+// batch: nil if all are nil, else UNKNOWN with one p4.v1.Error detail per element ("Error
+// Reporting").
 func batchStatus(what string, errs []error) error {
-	// The first is the first update with a fault of its own, not one that was
-	// rolled back or skipped because another failed.
+	// Report the first update with a fault of its own, not one that was rolled back or skipped
+	// because another failed.
 	failed, first := 0, -1
 	for i, err := range errs {
 		if err == nil {

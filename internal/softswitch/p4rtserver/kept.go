@@ -9,15 +9,15 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A kept is a kind of entity of which the service keeps what was written, so that
-// it reads back the same: the pipeline's state does not know how ports were
-// written, for example. An E is what is written, a V what the state takes.
+// A kept is a kind of entity that the server stores as written, so that it reads back the same; the
+// pipeline's state does not store how ports were written, for example. An E is an entity as
+// written, a V its value in the state.
 type kept[E, V any] struct {
 	kind    string // for messages
 	entries map[uint32]E
 
 	read   func(E) (V, error)
-	keep   func(E) E // as it is to be read back
+	keep   func(E) E // converts to the form that is read back
 	insert func(uint32, V) error
 	modify func(uint32, V) error
 	remove func(uint32) error
@@ -62,7 +62,7 @@ func (k *kept[E, V]) write(x *txn, kind p4.Update_Type, id uint32, e E) error {
 	return nil
 }
 
-// readTo adds the entity with an id, or all if it is 0.
+// readTo adds the entity with an id, or all if id is 0.
 func (k *kept[E, V]) readTo(r *reader, id uint32) error {
 	if id != 0 {
 		e, ok := k.entries[id]
@@ -78,7 +78,7 @@ func (k *kept[E, V]) readTo(r *reader, id uint32) error {
 	return nil
 }
 
-// sorted goes through a map by ascending key.
+// sorted iterates over a map in ascending order of keys.
 func sorted[T any](m map[uint32]T) iter.Seq2[uint32, T] {
 	return func(yield func(uint32, T) bool) {
 		for _, k := range slices.Sorted(maps.Keys(m)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
-// A slab gives out the words of many values from one allocation.
+// A slab allocates the words of many values at once.
 type slab []uint64
 
 func (s *slab) take(bits int) match.Value {
@@ -24,10 +24,10 @@ func (s *slab) take(bits int) match.Value {
 	return v
 }
 
-// fields reads a list of FieldMatch ("Match Format"). What is not there is
-// don't care; of a range, that is all values.
+// fields reads a list of FieldMatch ("Match Format"). Absent fields are don't care; for a range,
+// that means all values.
 func (x *keyReader) fields(list []*p4.FieldMatch) (match.Key, error) {
-	if len(list) > len(x.spec) { // each at most once: one is unknown or twice
+	if len(list) > len(x.spec) { // each at most once, so one is unknown or a duplicate
 		list = list[:len(x.spec)+1]
 	}
 	key := make(match.Key, len(x.spec))
@@ -57,7 +57,7 @@ func (x *keyReader) fields(list []*p4.FieldMatch) (match.Key, error) {
 	return key, nil
 }
 
-// A keyReader knows the fields of a key, and whose they are.
+// A keyReader reads keys with these fields of a table or value set.
 type keyReader struct {
 	of    fmt.Stringer
 	spec  []field
@@ -104,20 +104,20 @@ func readField(f *field, m *p4.FieldMatch, to *match.Field, mem *slab) (err erro
 	return match.Spec{Kind: match.Kind(programKind[kind]), Bits: f.bits}.Check(to)
 }
 
-// allBytes reports whether a range goes from zeros to ones in as many bytes: this
-// is how bmv2 recognizes that of all values. It takes any other writing of it, and
-// shows it where the field is not of whole bytes.
+// allBytes reports whether a range goes from zeros to ones in the same number of bytes, as in
+// bmv2's test for the range of all values. bmv2 accepts any other encoding of that range, and shows
+// it if the field does not consist of whole bytes.
 func allBytes(r *p4.FieldMatch_Range) bool {
 	low, high := r.GetLow(), r.GetHigh()
 	return len(low) == len(high) && len(bytes.TrimLeft(low, "\x00")) == 0 && len(bytes.TrimLeft(high, "\xff")) == 0
 }
 
-// isAll reports whether a range is that of all values.
+// isAll reports whether a range contains all values.
 func isAll(f *match.Field, bits int) bool {
 	return f.Value.IsZero() && f.High.Equal(match.Ones(bits))
 }
 
-// writeKey is the inverse of fields: fields that don't matter are left out.
+// writeKey is the inverse of fields: don't-care fields are omitted.
 func writeKey(spec []field, byID []int, key match.Key) []*p4.FieldMatch {
 	out := make([]*p4.FieldMatch, 0, len(key))
 	for _, at := range byID {
@@ -152,8 +152,8 @@ func writeKey(spec []field, byID []int, key match.Key) []*p4.FieldMatch {
 	return out
 }
 
-// call reads an action and its arguments ("Action Specification"). The list has
-// the actions that are possible there; of says where.
+// readCall reads an action and its arguments ("Action Specification"). list has the allowed
+// actions; of is for messages.
 func readCall(of fmt.Stringer, list []tableAction, a *p4.Action) (pipeline.Call, *tableAction, error) {
 	ta := findAction(list, a.GetActionId())
 	if ta == nil {
@@ -188,8 +188,7 @@ func readCall(of fmt.Stringer, list []tableAction, a *p4.Action) (pipeline.Call,
 	return c, ta, nil
 }
 
-// writeCall is the inverse of readCall; nil if the P4Info does not have the
-// action.
+// writeCall is the inverse of readCall; nil if the P4Info does not have the action.
 func writeCall(list []tableAction, c pipeline.Call) *p4.Action {
 	ta := byProgram(list, c.Action)
 	if ta == nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/match"
 )
 
-// A dataType is the type of a P4Data: a tree whose leaves are, from left to
-// right, the program's fields ("Representation of Arbitrary P4 Types").
+// A dataType is the type of a P4Data: a tree whose leaves, from left to right, are the program's
+// fields ("Representation of Arbitrary P4 Types").
 type dataType struct {
 	kind    dataKind
 	bits    int
@@ -27,11 +27,11 @@ const (
 	dataTuple
 )
 
-// maxDepth bounds the nesting of types, which a P4Info may make endless.
+// maxDepth limits the nesting of types, which could be cyclic in a P4Info.
 const maxDepth = 8
 
-// dataType reads a type whose leaves must have the given widths. It reports what
-// does not fit and then returns nil.
+// dataType reads a type whose leaves must have the given widths. On a mismatch it reports a problem
+// and returns nil.
 func (b *indexer) dataType(what string, spec *p4cfg.P4DataTypeSpec, widths []int) *dataType {
 	rest := widths
 	t := b.dataNode(what, spec, &rest, 0)
@@ -115,7 +115,7 @@ func (b *indexer) dataLeaf(what string, kind dataKind, bits int, rest *[]int) *d
 	return &dataType{kind: kind, bits: bits}
 }
 
-// encode makes a P4Data of the first values and returns the rest.
+// encode makes a P4Data of the first values and returns the remaining ones.
 func (t *dataType) encode(v []match.Value) (*p4.P4Data, []match.Value) {
 	switch t.kind {
 	case dataStruct, dataTuple:

@@ -12,8 +12,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
-// An index is a P4Info made ready: every id resolved to the pipeline's object of
-// the same name. It does not change, but for the members and groups of profiles.
+// An index is a P4Info with every id resolved to the pipeline's object of the same name. It does
+// not change, except for the members and groups of profiles.
 type index struct {
 	kinds map[uint32]string // of all objects, for messages: "table ingress.t"
 
@@ -32,7 +32,7 @@ type index struct {
 	packetOut *packetHeader
 }
 
-// An object is what all of the P4Info's objects have.
+// An object is the common part of all objects of a P4Info.
 type object struct {
 	kind string
 	id   uint32
@@ -41,7 +41,7 @@ type object struct {
 
 func (o object) String() string { return o.kind + " " + o.name }
 
-// objects are those of one kind.
+// objects are the objects of one kind.
 type objects[T any] struct {
 	kind  string
 	kinds map[uint32]string // the index's
@@ -64,7 +64,7 @@ func (o *objects[T]) find(id uint32) (*T, error) {
 	return nil, invalid("there is no %s with id %d (0x%08x): that is %s", o.kind, id, id, kindOf(o.kinds, id))
 }
 
-// selected are the objects with an id: all if it is 0.
+// selected returns the object with an id, or all objects if id is 0.
 func (o *objects[T]) selected(id uint32) ([]*T, error) {
 	if id == 0 {
 		return o.list, nil
@@ -73,7 +73,7 @@ func (o *objects[T]) selected(id uint32) ([]*T, error) {
 	return []*T{x}, err
 }
 
-// modified finds an object that updates can only modify.
+// modified finds an object that can only be modified.
 func (o *objects[T]) modified(id uint32, kind p4.Update_Type) (*T, error) {
 	x, err := o.find(id)
 	if err == nil && kind != p4.Update_MODIFY {
@@ -82,7 +82,7 @@ func (o *objects[T]) modified(id uint32, kind p4.Update_Type) (*T, error) {
 	return x, err
 }
 
-// notModify refuses an update of what can only be modified.
+// notModify is the error of another update than a modification of such an object.
 func notModify(what string, kind p4.Update_Type) error {
 	return invalid("%s: %v is not possible: it can only be modified", what, kind)
 }
@@ -104,7 +104,7 @@ type table struct {
 	profile     *profile // nil: direct
 	counter     *resource
 	meter       *resource
-	constAction bool       // the default action cannot be changed
+	constAction bool       // the default action is const
 	initial     *p4.Action // the P4Info's initial default action
 }
 
@@ -118,7 +118,8 @@ type field struct {
 
 func (f *field) String() string { return fmt.Sprintf("field %d (%s)", f.id, f.name) }
 
-// findField finds a field by its id, or returns -1. It looks first where compilers put the field: ids ascend from 1.
+// findField finds a field by its id, or returns -1. It first tries the position at which compilers
+// put the field: ids ascend from 1.
 func findField(fields []field, byID []int, id uint32) int {
 	if i := int(id) - 1; i >= 0 && i < len(byID) {
 		if at := byID[i]; fields[at].id == id {
@@ -128,15 +129,15 @@ func findField(fields []field, byID []int, id uint32) int {
 	return slices.IndexFunc(fields, func(f field) bool { return f.id == id })
 }
 
-// A tableAction is an action as a table may call it: bmv2's JSON has a copy of
-// an action for each table.
+// A tableAction is an action as called by a table: bmv2's JSON has a copy of an action for each
+// table.
 type tableAction struct {
 	*action
 	prog  int // index into Program.Actions
 	scope p4cfg.ActionRef_Scope
 }
 
-// action finds one of a list of actions by the P4Info's id.
+// findAction finds an action in a list by the P4Info's id.
 func findAction(list []tableAction, id uint32) *tableAction {
 	for i := range list {
 		if list[i].id == id {
@@ -146,7 +147,7 @@ func findAction(list []tableAction, id uint32) *tableAction {
 	return nil
 }
 
-// byProgram finds one of a list of actions by the program's index.
+// byProgram finds an action in a list by the program's index.
 func byProgram(list []tableAction, prog int) *tableAction {
 	for i := range list {
 		if list[i].prog == prog {
@@ -164,15 +165,15 @@ type action struct {
 	words  int
 }
 
-// A profile is an action profile, with a selector or without.
+// A profile is an action profile, with or without a selector.
 type profile struct {
 	object
 	selector  bool
 	maxGroup  int32
-	byMembers bool // sum_of_members instead of sum_of_weights
+	byMembers bool // size is sum_of_members instead of sum_of_weights
 	maxWeight int32
 	tables    []*table
-	actions   []tableAction // of its tables, which have the same
+	actions   []tableAction // of its tables, which all have the same
 	state     *pipeline.Profile
 	members   kept[*p4.ActionProfileMember, pipeline.Call]
 	groups    kept[*p4.ActionProfileGroup, selection]

@@ -13,17 +13,17 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// An indexer builds an index and collects what does not fit.
+// An indexer builds an index and collects the problems found.
 type indexer struct {
 	*index
 	info     *p4cfg.P4Info
 	pipe     *pipeline.Pipeline
 	prog     *program.Program // of the pipeline
 	problems []string
-	dropped  map[uint32]bool // ids of tables and action profiles that are not in the program
+	dropped  map[uint32]bool // ids of tables and action profiles that the program does not have
 }
 
-// maxProblems is how many problems an error lists.
+// maxProblems is the maximum number of problems in an error.
 const maxProblems = 8
 
 func (b *indexer) problem(format string, args ...any) {
@@ -42,8 +42,7 @@ func (b *indexer) result() error {
 	return invalid("P4Info and P4 device config do not go together: %s%s", strings.Join(b.problems[:min(n, maxProblems)], "; "), more)
 }
 
-// declare notes an object's id and name. It returns false if the object cannot
-// be used at all.
+// declare registers an object's id and name. It returns false if the object is unusable.
 func (b *indexer) declare(kind string, pre *p4cfg.Preamble) (object, bool) {
 	o := object{kind, pre.GetId(), pre.GetName()}
 	switch {
@@ -60,7 +59,7 @@ func (b *indexer) declare(kind string, pre *p4cfg.Preamble) (object, bool) {
 	return o, false
 }
 
-// common checks what belongs to no object.
+// common checks the parts of the P4Info outside of objects.
 func (b *indexer) common() {
 	pkg := b.info.GetPkgInfo()
 	if arch := pkg.GetArch(); arch != "" && arch != "v1model" {
@@ -73,10 +72,9 @@ func (b *indexer) common() {
 	}
 }
 
-// width is the width to use for something that the P4Info says to have bits
-// bits, and the program has bits. A translated type has the width of the
-// controller's side in the P4Info ("User-defined types"): this switch translates
-// by keeping the number.
+// width returns the width of an item with bits bits in the P4Info and have bits in the program. A
+// translated type has the controller's width in the P4Info ("User-defined types"): this switch
+// translates by keeping the number.
 func (b *indexer) width(what string, bits int, typ *p4cfg.P4NamedType, have int) int {
 	if tr := b.info.GetTypeInfo().GetNewTypes()[typ.GetName()].GetTranslatedType(); tr != nil {
 		if tr.GetSdnBitwidth() == 0 {
@@ -99,7 +97,7 @@ func (b *indexer) readActions() {
 		x := &action{object: o}
 		at := slices.IndexFunc(b.prog.Actions, func(p program.Action) bool { return p.Name == x.name })
 		if at < 0 {
-			b.actions[x.id] = x // nothing calls it, or else the table that does complains
+			b.actions[x.id] = x // unused, or else the table that calls it reports the problem
 			continue
 		}
 		var got []declared
@@ -114,15 +112,14 @@ func (b *indexer) readActions() {
 	}
 }
 
-// A declared is a field as the P4Info has it.
+// A declared is a field as in the P4Info.
 type declared struct {
 	field
 	typ *p4cfg.P4NamedType
 }
 
-// order arranges the P4Info's fields as the program has them, by name. Where
-// the same name is there twice, order decides. The second result is the position
-// in the first by the P4Info's order.
+// order sorts the P4Info's fields as in the program, by name; fields with the same name keep their
+// order. The second result has the index in the first for each field of the P4Info.
 func (b *indexer) order(where, kind string, got []declared, want []program.Param) ([]field, []int) {
 	out := make([]field, len(want))
 	byID := make([]int, 0, len(got))
@@ -157,7 +154,7 @@ func (b *indexer) order(where, kind string, got []declared, want []program.Param
 
 func (b *indexer) readTable(o object, t *p4cfg.Table, state *pipeline.Table) *table {
 	p := state.Info()
-	x := &table{object: o, state: state, constant: t.GetIsConstTable() || p.Entries != nil} // whatever the P4Info says
+	x := &table{object: o, state: state, constant: t.GetIsConstTable() || p.Entries != nil} // even if the P4Info does not say so
 	b.readKey(x, t, p)
 	b.readTableActions(x, t, p)
 	b.readImplementation(x, t, p)
@@ -184,7 +181,7 @@ func yesNo(b bool) string {
 	return "not supported"
 }
 
-// programKind is what the JSON calls a match type of the P4Info.
+// programKind maps match types of the P4Info to those of the JSON.
 var programKind = map[p4cfg.MatchField_MatchType]program.MatchKind{
 	p4cfg.MatchField_EXACT:    program.Exact,
 	p4cfg.MatchField_LPM:      program.LPM,

@@ -11,8 +11,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// newIndex resolves a P4Info against the pipeline that it should belong to. The
-// error lists what does not fit together, by name.
+// newIndex resolves a P4Info against its pipeline. The error lists the mismatches, by name.
 func newIndex(info *p4cfg.P4Info, pipe *pipeline.Pipeline) (*index, error) {
 	x := &index{
 		kinds:    map[uint32]string{},
@@ -42,9 +41,8 @@ func newIndex(info *p4cfg.P4Info, pipe *pipeline.Pipeline) (*index, error) {
 	return x, b.result()
 }
 
-// resolve reads the P4Info's objects of one kind. find finds the program's object
-// of that name, or returns nil; read makes one of the two, or nil if they do not
-// fit at all.
+// resolve reads the P4Info's objects of one kind. find finds the program's object of that name, or
+// returns nil; read combines the two, or returns nil on a mismatch.
 func resolve[I interface{ GetPreamble() *p4cfg.Preamble }, S, T any](b *indexer, to *objects[T], list []I, find func(string) *S, read func(object, I, *S) *T) {
 	for _, info := range list {
 		o, ok := b.declare(to.kind, info.GetPreamble())
@@ -63,8 +61,8 @@ func resolve[I interface{ GetPreamble() *p4cfg.Preamble }, S, T any](b *indexer,
 	}
 }
 
-// missing notes an object that is not in the program. Compilers drop tables that
-// nothing applies, with what only they use, from the program but not from the P4Info.
+// missing handles an object that is not in the program. Compilers remove tables that are never
+// applied, and objects that only they use, from the program but not from the P4Info.
 func (b *indexer) missing(o object) {
 	if o.kind != b.tables.kind && o.kind != b.profiles.kind {
 		b.problem("%s is not in the program", o)
@@ -74,7 +72,8 @@ func (b *indexer) missing(o object) {
 	b.dropped[o.id] = true
 }
 
-// checkDropped refuses a P4Info of which the program has no table but others.
+// checkDropped rejects a P4Info that has only tables that the program lacks, if the program has
+// others.
 func (b *indexer) checkDropped() {
 	if len(b.tables.list) > 0 || len(b.dropped) == 0 {
 		return
@@ -108,7 +107,7 @@ func (b *indexer) readProfile(o object, p *p4cfg.ActionProfile, state *pipeline.
 	return x
 }
 
-// finishProfiles gives each profile the actions of its tables.
+// finishProfiles sets the actions of each profile to those of its tables.
 func (b *indexer) finishProfiles() {
 	for _, p := range b.profiles.list {
 		for i, t := range p.tables {
@@ -150,7 +149,7 @@ func (b *indexer) readArrays() {
 	})
 }
 
-// findCounter finds a counter that is not of a table's entries.
+// findCounter finds an indexed counter.
 func (b *indexer) findCounter(name string) *pipeline.Counter {
 	if c := b.pipe.Counter(name); c != nil && c.Info().Table == program.None {
 		return c
@@ -158,7 +157,7 @@ func (b *indexer) findCounter(name string) *pipeline.Counter {
 	return nil
 }
 
-// findMeter does the same for meters.
+// findMeter finds an indexed meter.
 func (b *indexer) findMeter(name string) *pipeline.Meter {
 	if m := b.pipe.Meter(name); m != nil && m.Info().Table == program.None {
 		return m
@@ -183,8 +182,8 @@ func (b *indexer) meterSpec(what object, spec *p4cfg.MeterSpec, inBytes bool) {
 
 func (b *indexer) readDirect() {
 	known := map[uint32]bool{}
-	// read returns a resource and its table, or nil if it does not fit; have
-	// returns the name of what the program has there.
+	// read returns a resource and its table, or nil on a mismatch; have returns the name of the
+	// program's resource of the table.
 	read := func(kind string, pre *p4cfg.Preamble, id uint32, have func(*program.Table) string) (*resource, *table) {
 		o, ok := b.declare("direct "+kind, pre)
 		t := b.tables.byID[id]
@@ -264,8 +263,8 @@ func (b *indexer) readValueSet(o object, v *p4cfg.ValueSet, state *pipeline.Valu
 	return x
 }
 
-// findDigest finds the first of the program's digests of that name: every call of
-// digest() with its type is one.
+// findDigest finds the first of the program's digests of that name: there is one for every call of
+// digest() with its type.
 func (b *indexer) findDigest(name string) *program.Digest {
 	if at := slices.IndexFunc(b.prog.Digests, func(d program.Digest) bool { return d.Name == name }); at >= 0 {
 		return &b.prog.Digests[at]
@@ -293,7 +292,7 @@ func (b *indexer) readDigest(o object, d *p4cfg.Digest, _ *program.Digest) *dige
 	return x
 }
 
-// maxHeaderBits bounds the header of packets to and from controllers.
+// maxHeaderBits limits the header of packets to and from controllers.
 const maxHeaderBits = 8 * 1024
 
 func (b *indexer) readPacketHeaders() {

@@ -7,9 +7,8 @@ import (
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// A packetHeader is the layout of the header that carries the metadata of
-// packets from or to the controller ("ControllerPacketMetadata"): the fields one
-// after the other, without gaps, the first one first.
+// A packetHeader is the layout of the header with the metadata of packets from or to the controller
+// ("ControllerPacketMetadata"): the fields in order, without gaps.
 type packetHeader struct {
 	object
 	fields []field
@@ -26,7 +25,7 @@ func newPacketHeader(o object, h *p4cfg.ControllerPacketMetadata) *packetHeader 
 	return x
 }
 
-// pack puts the header of the given metadata in front of the payload.
+// pack prepends the header with the given metadata to the payload.
 func (h *packetHeader) pack(metadata []*p4.PacketMetadata, payload []byte) ([]byte, error) {
 	if h == nil {
 		if len(metadata) > 0 {
@@ -70,7 +69,7 @@ func (h *packetHeader) pack(metadata []*p4.PacketMetadata, payload []byte) ([]by
 	return append(frame, payload...), nil
 }
 
-// unpack takes the header off a frame. The payload shares memory with it.
+// unpack removes the header from a frame. The payload shares memory with it.
 func (h *packetHeader) unpack(frame []byte) (metadata []*p4.PacketMetadata, payload []byte, err error) {
 	if h == nil {
 		return nil, frame, nil
@@ -90,18 +89,17 @@ func (h *packetHeader) unpack(frame []byte) (metadata []*p4.PacketMetadata, payl
 	return metadata, frame[h.bits/8:], nil
 }
 
-// putBits writes the low n bits of v, most significant first, from bit at of b
-// on, which is zero there.
+// putBits writes the low n bits of v, most significant first, to b from bit at on, where b is zero.
 func putBits(b []byte, at, n int, v []uint64) {
 	for i := range n {
-		from := n - 1 - i // bits from the right
+		from := n - 1 - i // counted from the right
 		if v[len(v)-1-from/64]>>(from%64)&1 != 0 {
 			b[(at+i)/8] |= 0x80 >> ((at + i) % 8)
 		}
 	}
 }
 
-// getBits reads n bits from bit at of b on, as a canonical byte string.
+// getBits reads n bits of b from bit at on, as a canonical byte string.
 func getBits(b []byte, at, n int) []byte {
 	out := make([]byte, (n+7)/8)
 	for i := range n {

@@ -2,9 +2,8 @@ package p4rtserver
 
 import p4 "github.com/p4lang/p4runtime/go/p4/v1"
 
-// Preset makes a config the running one, as SetForwardingPipelineConfig with
-// VERIFY_AND_COMMIT does, on behalf of the process that starts the switch: no
-// primary is needed. The error is a gRPC status.
+// Preset makes a config the running one, like SetForwardingPipelineConfig with VERIFY_AND_COMMIT,
+// for the process that starts the switch: it needs no primary. The error is a gRPC status.
 func (s *Server) Preset(c *p4.ForwardingPipelineConfig) error {
 	s.state.Lock()
 	defer s.state.Unlock()

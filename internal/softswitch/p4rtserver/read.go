@@ -8,12 +8,12 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
-// responseSize is about how many entities one ReadResponse carries; replicas,
-// members and the like count too, as they make an entity large.
+// responseSize is the approximate number of entities per ReadResponse. Replicas, members and
+// similar parts count too, because they make an entity large.
 const responseSize = 512
 
-// Read implements p4.v1.P4Runtime. What is read is collected before it is sent,
-// so that a slow client delays no other client's Write.
+// Read implements p4.v1.P4Runtime. It collects all entities before it sends them, so that a slow
+// client does not delay another client's Write.
 func (s *Server) Read(req *p4.ReadRequest, g p4.P4Runtime_ReadServer) error {
 	r, err := s.collect(req)
 	if r == nil {
@@ -37,7 +37,7 @@ func (s *Server) Read(req *p4.ReadRequest, g p4.P4Runtime_ReadServer) error {
 	return err
 }
 
-// weight is how many parts an entity has.
+// weight returns the number of parts of an entity.
 func weight(e *p4.Entity) int {
 	switch x := e.GetEntity().(type) {
 	case *p4.Entity_PacketReplicationEngineEntry:
@@ -53,8 +53,8 @@ func weight(e *p4.Entity) int {
 	return 1
 }
 
-// collect reads all that is asked for, as it is between two Writes. The error
-// lists the requests that failed; without a reader, all did.
+// collect reads all requested entities, as of between two Writes. The error lists the requests that
+// failed; without a reader, all did.
 func (s *Server) collect(req *p4.ReadRequest) (*reader, error) {
 	if err := s.checkDevice(req.GetDeviceId()); err != nil {
 		return nil, err
@@ -86,10 +86,10 @@ func (s *Server) collect(req *p4.ReadRequest) (*reader, error) {
 	return r, batchStatus("requests", errs)
 }
 
-// cellChunk is how many cells of an array are read while packets wait.
+// cellChunk is how many cells of an array are read without letting packets pass.
 const cellChunk = 1024
 
-// read adds what one request asks for.
+// read adds the entities of one request.
 func (r *reader) read(e *p4.Entity) error {
 	switch x := e.GetEntity().(type) {
 	case *p4.Entity_TableEntry:
@@ -131,7 +131,7 @@ func (r *reader) read(e *p4.Entity) error {
 	return invalid("the request has no entity; say which kind of entity is to be read")
 }
 
-// profiles has add read members or groups of action profiles.
+// profiles makes add read members or groups of action profiles.
 func (r *reader) profiles(what string, profileID, id uint32, add func(*profile, uint32) error) error {
 	list, err := r.c.profiles.selected(profileID)
 	if err != nil {
@@ -148,8 +148,8 @@ func (r *reader) profiles(what string, profileID, id uint32, add func(*profile, 
 	return nil
 }
 
-// readArrays adds cells of the arrays with an id, or of all if it is 0: that of the
-// index, or all. An index counts only with an id. What cell returns may be nil.
+// readArrays adds cells of the array with an id, or of all arrays if id is 0: the cell of the
+// index, or all cells. An index only counts with an id. cell may return nil.
 func readArrays[A, V any](r *reader, all *objects[A], id uint32, index *p4.Index, array func(*A) *array[V], cell func(*A, *p4.Index, V) *p4.Entity) error {
 	list, err := all.selected(id)
 	if err != nil {
@@ -166,7 +166,7 @@ func readArrays[A, V any](r *reader, all *objects[A], id uint32, index *p4.Index
 		}
 		values := make([]V, to-from)
 		r.each(len(values), cellChunk, func(i int) {
-			values[i], _ = a.state.Get(from + i) // there is such a cell
+			values[i], _ = a.state.Get(from + i) // the cell exists
 		})
 		r.out = append(r.out, piece{n: len(values), make: func(i int) *p4.Entity {
 			return cell(x, &p4.Index{Index: int64(from + i)}, values[i])

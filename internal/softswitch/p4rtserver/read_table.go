@@ -59,7 +59,7 @@ func (r *reader) tables(te *p4.TableEntry) error {
 	return nil
 }
 
-// filter returns what chooses among a table's entries.
+// filter returns a function that selects among a table's entries.
 func (t *table) filter(te *p4.TableEntry) (func(*pipeline.Entry) bool, error) {
 	var key match.Key
 	if len(te.GetMatch()) > 0 {
@@ -88,8 +88,8 @@ func (t *table) filter(te *p4.TableEntry) (func(*pipeline.Entry) bool, error) {
 	}, nil
 }
 
-// actionFilter chooses by action, without arguments. More than the specification
-// asks for, it also chooses by member or group id.
+// actionFilter selects by action, without arguments. Beyond the specification, it also selects by
+// member or group id.
 func (t *table) actionFilter(a *p4.TableAction) (func(*pipeline.Entry) bool, error) {
 	switch a := a.GetType().(type) {
 	case *p4.TableAction_Action:
@@ -123,7 +123,7 @@ func sameMatch(a, b match.Key) bool {
 	return true
 }
 
-// entries adds those of a table's entries that are wanted.
+// entries adds the entries of a table for which wanted returns true.
 func (r *reader) entries(t *table, te *p4.TableEntry, wanted func(*pipeline.Entry) bool) {
 	if r.brief && t.constant {
 		return
@@ -136,14 +136,13 @@ func (r *reader) entries(t *table, te *p4.TableEntry, wanted func(*pipeline.Entr
 	})
 }
 
-// entriesOf are a table's entries. No Write runs during a Read, so what is in the
-// table stays there.
+// entriesOf returns a table's entries. No Write runs during a Read, so they stay in the table.
 func (r *reader) entriesOf(t *table) (all []*pipeline.Entry) {
 	r.access(func() { all = slices.AppendSeq(make([]*pipeline.Entry, 0, t.state.Len()), t.state.All()) })
 	return all
 }
 
-// entry makes an entity of an entry, with the resources that were asked for.
+// entry converts an entry to an entity, with the requested resources.
 func (r *reader) entry(t *table, e *pipeline.Entry, asked *p4.TableEntry) *p4.Entity {
 	out := t.identity(e)
 	out.Action = t.writeAction(e)
@@ -156,7 +155,7 @@ func (r *reader) entry(t *table, e *pipeline.Entry, asked *p4.TableEntry) *p4.En
 	return &p4.Entity{Entity: &p4.Entity_TableEntry{TableEntry: out}}
 }
 
-// identity is what names an entry: its key, and what only the controller
+// identity returns what identifies an entry: its key, and the data that only the controller
 // understands.
 func (t *table) identity(e *pipeline.Entry) *p4.TableEntry {
 	n := noteOf(e)
@@ -239,8 +238,8 @@ func (r *reader) directMeters(d *p4.DirectMeterEntry) error {
 	})
 }
 
-// direct calls f for each table entry that a request for direct resources means:
-// those of all tables, of one, or one entry.
+// direct calls f for each table entry that a request for direct resources selects: those of all
+// tables, those of one, or one entry.
 func (r *reader) direct(te *p4.TableEntry, what string, has func(*table) bool, f func(*table, *p4.TableEntry, *pipeline.Entry)) error {
 	if te == nil {
 		return invalid("direct %s: no table entry is given", what)
@@ -278,7 +277,7 @@ func (r *reader) directAll(t *table, f func(*table, *p4.TableEntry, *pipeline.En
 	r.each(len(all), chunk, func(i int) { f(t, t.entryName(all[i], false), all[i]) })
 }
 
-// entryName is what names an entry to P4Runtime.
+// entryName returns what identifies an entry in P4Runtime.
 func (t *table) entryName(e *pipeline.Entry, isDefault bool) *p4.TableEntry {
 	if isDefault {
 		return &p4.TableEntry{TableId: t.id, IsDefaultAction: true}

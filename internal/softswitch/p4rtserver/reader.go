@@ -9,27 +9,27 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
-// A reader collects entities. It is given a way to access the state between
-// packets, or else has exclusive access already.
+// A reader collects entities. Its access function gives access to the state between packets;
+// without one, the caller has exclusive access.
 type reader struct {
 	c       *config
 	now     time.Duration
 	between func(*config, func())
 	out     []piece
-	// brief leaves out what a new pipeline has anyway: zero cells, constant
-	// entries, default entries that have not been changed.
+	// brief omits what a new pipeline has anyway: zero cells, const entries, unchanged default
+	// entries.
 	brief bool
 }
 
-// A piece is one entity, or several that are made when they are needed: arrays
-// have very many cells, which as messages would take much memory at once.
+// A piece is one entity, or several that are created on demand: arrays have many cells, whose
+// messages would take much memory at once.
 type piece struct {
 	one  *p4.Entity
 	n    int
 	make func(i int) *p4.Entity // may return nil
 }
 
-// all are the entities that were read.
+// all yields the entities read.
 func (r *reader) all() iter.Seq[*p4.Entity] {
 	return func(yield func(*p4.Entity) bool) {
 		for _, p := range r.out {
@@ -54,7 +54,7 @@ func (r *reader) access(f func()) {
 	r.between(r.c, f)
 }
 
-// each calls f for n things, a chunk of them between two packets.
+// each calls f for n items, at most chunk of them between two packets.
 func (r *reader) each(n, chunk int, f func(i int)) {
 	for at := 0; at < n; at += chunk {
 		r.access(func() {

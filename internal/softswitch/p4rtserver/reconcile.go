@@ -10,8 +10,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
-// reconcile copies all state of one config into another one that is not loaded
-// yet. Objects are the same if they have the same id and the same name.
+// reconcile copies the whole state of one config to another one that is not loaded yet. Objects
+// correspond if they have the same id and the same name.
 func (s *Server) reconcile(from, to *config) error {
 	var err error
 	now := s.target.Now()
@@ -42,8 +42,8 @@ func copyState(from, to *config, now time.Duration) error {
 	return copyConstant(from, to)
 }
 
-// copyConstant copies the direct resources of what cannot be written: entries
-// and default entries that are the program's, as far as the new one has them.
+// copyConstant copies the direct resources of const entries and default entries, if the new program
+// has the entries.
 func copyConstant(from, to *config) error {
 	for _, t := range from.tables.list {
 		o := to.tables.byID[t.id]
@@ -106,8 +106,7 @@ func onlyModifiable(e *p4.Entity) bool {
 	return false
 }
 
-// sameNames refuses to carry over an entity whose ids mean something else in the
-// other config.
+// sameNames returns an error if an entity's ids refer to other objects in the other config.
 func sameNames(from, to *config, e *p4.Entity) error {
 	var ids []uint32
 	switch x := e.GetEntity().(type) {
@@ -163,7 +162,7 @@ func sameKey(a, b *table) error {
 	return sameFields(a.String(), a.key.spec, b.key.spec)
 }
 
-// errChanged says that an object with state differs in the new P4Info.
+// errChanged reports that an object with state differs in the new P4Info.
 var errChanged = errors.New("has state, and has changed in the new P4Info")
 
 func sameFields(what string, a, b []field) error {

@@ -15,17 +15,17 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
-// Options configure a Server. The zero value is usable.
+// Options configure a Server. The zero value works.
 type Options struct {
 	DeviceID   uint64
-	MaxStreams int              // streams of one role; 0: 16, as bmv2
+	MaxStreams int              // maximum number of streams per role; 0: 16, as bmv2
 	Queue      int              // packets and other messages that wait for a slow controller, per stream; 0: 1024
 	Clock      func() time.Time // for timestamps in messages; nil: time.Now
-	FastPath   func() string    // where packets are processed, and why, in words; nil: nothing is said
-	Problems   func() []string  // that the switch has, in words; nil: none are said
+	FastPath   func() string    // says where packets are processed, and why; nil: not reported
+	Problems   func() []string  // describes problems of the switch; nil: not reported
 }
 
-// Limits that bound what clients can make the server keep.
+// Limits of what clients can make the server store.
 const (
 	defaultStreams = 16
 	defaultQueue   = 1024
@@ -35,7 +35,8 @@ const (
 	maxMessage = 128 << 20
 )
 
-// Headers of Capabilities' answer: where packets are processed, and a problem of the switch.
+// Headers of the response of Capabilities: where packets are processed, and a problem of the
+// switch.
 const (
 	FastPathHeader = "mcrdma-fast-path"
 	ProblemHeader  = "mcrdma-problem"
@@ -52,26 +53,26 @@ type Server struct {
 	opt    Options
 	stats  counters
 
-	// mu guards the arbitration's state; it is held shortly.
+	// mu guards the arbitration's state; it is held briefly.
 	mu        sync.Mutex
 	roles     map[string]*role
 	closed    bool
 	primaries atomic.Pointer[[]*stream] // of all roles
 
-	// state is held for writing while a Write or a change of the pipeline is at
-	// work, and for reading during a Read, so that batches don't mix.
+	// state is held for writing during a Write or a change of the pipeline, and for reading during
+	// a Read, so that batches do not interleave.
 	state  sync.RWMutex
-	active *config // what packets meet; nil before the first commit
+	active *config // running; nil before the first commit
 	saved  *config // by VERIFY_AND_SAVE; nil: none
 
-	running atomic.Pointer[config] // active, for callers that must not wait
+	running atomic.Pointer[config] // active, for callers that must not block
 	digests *digester
 
 	closing chan struct{}
 	work    sync.WaitGroup // streams and their goroutines, the digester
 }
 
-// New returns a server for the target, whose callbacks it sets. Close ends it.
+// New returns a server for the target, whose callbacks it sets. Close stops it.
 func New(t Target, o Options) *Server {
 	if o.MaxStreams <= 0 {
 		o.MaxStreams = defaultStreams
@@ -90,9 +91,8 @@ func New(t Target, o Options) *Server {
 	return s
 }
 
-// ServerOptions are what the gRPC server should be made with: pipelines may be
-// larger than gRPC's default limit, and when Stop has returned nothing is being done
-// to the switch any more.
+// ServerOptions returns the options for the gRPC server: pipelines may exceed gRPC's default
+// message limit, and after Stop returns, no call still accesses the switch.
 func ServerOptions() []grpc.ServerOption {
 	return append(grpcwindow.Serve(), grpc.MaxRecvMsgSize(maxMessage), grpc.WaitForHandlers(true))
 }
@@ -100,11 +100,10 @@ func ServerOptions() []grpc.ServerOption {
 // Register adds the service to a gRPC server.
 func (s *Server) Register(g grpc.ServiceRegistrar) { p4.RegisterP4RuntimeServer(g, s) }
 
-// Close ends all streams with UNAVAILABLE, takes the callbacks off the target
-// and waits until nothing of the server runs but unary calls. It may be called
-// more than once. A controller that does not read what it was sent does not hold
-// up Close, but it does gRPC's GracefulStop, which therefore needs a deadline and
-// then Stop.
+// Close ends all streams with UNAVAILABLE, removes the callbacks from the target and waits for the
+// server's goroutines, except unary calls. It may be called more than once. A controller that does
+// not read does not delay Close, but it delays gRPC's GracefulStop, which therefore needs a
+// deadline and then Stop.
 func (s *Server) Close() {
 	s.mu.Lock()
 	first := !s.closed
@@ -117,17 +116,17 @@ func (s *Server) Close() {
 	s.work.Wait()
 }
 
-// Stats are counts since the start.
+// Stats are counters since the start.
 type Stats struct {
-	PacketIns       uint64 // sent toward controllers, per controller
+	PacketIns       uint64 // sent to controllers, counted per controller
 	PacketInDrops   uint64 // not sent: no primary, a full queue, or too short for the header
 	PacketOuts      uint64 // injected
-	PacketOutErrors uint64 // refused
-	Digests         uint64 // messages (not lists) sent toward controllers
-	DigestDrops     uint64 // not sent: no primary, or faster than could be sent
+	PacketOutErrors uint64 // rejected
+	Digests         uint64 // messages (not lists) sent to controllers
+	DigestDrops     uint64 // not sent: no primary, or more than could be sent
 	IdleEntries     uint64 // reported idle
 	IdleDrops       uint64 // not reported: no primary, or a full queue
-	Updates         uint64 // of Write that succeeded
+	Updates         uint64 // of successful Writes
 	UpdateErrors    uint64
 }
 
@@ -137,7 +136,7 @@ type counters struct {
 	updates, updateErrors                                 atomic.Uint64
 }
 
-// Stats returns the server's counts.
+// Stats returns the server's counters.
 func (s *Server) Stats() Stats {
 	c := &s.stats
 	return Stats{
@@ -151,7 +150,8 @@ func (s *Server) Stats() Stats {
 
 // Capabilities implements p4.v1.P4Runtime.
 //
-// Headers tell what [Options] says of a fast path and of problems, which P4Runtime has no words for.
+// Response headers carry the fast path and problems of [Options], for which P4Runtime has no
+// fields.
 func (s *Server) Capabilities(ctx context.Context, req *p4.CapabilitiesRequest) (*p4.CapabilitiesResponse, error) {
 	if id := req.GetDeviceId(); id != 0 {
 		if err := s.checkDevice(id); err != nil {
@@ -159,8 +159,8 @@ func (s *Server) Capabilities(ctx context.Context, req *p4.CapabilitiesRequest) 
 		}
 	}
 	say := func(key, text string) {
-		text = strings.ReplaceAll(text, "\n", "; ")        // of joined errors, which HTTP does not carry
-		_ = grpc.SetHeader(ctx, metadata.Pairs(key, text)) // it fails if this is no call from outside
+		text = strings.ReplaceAll(text, "\n", "; ")        // of joined errors; HTTP headers cannot contain newlines
+		_ = grpc.SetHeader(ctx, metadata.Pairs(key, text)) // fails if this is not called by gRPC
 	}
 	if f := s.opt.FastPath; f != nil {
 		if text := f(); text != "" {

@@ -59,21 +59,20 @@ func (s *Server) setConfig(action p4.SetForwardingPipelineConfigRequest_Action, 
 	return nil
 }
 
-// load makes a config the one that packets meet.
+// load makes a config the running one.
 func (s *Server) load(c *config) {
 	s.digests.reset(c)
-	// Between the two, packets to the controller are read with the new header
-	// although the old program wrote them; both being at once is not possible
-	// without stopping packets, and SetForwardingPipelineConfig promises nothing
-	// about packets in flight.
+	// Between the two, packets to the controller are read with the new header although the old
+	// program wrote them. Switching both at once would require stopping packets, and
+	// SetForwardingPipelineConfig guarantees nothing about packets in flight.
 	s.running.Store(c)
 	s.target.Load(c.pipe, c.pre)
 	c.loaded = true
 	s.active, s.saved = c, nil
 }
 
-// GetForwardingPipelineConfig implements p4.v1.P4Runtime. It returns the config
-// that reads and writes concern.
+// GetForwardingPipelineConfig implements p4.v1.P4Runtime. It returns the config to which reads and
+// writes refer.
 func (s *Server) GetForwardingPipelineConfig(_ context.Context, req *p4.GetForwardingPipelineConfigRequest) (*p4.GetForwardingPipelineConfigResponse, error) {
 	if err := s.checkDevice(req.GetDeviceId()); err != nil {
 		return nil, err

@@ -7,15 +7,15 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// controlQueue is how many arbitration messages may wait for a controller that
-// does not read; one more ends its stream.
+// controlQueue is how many arbitration messages may wait for a controller that does not read; the
+// next one ends its stream.
 const controlQueue = 256
 
 // A stream is one controller's StreamChannel.
 type stream struct {
 	ctl  chan *p4.StreamMessageResponse // arbitration; never dropped
-	data chan *p4.StreamMessageResponse // all else; dropped if full
-	end  chan error                     // why the stream ends; room for every goroutine that may report it
+	data chan *p4.StreamMessageResponse // all other messages; dropped if full
+	end  chan error                     // why the stream ends; with room for every goroutine that may report it
 
 	// Guarded by Server.mu:
 	role     *role // nil before the first arbitration
@@ -32,7 +32,7 @@ func (st *stream) control(m *p4.StreamMessageResponse) {
 	}
 }
 
-// offer queues another message, and returns false if there is no room.
+// offer queues another message, and returns false if the queue is full.
 func (st *stream) offer(m *p4.StreamMessageResponse) bool {
 	select {
 	case st.data <- m:
@@ -42,7 +42,7 @@ func (st *stream) offer(m *p4.StreamMessageResponse) bool {
 	}
 }
 
-// stop ends the stream, if nothing has before.
+// stop ends the stream. Only the first call has an effect.
 func (st *stream) stop(err error) {
 	select {
 	case st.end <- err:
@@ -50,7 +50,7 @@ func (st *stream) stop(err error) {
 	}
 }
 
-// send sends what is queued, arbitration messages first.
+// send sends queued messages, arbitration messages first.
 func (st *stream) send(g p4.P4Runtime_StreamChannelServer, done <-chan struct{}) error {
 	for {
 		var m *p4.StreamMessageResponse
@@ -70,7 +70,7 @@ func (st *stream) send(g p4.P4Runtime_StreamChannelServer, done <-chan struct{})
 	}
 }
 
-// offerAll queues a message for several streams, and counts n for each.
+// offerAll queues a message for several streams, and adds n to a counter for each.
 func offerAll(to []*stream, n int, sent, dropped *atomic.Uint64, m *p4.StreamMessageResponse) {
 	for _, st := range to {
 		if st.offer(m) {

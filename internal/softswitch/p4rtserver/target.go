@@ -15,26 +15,24 @@ type Target interface {
 	// first Load, p and e are nil. f must not call the Target.
 	Do(f func(p *pipeline.Pipeline, e *pre.Engine))
 
-	// Load replaces pipeline and packet replication engine at once: every packet
-	// meets either the old ones or the new ones. They belong to the Target from
-	// then on.
+	// Load replaces pipeline and packet replication engine at once: every packet is processed
+	// either by the old ones or by the new ones. They belong to the Target from then on.
 	Load(p *pipeline.Pipeline, e *pre.Engine)
 
-	// NewPipeline makes a program ready to be loaded. The error says which
-	// construct the switch cannot run.
+	// NewPipeline prepares a program for Load. The error names the construct that the switch does
+	// not support.
 	NewPipeline(prog *program.Program) (*pipeline.Pipeline, *pre.Engine, error)
 
-	// Inject processes a frame as if it had come in on the CPU port. The frame
-	// is the Target's to keep. The error says why it could not be taken.
+	// Inject processes a frame as if it had arrived on the CPU port. The Target keeps the frame.
+	// The error says why it was not accepted.
 	Inject(frame []byte) error
 
-	// Subscribe sets what is called for each frame that leaves by the CPU port
-	// (valid only during the call), with new digests (whose values belong to the
-	// callee) and with entries that have become idle. The functions are called while
-	// no f of Do runs, in particular idle, which reads the entries. They neither
-	// block nor call the Target.
+	// Subscribe sets the functions that are called for each frame sent to the CPU port (valid only
+	// during the call), with new digests (whose values belong to the callee) and with entries that
+	// have become idle. The functions are called while no f of Do runs, in particular idle, which
+	// reads the entries. They neither block nor call the Target.
 	Subscribe(packetIn func(frame []byte), digests func([]pipeline.Digest), idle func([]pipeline.Expired))
 
-	// Now is the pipeline's time.
+	// Now returns the pipeline's time.
 	Now() time.Duration
 }

@@ -7,23 +7,23 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A txn applies updates to a config's state. Its user has exclusive access.
+// A txn applies updates to a config's state. The caller has exclusive access.
 type txn struct {
 	c       *config
 	now     time.Duration
-	learned bool           // digests have been configured
-	keep    bool           // remember how to undo
-	undo    []func() error // in the order of what was done
+	learned bool           // digests were configured
+	keep    bool           // record how to undo
+	undo    []func() error // in the order of the updates
 }
 
-// done notes how to undo what has just been done.
+// done records how to undo the operation just done.
 func (x *txn) done(undo func() error) {
 	if x.keep {
 		x.undo = append(x.undo, undo)
 	}
 }
 
-// rollBack undoes everything. It cannot fail unless the state is broken.
+// rollBack undoes all operations. It fails only if the state is broken.
 func (x *txn) rollBack() error {
 	var failed []error
 	for i := len(x.undo) - 1; i >= 0; i-- {

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// chunk is how many updates are applied, or entities read, while packets wait.
+// chunk is how many updates are applied, or entities read, without letting packets pass.
 const chunk = 32
 
 // Write implements p4.v1.P4Runtime.
@@ -57,9 +57,9 @@ func (s *Server) countUpdates(errs []error, n int) {
 	s.stats.updates.Add(uint64(n - failed))
 }
 
-// writeAll applies updates, so many of them between two packets. If what is done can
-// be undone, it is with the first that fails, and all the others are reported as
-// ABORTED. errs is nil if none fails.
+// writeAll applies updates, at most atOnce of them between two packets. If the transaction can be
+// undone, the first failing update undoes it, and all others are reported as ABORTED. errs is nil
+// if none fails.
 func (s *Server) writeAll(x *txn, updates []*p4.Update, atOnce int) (errs []error, err error) {
 	for at := 0; at < len(updates) && (errs == nil || !x.keep); at += atOnce {
 		s.do(x.c, func() {
@@ -89,7 +89,7 @@ func (s *Server) writeAll(x *txn, updates []*p4.Update, atOnce int) (errs []erro
 	return errs, err
 }
 
-// update applies one update, or leaves the state as it was.
+// update applies one update, or leaves the state unchanged.
 func (x *txn) update(u *p4.Update) error {
 	kind := u.GetType()
 	switch kind {

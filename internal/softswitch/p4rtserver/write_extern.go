@@ -11,7 +11,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
-// cells is which cells of an array an index means: all of them if it is unset.
+// cells returns the range of cells selected by an index: all of them if it is unset.
 func (a *array[V]) cells(index *p4.Index) (from, to int, err error) {
 	if index == nil {
 		return 0, a.state.Len(), nil
@@ -26,7 +26,7 @@ func (a *array[V]) cells(index *p4.Index) (from, to int, err error) {
 	}
 }
 
-// set gives cells of an array a value.
+// set sets cells of an array to a value.
 func (a *array[V]) set(x *txn, index *p4.Index, v V) error {
 	from, to, err := a.cells(index)
 	if err != nil {
@@ -67,8 +67,8 @@ func noColors(what any) error {
 	return fail(codes.Unimplemented, "%s: counters per color of a meter are not supported", what)
 }
 
-// readMeter checks a meter's configuration ("MeterEntry & DirectMeterEntry"); none
-// is a meter that is not configured.
+// readMeter checks and reads a meter's configuration ("MeterEntry & DirectMeterEntry"); nil means
+// an unconfigured meter.
 func readMeter(what fmt.Stringer, kind p4cfg.MeterSpec_Type, m *p4.MeterConfig) (pipeline.MeterConfig, error) {
 	if m == nil {
 		return pipeline.MeterConfig{}, nil
@@ -100,7 +100,7 @@ func (x *txn) counter(kind p4.Update_Type, e *p4.CounterEntry) error {
 	if err != nil {
 		return err
 	}
-	if e.GetData() == nil { // nothing is modified
+	if e.GetData() == nil { // nothing to modify
 		_, _, err = c.cells(e.GetIndex())
 		return err
 	}
@@ -163,7 +163,7 @@ func (x *txn) valueSet(kind p4.Update_Type, e *p4.ValueSetEntry) error {
 	return nil
 }
 
-// digest switches a digest on or off, or configures it ("DigestEntry").
+// digest enables, disables or configures a digest ("DigestEntry").
 func (x *txn) digest(kind p4.Update_Type, e *p4.DigestEntry) error {
 	d, err := x.c.digests.find(e.GetDigestId())
 	if err != nil {

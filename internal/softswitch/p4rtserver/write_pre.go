@@ -29,7 +29,7 @@ func checkPort(n int64) error {
 	return nil
 }
 
-// multicastGroups are those of a replication engine.
+// multicastGroups returns the multicast groups of a replication engine, for updates.
 func multicastGroups(e *pre.Engine) kept[*p4.MulticastGroupEntry, []pre.Replica] {
 	return kept[*p4.MulticastGroupEntry, []pre.Replica]{
 		kind:    "multicast group",
@@ -46,7 +46,7 @@ func multicastGroups(e *pre.Engine) kept[*p4.MulticastGroupEntry, []pre.Replica]
 	}
 }
 
-// cloneSessions are those of a replication engine.
+// cloneSessions returns the clone sessions of a replication engine, for updates.
 func cloneSessions(e *pre.Engine) kept[*p4.CloneSessionEntry, pre.Session] {
 	return kept[*p4.CloneSessionEntry, pre.Session]{
 		kind:    "clone session",
@@ -67,7 +67,7 @@ func replication(e *p4.PacketReplicationEngineEntry) *p4.Entity {
 	return &p4.Entity{Entity: &p4.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: e}}
 }
 
-// readReplicas reads the copies that a group or session makes.
+// readReplicas reads the replicas of a group or session.
 func readReplicas(list []*p4.Replica) ([]pre.Replica, error) {
 	out := make([]pre.Replica, len(list))
 	for i, r := range list {
@@ -94,7 +94,7 @@ func readReplicas(list []*p4.Replica) ([]pre.Replica, error) {
 	return out, nil
 }
 
-// keepReplicas brings ports into the form in which they are read back.
+// keepReplicas converts ports to the form in which they are read back.
 func keepReplicas[E interface {
 	proto.Message
 	GetReplicas() []*p4.Replica
@@ -108,7 +108,7 @@ func keepReplicas[E interface {
 	return e
 }
 
-// canonical cuts leading zero bytes.
+// canonical removes leading zero bytes.
 func canonical(b []byte) []byte {
 	for len(b) > 1 && b[0] == 0 {
 		b = b[1:]
@@ -128,5 +128,5 @@ func readSession(c *p4.CloneSessionEntry) (pre.Session, error) {
 	}, err
 }
 
-// maxClass is the largest class of service that the replication engine keeps.
+// maxClass is the largest class of service that the replication engine stores.
 const maxClass = 1<<31 - 1

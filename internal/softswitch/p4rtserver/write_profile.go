@@ -26,14 +26,14 @@ func memberCall(p *profile, a *p4.Action) (pipeline.Call, error) {
 	return call, nil
 }
 
-// profileMembers are the members of a profile.
+// profileMembers returns the members of a profile, for updates.
 func profileMembers(p *profile) kept[*p4.ActionProfileMember, pipeline.Call] {
 	return kept[*p4.ActionProfileMember, pipeline.Call]{
 		kind:    "member",
 		entries: map[uint32]*p4.ActionProfileMember{},
 		read:    func(m *p4.ActionProfileMember) (pipeline.Call, error) { return memberCall(p, m.GetAction()) },
 		keep: func(m *p4.ActionProfileMember) *p4.ActionProfileMember {
-			call, _ := memberCall(p, m.GetAction()) // read has taken it
+			call, _ := memberCall(p, m.GetAction()) // read has checked it
 			return &p4.ActionProfileMember{ActionProfileId: p.id, MemberId: m.GetMemberId(), Action: writeCall(p.actions, call)}
 		},
 		insert: p.state.InsertMember, modify: p.state.ModifyMember, remove: p.state.DeleteMember,
@@ -57,14 +57,13 @@ func (x *txn) member(kind p4.Update_Type, m *p4.ActionProfileMember) error {
 	return p.members.write(x, kind, m.GetMemberId(), m)
 }
 
-// A selection is what a group's members are, and what their weights may add up
-// to; 0: they are not limited so.
+// A selection is a group's members, and the maximum sum of their weights; 0: no limit.
 type selection struct {
 	members []pipeline.Weighted
 	limit   int
 }
 
-// profileGroups are the groups of a selector.
+// profileGroups returns the groups of a selector, for updates.
 func profileGroups(p *profile) kept[*p4.ActionProfileGroup, selection] {
 	return kept[*p4.ActionProfileGroup, selection]{
 		kind:    "group",
@@ -99,7 +98,7 @@ func (x *txn) group(kind p4.Update_Type, g *p4.ActionProfileGroup) error {
 	return p.groups.write(x, kind, id, g)
 }
 
-// keepGroup is a group as it is to be read back.
+// keepGroup returns a group as it is read back.
 func keepGroup(g *p4.ActionProfileGroup) *p4.ActionProfileGroup {
 	g = proto.CloneOf(g)
 	for _, m := range g.GetMembers() {
@@ -110,7 +109,7 @@ func keepGroup(g *p4.ActionProfileGroup) *p4.ActionProfileGroup {
 	return g
 }
 
-// keepSet is an action set as it is to be read back.
+// keepSet returns an action set as it is read back.
 func keepSet(s *p4.ActionProfileActionSet) *p4.ActionProfileActionSet {
 	s = proto.CloneOf(s)
 	for _, a := range s.GetActionProfileActions() {
@@ -158,10 +157,10 @@ func readGroup(p *profile, g *p4.ActionProfileGroup) (s selection, err error) {
 	return s, nil
 }
 
-// noPort is the watch port of a member that does not depend on a port.
+// noPort is the watch port of a member that watches none.
 const noPort = -1
 
-// watchPort reads one of the two ways in which a port to watch can be given.
+// watchPort reads a watch port, which can be given in two ways.
 func watchPort(b []byte, n int32, given bool) (int, error) {
 	switch {
 	case !given || len(b) == 0 && n == 0:

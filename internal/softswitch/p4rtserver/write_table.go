@@ -11,9 +11,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
-// A note is what the service keeps with a table entry (pipeline.Entry.Cookie):
-// what only the controller understands, and a one-shot set as it was written. An
-// entry with neither has no note.
+// A note is what the server stores with a table entry (pipeline.Entry.Cookie): data that only the
+// controller understands, and a one-shot set as it was written. An entry with neither has no note.
 type note struct {
 	controller uint64
 	metadata   []byte
@@ -66,7 +65,7 @@ func (x *txn) table(kind p4.Update_Type, te *p4.TableEntry) error {
 	return nil
 }
 
-// readKey reads what identifies an entry.
+// readKey reads the key and priority that identify an entry.
 func (t *table) readKey(te *p4.TableEntry) (match.Key, int32, error) {
 	key, err := t.key.fields(te.GetMatch())
 	if err != nil {
@@ -81,14 +80,14 @@ func (t *table) readKey(te *p4.TableEntry) (match.Key, int32, error) {
 	return key, te.GetPriority(), nil
 }
 
-// putEntry inserts or modifies an entry. Of one that is modified, an action that is
-// not given stays; so does a counter's value; a meter that is not given is reset.
+// putEntry inserts or modifies an entry. In a modification, an absent action or counter leaves the
+// present one unchanged; an absent meter resets it.
 func (x *txn) putEntry(kind p4.Update_Type, t *table, te *p4.TableEntry, key match.Key, prio int32) error {
 	e := &pipeline.Entry{Key: key, Priority: prio, LastHit: x.now}
 	var old *pipeline.Entry
 	if kind == p4.Update_MODIFY {
 		if old = t.state.Find(key, prio); old == nil {
-			return t.state.Modify(e) // says so in its words
+			return t.state.Modify(e) // returns the error of a missing entry
 		}
 		*e = *old
 	}
@@ -127,8 +126,8 @@ func (x *txn) putEntry(kind p4.Update_Type, t *table, te *p4.TableEntry, key mat
 	return x.setResources(t, old, te, config)
 }
 
-// constEntry applies an update to an entry of a table whose entries are part of
-// the program: only direct resources can change ("Constant Tables").
+// constEntry applies an update to an entry of a const table: only direct resources can change
+// ("Constant Tables").
 func (x *txn) constEntry(kind p4.Update_Type, t *table, te *p4.TableEntry, key match.Key, prio int32) error {
 	if kind != p4.Update_MODIFY {
 		return fail(codes.PermissionDenied, "%s is constant: its entries are those of the program, %v is not possible", t, kind)
@@ -147,7 +146,7 @@ func (x *txn) constEntry(kind p4.Update_Type, t *table, te *p4.TableEntry, key m
 	return x.setResources(t, e, te, config)
 }
 
-// setAction reads an entry's action into the entry.
+// setAction reads an action into an entry.
 func (x *txn) setAction(t *table, a *p4.TableAction, e *pipeline.Entry, n *note) error {
 	switch v := a.GetType().(type) {
 	case *p4.TableAction_Action:
@@ -199,8 +198,7 @@ func (t *table) checkTimeout(te *p4.TableEntry) error {
 	return nil
 }
 
-// directResources checks what an entry says about its counter and meter, and
-// returns the meter's configuration.
+// directResources checks the counter and meter of an entry, and returns the meter's configuration.
 func (t *table) directResources(te *p4.TableEntry) (pipeline.MeterConfig, error) {
 	if te.GetMeterCounterData() != nil {
 		return pipeline.MeterConfig{}, noColors(t)
@@ -223,7 +221,7 @@ func (t *table) directResources(te *p4.TableEntry) (pipeline.MeterConfig, error)
 	return readMeter(t.meter, t.meter.kind, m)
 }
 
-// setResources gives an entry its counter and meter; all is checked already.
+// setResources sets an entry's counter and meter, which have been checked.
 func (x *txn) setResources(t *table, e *pipeline.Entry, te *p4.TableEntry, config pipeline.MeterConfig) error {
 	if c := te.GetCounterData(); c != nil {
 		x.setCounts(e, c)
@@ -237,7 +235,7 @@ func (x *txn) setResources(t *table, e *pipeline.Entry, te *p4.TableEntry, confi
 func (x *txn) setCounts(e *pipeline.Entry, c *p4.CounterData) {
 	before := e.Counted()
 	x.done(func() error {
-		e.Counted() // what has been counted since goes with what was set
+		e.Counted() // includes the counts since the set in what is undone
 		e.Counts = before
 		return nil
 	})
@@ -306,7 +304,7 @@ func (x *txn) defaultEntry(kind p4.Update_Type, t *table, te *p4.TableEntry) err
 	return x.setResources(t, e, te, config)
 }
 
-// keepDefault returns how to bring back the default entry as it is now.
+// keepDefault returns a function that restores the present default entry.
 func (x *txn) keepDefault(t *table) func() error {
 	if !x.keep {
 		return nil
@@ -328,7 +326,7 @@ func (x *txn) keepDefault(t *table) func() error {
 	}
 }
 
-// entryOf finds the entry that a DirectCounterEntry or DirectMeterEntry is about.
+// entryOf finds the entry to which a DirectCounterEntry or DirectMeterEntry refers.
 func (c *config) entryOf(te *p4.TableEntry) (*table, *pipeline.Entry, error) {
 	t, err := c.tables.find(te.GetTableId())
 	if err != nil {

@@ -15,11 +15,10 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// Capture returns a port that is p and writes what it receives and sends to
-// files in dir in the format of pcap: NAME_in.pcap and NAME_out.pcap, with
-// slashes in the name replaced by underscores. They are complete after each Recv
-// and Send. A file that cannot be written any more is given up, and Close
-// returns why. Files of these names are overwritten.
+// Capture returns a port that does what p does, and writes the frames received and sent to pcap
+// files in dir: NAME_in.pcap and NAME_out.pcap, with slashes in the name replaced by underscores.
+// The files are complete after each Recv and Send. After a write error, the file is not written any
+// more, and Close returns the error. Existing files are overwritten.
 func Capture(p Port, dir string) (Port, error) {
 	base := filepath.Join(dir, strings.ReplaceAll(p.Name(), "/", "_"))
 	c := &capture{Port: p}
@@ -73,7 +72,7 @@ type pcapWriter struct {
 	err  error // the first
 }
 
-// snapLen is the longest frame that a file may hold.
+// snapLen is the maximum length of a frame in a file.
 const snapLen = 1 << 18
 
 func createPcap(name string) (*pcapWriter, error) {

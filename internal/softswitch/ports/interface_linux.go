@@ -17,16 +17,15 @@ import (
 	"github.com/mcrdma/mcrdma/internal/mmsg"
 )
 
-// An Interface is a port on a network interface, which it sets to promiscuous
-// mode while it is open. It receives through a ring that it shares with the
-// kernel (TPACKET_V2: unlike with version 3 a frame is seen as soon as it is
-// there) and sends by sendmmsg. Frames that the machine itself sends out of the
-// interface do not come in.
+// An Interface is a port on a network interface, which is in promiscuous mode while the port is
+// open. It receives through a ring shared with the kernel (TPACKET_V2: unlike with version 3, a
+// frame is visible as soon as it arrives) and sends by sendmmsg. It does not receive frames that
+// the machine itself sends.
 //
-// A frame that a virtual interface hands over before its checksum was computed
-// gets its checksum; a VLAN tag that was taken out is put back. A frame that
-// stands for several, made by segmentation offload or by GRO, is dropped and
-// counted as RxSegmented: the switch would process it as one packet.
+// If a virtual interface delivers a frame whose checksum was not computed, the port computes it; it
+// also restores a VLAN tag removed by offloads. A frame that stands for several, made by
+// segmentation offload or by GRO, is dropped and counted as RxSegmented, because the switch would
+// process it as one packet.
 type Interface struct {
 	name   string
 	index  int
@@ -38,8 +37,7 @@ type Interface struct {
 	txRaw  syscall.RawConn
 	counters
 
-	// Of the one Recv at a time; the function is made once so that calls allocate
-	// nothing.
+	// Used by the single running Recv. rxCall is created once so that calls do not allocate.
 	bufs   [][]byte
 	n      int
 	err    error
@@ -47,12 +45,11 @@ type Interface struct {
 	out    sender
 
 	closed  atomic.Bool
-	statsMu sync.Mutex // the kernel's statistics start anew when they are read
+	statsMu sync.Mutex // the kernel resets its statistics when they are read
 }
 
-// OpenInterface opens a port on the network interface of that name in the
-// calling thread's network namespace. The error wraps ErrConfig, os.ErrPermission
-// or what else the operating system says.
+// OpenInterface opens a port on the network interface of that name in the calling thread's network
+// namespace. The error wraps ErrConfig, os.ErrPermission or another error of the operating system.
 func OpenInterface(name string, o Options) (*Interface, error) {
 	p := &Interface{name: name, counters: counters{hint: o.Hint}}
 	if err := p.open(o); err != nil {
@@ -71,8 +68,8 @@ func (p *Interface) open(o Options) error {
 		return fmt.Errorf("%w: it is not an Ethernet interface", ErrConfig)
 	}
 	p.index = ifi.Index
-	// The receiving socket is bound only when all is set up, so that it
-	// receives nothing before.
+	// The receiving socket is bound only when setup is complete, so that it receives nothing
+	// before.
 	if p.rx, p.rxRaw, err = packetSocket(p.name); err != nil {
 		return err
 	}
@@ -86,7 +83,7 @@ func (p *Interface) open(o Options) error {
 	}
 	return control(p.txRaw, func(fd int) error {
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, o.buffer()) != nil {
-			// Without CAP_NET_ADMIN the kernel's limit holds.
+			// Without CAP_NET_ADMIN the kernel's limit applies.
 			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, o.buffer()); err != nil {
 				return os.NewSyscallError("setsockopt SO_SNDBUF", err)
 			}
@@ -135,7 +132,7 @@ func (p *Interface) setupRx(fd, mtu, buffer int) error {
 			return os.NewSyscallError("setsockopt "+opt.name, err)
 		}
 	}
-	// An older kernel does not know this; then recv leaves such frames out.
+	// Older kernels lack this option; recv then ignores such frames.
 	err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
 	if err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
 		return os.NewSyscallError("setsockopt PACKET_IGNORE_OUTGOING", err)
@@ -151,7 +148,8 @@ func (p *Interface) setupRx(fd, mtu, buffer int) error {
 	return os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: p.index, Protocol: all}))
 }
 
-// downCheck is how often an interface that is down is looked at: it may be gone.
+// downCheck is the interval at which an interface that is down is checked, because it may be
+// removed.
 const downCheck = 200 * time.Millisecond
 
 // Name returns the interface's name.
@@ -168,7 +166,7 @@ func (p *Interface) Recv(bufs [][]byte) (int, error) {
 	p.bufs, p.n, p.err = bufs[:min(len(bufs), MaxBatch)], 0, nil
 	err := p.rxRaw.Read(p.rxCall)
 	for errors.Is(err, os.ErrDeadlineExceeded) && !p.closed.Load() {
-		_ = p.rx.SetReadDeadline(time.Time{}) // or the file is closed, which Read says
+		_ = p.rx.SetReadDeadline(time.Time{}) // fails if the file is closed, which Read reports
 		err = p.rxRaw.Read(p.rxCall)
 	}
 	p.bufs = nil
@@ -184,7 +182,7 @@ func (p *Interface) Recv(bufs [][]byte) (int, error) {
 	return p.n, nil
 }
 
-// recv fetches what is in the ring and reports whether Recv is done.
+// recv reads frames from the ring and reports whether Recv is done.
 func (p *Interface) recv(fd uintptr) bool {
 	p.ringMu.Lock()
 	defer p.ringMu.Unlock()
@@ -193,8 +191,8 @@ func (p *Interface) recv(fd uintptr) bool {
 	}
 	switch err := socketError(int(fd)); {
 	case err == nil, errors.Is(err, unix.ENETDOWN):
-		// The interface may come up again. If it was removed it will not. One that
-		// is being removed goes down first, and then the kernel reports no more.
+		// The interface may come up again, unless it was removed. An interface that is being
+		// removed goes down first, and then the kernel reports no more.
 		flags, err := linkFlags(int(fd), p.index)
 		if errors.Is(err, unix.ENODEV) {
 			p.err = ErrGone
@@ -210,8 +208,7 @@ func (p *Interface) recv(fd uintptr) bool {
 	}
 }
 
-// fetch takes frames from the ring into p.bufs and reports whether there were
-// any to keep.
+// fetch reads frames from the ring into p.bufs and reports whether any were kept.
 func (p *Interface) fetch() bool {
 	bytes := 0
 	for p.n < len(p.bufs) {
@@ -230,12 +227,12 @@ func (p *Interface) fetch() bool {
 	return p.n > 0
 }
 
-// accept copies the frame in a slot into buf, or says that it is dropped.
+// accept copies the frame in a slot to buf, and returns false if it is dropped.
 func (p *Interface) accept(s *slot, buf []byte) ([]byte, bool) {
 	frame, vnet := s.frame(), s.vnet()
 	switch tagged := s.tagged(); {
 	case s.outgoing():
-		return nil, false // not a frame that came in
+		return nil, false // not a received frame
 	case vnet.segmented():
 		p.drop(RxSegmented, 1)
 		p.advise(RxSegmented, func() string {
@@ -270,7 +267,7 @@ func (p *Interface) accept(s *slot, buf []byte) ([]byte, bool) {
 // Send implements Port.
 func (p *Interface) Send(frames [][]byte) int { return p.out.send(frames, &p.counters, p.refused) }
 
-// refused is called with a frame that did not leave.
+// refused is called with a frame that was not sent.
 func (p *Interface) refused(frame []byte, r Reason) {
 	switch r {
 	case TxTooLong:
@@ -302,12 +299,12 @@ func (p *Interface) Stats() Stats {
 	return p.stats()
 }
 
-// readKernel adds what the kernel dropped since it was asked last: frames that
-// found the ring full.
+// readKernel adds the frames that the kernel dropped since the last call, because the ring was
+// full.
 func (p *Interface) readKernel() {
 	p.statsMu.Lock()
 	defer p.statsMu.Unlock()
-	// A closed socket has nothing to add; Close has asked.
+	// A closed socket has nothing to add, because Close has called this.
 	_ = control(p.rxRaw, func(fd int) error {
 		s, err := unix.GetsockoptTpacketStats(fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
 		if err == nil {
@@ -326,7 +323,7 @@ func (p *Interface) Close() error {
 	return p.closeFiles()
 }
 
-// closeFiles ends the sockets, and the ring when no Recv looks at it any more.
+// closeFiles closes the sockets, and the ring when no Recv uses it any more.
 func (p *Interface) closeFiles() error {
 	var errs []error
 	for _, f := range []*os.File{p.rx, p.tx} {
@@ -353,7 +350,7 @@ func socketError(fd int) error {
 
 // linkFlags returns the flags of the interface of that index, or ENODEV.
 func linkFlags(fd, index int) (uint16, error) {
-	// The name may have changed since, so ask for it.
+	// The name may have changed, so ask for it.
 	var req struct {
 		name  [unix.IFNAMSIZ]byte
 		index int32

@@ -1,14 +1,12 @@
-// Package ports moves Ethernet frames in and out of the embedded switch, many at
-// a time: by a packet socket on a network interface (OpenInterface), or by a UDP
-// tunnel (OpenTunnel).
+// Package ports receives and sends the Ethernet frames of the embedded switch, in batches: by a
+// packet socket on a network interface (OpenInterface), or through a UDP tunnel (OpenTunnel).
 //
 //	p, err := ports.OpenInterface("veth0", ports.Options{})
 //	n, err := p.Recv(bufs) // waits for at least one frame
-//	sent := p.Send(frames) // drops what cannot leave
+//	sent := p.Send(frames) // drops what cannot be sent
 //
-// A frame is destination MAC, source MAC, EtherType and payload: no preamble, no
-// frame check sequence. Nothing is cut or dropped without being counted; see
-// Stats.
+// A frame consists of destination MAC, source MAC, EtherType and payload, without preamble and
+// frame check sequence. Every truncated or dropped frame is counted; see Stats.
 package ports
 
 import (
@@ -16,68 +14,65 @@ import (
 	"sync/atomic"
 )
 
-// Errors that those of this package wrap, besides net.ErrClosed and those of
-// the operating system.
+// Errors that the errors of this package wrap, besides net.ErrClosed and those of the operating
+// system.
 var (
-	// ErrConfig reports options that are impossible.
+	// ErrConfig reports invalid options.
 	ErrConfig = errors.New("bad configuration")
-	// ErrGone tells that the interface was removed.
+	// ErrGone reports that the interface was removed.
 	ErrGone = errors.New("the interface was removed")
 )
 
 // HeaderLen is the length of an Ethernet header without tags: the shortest frame.
 const HeaderLen = 14
 
-// MaxBatch is the most frames that one Recv returns, whatever room it is given.
+// MaxBatch is the maximum number of frames returned by one Recv.
 const MaxBatch = 64
 
 // A Port is one port of the switch.
 type Port interface {
-	// Name says what the port is attached to.
+	// Name returns what the port is attached to.
 	Name() string
-	// Recv waits for frames, copies each into the room of one element of bufs
-	// (its capacity), sets the element's length, and returns how many there
-	// are, at least one. A frame that the room is too small for is dropped and
-	// counted. One goroutine calls Recv at a time. The error wraps
-	// net.ErrClosed after Close, ErrGone, or what the operating system says; it
-	// is final.
+	// Recv waits for frames, copies each into one element of bufs (up to its capacity), sets the
+	// element's length, and returns the number of frames, at least one. A frame that does not fit
+	// is dropped and counted. Only one goroutine at a time may call Recv. The error wraps
+	// net.ErrClosed after Close, ErrGone, or an error of the operating system; it is final.
 	Recv(bufs [][]byte) (n int, err error)
-	// Send sends frames in order and returns how many went. It never waits for
-	// the other end: a frame that cannot leave is dropped and counted. It does
-	// not keep frames. One goroutine calls Send at a time.
+	// Send sends frames in order and returns how many were sent. It never waits for the other end:
+	// a frame that cannot be sent is dropped and counted. It does not keep frames. Only one
+	// goroutine at a time may call Send.
 	Send(frames [][]byte) int
-	// Up reports whether the port can carry frames at present.
+	// Up reports whether the port can currently carry frames.
 	Up() bool
-	// Stats returns what was counted since the port was opened.
+	// Stats returns the counters since the port was opened.
 	Stats() Stats
-	// Close ends the port. A blocked Recv returns; Send then drops.
+	// Close closes the port. A blocked Recv returns; Send then drops frames.
 	Close() error
 }
 
-// Stats are a port's counters. Bytes are whole frames, tags included.
+// Stats are a port's counters. Bytes are those of whole frames, including tags.
 type Stats struct {
 	RxPackets, RxBytes uint64
 	TxPackets, TxBytes uint64
-	// Drops counts the frames that were lost at this port, by reason. Reasons
-	// that never occurred are absent; String of the Reasons names them.
+	// Drops counts the frames lost at this port, by the Reason's String. Reasons without drops are
+	// absent.
 	Drops map[string]uint64
 }
 
-// Options are what all kinds of ports understand. The zero value works.
+// Options are the options of all kinds of ports. The zero value works.
 type Options struct {
-	// Buffer is how many bytes of frames wait in the operating system, each
-	// way; 0 means DefaultBuffer. A packet socket's ring is allocated at once.
+	// Buffer is the size of the operating system's buffer in bytes, in each direction; 0 means
+	// DefaultBuffer. A packet socket's ring is allocated at once.
 	Buffer int
-	// Hint, if not nil, gets a text for the operator: what to do about the
-	// frames that this port drops, at most once for each reason. It is called
-	// from Recv or Send and must not block.
+	// Hint, if not nil, gets messages for the operator on how to avoid this port's drops, at most
+	// one for each reason. It is called from Recv or Send and must not block.
 	Hint func(string)
 }
 
-// DefaultBuffer holds about 4000 frames of 1500 bytes: 25 ms at 150,000 a second.
+// DefaultBuffer holds about 4000 frames of 1500 bytes: 25 ms at 150,000 frames per second.
 const DefaultBuffer = 8 << 20
 
-// maxBuffer keeps a typing error from taking all memory.
+// maxBuffer prevents a typing error from using all memory.
 const maxBuffer = 1 << 30
 
 func (o Options) buffer() int {
@@ -87,32 +82,32 @@ func (o Options) buffer() int {
 	return min(o.Buffer, maxBuffer)
 }
 
-// A Reason is why a frame was dropped.
+// A Reason is the reason of a drop.
 type Reason int
 
 // Reasons.
 const (
-	RxFull      Reason = iota // the switch did not fetch frames fast enough
+	RxFull      Reason = iota // the switch did not read frames fast enough
 	RxSegmented               // several frames in one, by segmentation offload or GRO
-	RxTooLong                 // longer than the MTU or the room allows
+	RxTooLong                 // longer than the MTU or the buffer
 	RxRunt                    // shorter than an Ethernet header
 	RxStranger                // a datagram that is not from the tunnel's peer
-	TxFull                    // the way out is full
+	TxFull                    // the output buffer is full
 	TxDown                    // the interface is down or removed, or the port closed
 	TxTooLong                 // longer than the MTU
 	TxRunt                    // shorter than an Ethernet header
 	TxPeer                    // the tunnel's peer cannot be reached
-	TxError                   // whatever else the operating system refuses
+	TxError                   // another error of the operating system
 	numReasons
 )
 
 var reasonNames = [numReasons]string{"rx_full", "rx_segmented", "rx_too_long", "rx_runt", "rx_stranger",
 	"tx_full", "tx_down", "tx_too_long", "tx_runt", "tx_peer", "tx_error"}
 
-// String returns the reason as it stands in Stats.Drops.
+// String returns the reason's key in Stats.Drops.
 func (r Reason) String() string { return reasonNames[r] }
 
-// counters are what Stats is made of, and the Hint function for drops.
+// counters are the data of Stats, and the Hint function for drops.
 type counters struct {
 	rxPackets, rxBytes atomic.Uint64
 	txPackets, txBytes atomic.Uint64
@@ -137,7 +132,7 @@ func (c *counters) sent(frames [][]byte) {
 
 func (c *counters) drop(r Reason, n int) { c.drops[r].Add(uint64(n)) }
 
-// advise gives the hint about r that text returns, the first time.
+// advise passes the text for r to the Hint, once.
 func (c *counters) advise(r Reason, text func() string) {
 	if c.hint != nil && c.hinted[r].CompareAndSwap(false, true) {
 		c.hint(text())

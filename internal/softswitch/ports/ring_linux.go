@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blockSize is what the kernel allocates the ring in.
+// blockSize is the kernel's allocation unit of the ring.
 const blockSize = 64 << 10
 
-// slotOverhead is more than what the kernel puts before a frame in its slot,
-// with room for a second VLAN tag.
+// slotOverhead exceeds what the kernel puts before a frame in its slot, with room for a second VLAN
+// tag.
 const slotOverhead = 128
 
 // slotAlign is TPACKET_ALIGNMENT.
@@ -22,10 +22,10 @@ const slotAlign = 16
 // A ring is the receive ring of a packet socket. The zero value is none.
 type ring struct {
 	mem      []byte
-	size     int // of a slot
+	size     int // of a slot, in bytes
 	perBlock int // slots
 	slots    int
-	at       int // the slot to look at
+	at       int // index of the next slot
 }
 
 func (r *ring) open(fd, mtu, bytes int) error {
@@ -71,7 +71,7 @@ func (r *ring) next() *slot {
 	return s
 }
 
-// release gives the slot that next returned back to the kernel.
+// release returns the slot that next returned to the kernel.
 func (r *ring) release(s *slot) {
 	atomic.StoreUint32(&s.hdr.Status, unix.TP_STATUS_KERNEL)
 	if r.at++; r.at == r.slots {
@@ -79,13 +79,13 @@ func (r *ring) release(s *slot) {
 	}
 }
 
-// A slot is the head of a slot: what the kernel says of the frame in it.
+// A slot is the header of a slot: the kernel's description of the frame in it.
 type slot struct {
 	hdr unix.Tpacket2Hdr
 	sll unix.RawSockaddrLinklayer
 }
 
-// frame returns what the slot holds of the frame.
+// frame returns the part of the frame that the slot holds.
 func (s *slot) frame() []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(s), int(s.hdr.Mac))), int(s.hdr.Snaplen))
 }
@@ -97,7 +97,7 @@ func (s *slot) vnet() *vnetHeader {
 // outgoing reports whether this machine sent the frame.
 func (s *slot) outgoing() bool { return s.sll.Pkttype == unix.PACKET_OUTGOING }
 
-// tagged returns how many bytes of VLAN tag were taken out of the frame.
+// tagged returns the number of bytes of VLAN tag removed from the frame.
 func (s *slot) tagged() int {
 	if s.hdr.Status&unix.TP_STATUS_VLAN_VALID == 0 {
 		return 0

@@ -11,12 +11,12 @@ import (
 // A sender sends frames as messages of a socket.
 type sender struct {
 	sock *mmsg.Socket
-	to   netip.AddrPort // zero if the socket knows
+	to   netip.AddrPort // zero if the socket is connected
 	tx   [MaxBatch]mmsg.Message
 }
 
-// send sends frames in order and returns how many went. Those that did not are
-// counted, and told to refused.
+// send sends frames in order and returns how many were sent. The others are counted and passed to
+// refused.
 func (s *sender) send(frames [][]byte, c *counters, refused func(frame []byte, r Reason)) int {
 	sent := 0
 	drop := func(r Reason) {
@@ -45,7 +45,7 @@ func (s *sender) send(frames [][]byte, c *counters, refused func(frame []byte, r
 	return sent
 }
 
-// sendReason says why the operating system refused a frame.
+// sendReason returns the Reason for an error of sending a frame.
 func sendReason(err error) Reason {
 	var errno syscall.Errno
 	switch {

@@ -9,18 +9,17 @@ import (
 	"github.com/mcrdma/mcrdma/internal/mmsg"
 )
 
-// A TunnelConfig describes a UDP tunnel.
+// A TunnelConfig configures a UDP tunnel.
 type TunnelConfig struct {
-	// Local is the address to receive on; port 0 takes a free one.
+	// Local is the address to receive on; port 0 means any free port.
 	Local netip.AddrPort
-	// Remote is where frames go and the only address that they are accepted
-	// from.
+	// Remote is the destination of frames, and the only source from which they are accepted.
 	Remote netip.AddrPort
 	Options
 }
 
-// A Tunnel is a port that carries each frame in one UDP datagram, which holds
-// nothing else: the format of package framelink's tunnels.
+// A Tunnel is a port that carries each frame in a UDP datagram of its own, without a header: the
+// format of package framelink's tunnels.
 type Tunnel struct {
 	udp           *net.UDPConn
 	sock          *mmsg.Socket
@@ -33,8 +32,8 @@ type Tunnel struct {
 	out sender
 }
 
-// OpenTunnel opens a tunnel; nothing is exchanged with the other end. The error
-// wraps ErrConfig or what the operating system says.
+// OpenTunnel opens a tunnel; it exchanges nothing with the other end. The error wraps ErrConfig or
+// an error of the operating system.
 func OpenTunnel(cfg TunnelConfig) (*Tunnel, error) {
 	local, remote := mmsg.Unmap(cfg.Local), mmsg.Unmap(cfg.Remote)
 	if err := mmsg.CheckTunnel(local, remote); err != nil {
@@ -53,7 +52,7 @@ func OpenTunnel(cfg TunnelConfig) (*Tunnel, error) {
 // Name returns udp:LOCAL,REMOTE.
 func (t *Tunnel) Name() string { return t.name }
 
-// LocalAddr returns the address that the tunnel receives on.
+// LocalAddr returns the tunnel's local address.
 func (t *Tunnel) LocalAddr() netip.AddrPort { return t.local }
 
 // Recv implements Port.
@@ -70,7 +69,7 @@ func (t *Tunnel) Recv(bufs [][]byte) (int, error) {
 		kept, bytes := 0, 0
 		for i := range n {
 			if m := &rx[i]; t.accept(m) {
-				// What was dropped leaves its room to a later call.
+				// Reuse the buffer of a dropped frame.
 				bufs[i] = bufs[kept]
 				bufs[kept] = m.Buf[:m.N]
 				bytes += m.N
@@ -111,8 +110,7 @@ func (t *Tunnel) Send(frames [][]byte) int {
 	return t.out.send(frames, &t.counters, func([]byte, Reason) {})
 }
 
-// Up reports whether the tunnel is open; whether a peer is at the other end
-// cannot be known.
+// Up reports whether the tunnel is open; it cannot know whether there is a peer at the other end.
 func (t *Tunnel) Up() bool { return !t.closed.Load() }
 
 // Stats implements Port.
