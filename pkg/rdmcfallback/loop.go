@@ -8,8 +8,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/engine"
 )
 
-// loop is the group's goroutine: it passes events of the transport and requests of the
-// application to the engine, and the engine's actions to both.
+// loop is the group's goroutine: it passes the transport's events and the application's requests to
+// the engine, and performs the engine's actions.
 func (g *Group) loop() {
 	var events [64]Event
 	ended := g.perform()
@@ -36,7 +36,7 @@ func (g *Group) loop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if f := g.engine.Failure(); f != nil {
-		g.err = f // the error of closing no longer matters
+		g.err = f // the error of closing does not matter then
 	} else if err != nil {
 		g.err = fmt.Errorf("rdmcfallback: all members have all messages, but the transport failed: %w", err)
 	}
@@ -46,8 +46,8 @@ func (g *Group) loop() {
 	close(g.done)
 }
 
-// orders passes the application's requests to the engine, and reports whether there were
-// any. If there were none, ctx ends when there is one.
+// orders passes the application's requests to the engine, and reports whether there were any. If
+// not, ctx ends at the next request.
 func (g *Group) orders() (ctx context.Context, poked bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -65,7 +65,7 @@ func (g *Group) orders() (ctx context.Context, poked bool) {
 	for i, msg := range g.pending {
 		number := g.engine.Messages()
 		if err := g.engine.Send(int64(len(msg))); err != nil {
-			break // the group has failed, which is reported elsewhere
+			break // the group has failed, which perform reports
 		}
 		g.messages[number%accepted] = msg
 		g.pending[i] = nil
@@ -80,7 +80,7 @@ func (g *Group) orders() (ctx context.Context, poked bool) {
 	return nil, true
 }
 
-// event hands the engine an event.
+// event passes an event to the engine.
 func (g *Group) event(ev *Event) {
 	switch ev.Kind {
 	case EventReceived:
@@ -101,7 +101,7 @@ func (g *Group) event(ev *Event) {
 	}
 }
 
-// perform carries out the engine's actions, and reports whether the group has ended.
+// perform performs the engine's actions, and reports whether the group has ended.
 func (g *Group) perform() (ended bool) {
 	for {
 		a, ok := g.engine.Next()

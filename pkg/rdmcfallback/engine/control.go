@@ -15,26 +15,26 @@ const (
 	kindHello  kind = iota + 1 // a greeting
 	kindSize                   // the root: message Number has Value bytes
 	kindClose                  // the root: there are Number messages in all
-	kindHave                   // to the root: I have all Number messages
+	kindHave                   // to the root: this member has all Number messages
 	kindDone                   // the root: all members have all Number messages
 	kindFailed                 // the group has failed
-	kindAsk                    // to the root: have you told the sizes of all messages sent? Question Number
+	kindAsk                    // to the root: have you announced the sizes of all messages sent? Question Number
 	kindTold                   // the root: yes, to question Number
-	kindCount                  // to the root: I have the first Number messages
+	kindCount                  // to the root: this member has the first Number messages
 )
 
 // magic begins a greeting; its last byte is the protocol's version.
 const magic = "RDMC\x02"
 
-// maxText bounds the text of a told failure, in bytes.
+// maxText is the maximum length of a failure's text in a message, in bytes.
 const maxText = 512
 
-// A hello is a greeting: what all members must agree on, and which member this is and what
-// it has.
+// A hello is a greeting: the parameters that all members must agree on, this member's identity, and
+// how many messages it has.
 type hello struct {
 	Nodes     uint32
 	Self      uint32
-	Counts    uint8 // 1: the root wants to know what members have; 0
+	Counts    uint8 // 1: the root wants reports of complete messages; else 0
 	BlockSize uint32
 	Algorithm uint8
 	SmallMax  uint32
@@ -44,7 +44,7 @@ type hello struct {
 	Have      int64
 }
 
-// differs says in what two members don't agree, or returns "".
+// differs describes a difference between two members' parameters, or returns "".
 func (t *hello) differs(o *hello) string {
 	switch {
 	case t.Nodes != o.Nodes:
@@ -94,8 +94,8 @@ func (c *control) append(b []byte) []byte {
 	return b
 }
 
-// A reader takes fields off the front of b. After the first one that isn't there,
-// or has an impossible value, short is set.
+// A reader parses fields from the front of b. It sets short at the first field that is missing or
+// has an impossible value.
 type reader struct {
 	b     []byte
 	short bool
@@ -113,7 +113,7 @@ func (r *reader) take(n int) []byte {
 
 func (r *reader) u8() uint8 { return r.take(1)[0] }
 
-// count reads a number that is never negative.
+// count reads a nonnegative number.
 func (r *reader) count() int64 {
 	v := int64(binary.BigEndian.Uint64(r.take(8)))
 	if v < 0 {
@@ -122,7 +122,7 @@ func (r *reader) count() int64 {
 	return v
 }
 
-// parse reads a control message. What it returns doesn't refer to b.
+// parse parses a control message. The result does not refer to b.
 func parse(b []byte) (control, error) {
 	r := reader{b: b}
 	c := control{kind: kind(r.u8())}
@@ -152,8 +152,7 @@ func parse(b []byte) (control, error) {
 	return c, nil
 }
 
-// printable makes a text safe to send and show: short, and without terminal control
-// characters.
+// printable makes a text safe to send and display: short, and without terminal control characters.
 func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {

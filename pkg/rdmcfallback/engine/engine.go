@@ -11,60 +11,60 @@ import (
 )
 
 const (
-	// Window is how many messages a member may work on at a time. Their numbers
-	// are consecutive.
+	// Window is the maximum number of messages that a member works on at a time. Their numbers are
+	// consecutive.
 	Window = 4
 	// Spare stands for the spare block, as the message of a Span.
 	Spare = -1
 
 	// maxAhead bounds Config.Ahead.
 	maxAhead = 3
-	// samePeer is how many transfers in one direction may be under way if they
-	// are all with one peer.
+	// samePeer is the maximum number of concurrent transfers in one direction if they are all with
+	// one peer.
 	samePeer = 2
-	// maxCredits bounds what a peer may claim to be ready for.
+	// maxCredits limits how many blocks a peer may announce to be ready for.
 	maxCredits = 64
 
 	defaultBlockSize = 1 << 20
 	maxBlockSize     = 1 << 30
 )
 
-// A Config describes a group and which member this is.
+// A Config configures a group and identifies this member.
 type Config struct {
-	// Members are the members' names. The first is the root. All members must
-	// have the same ones in the same order.
+	// Members are the members' names. The first is the root. All members must have the same names
+	// in the same order.
 	Members []string
 	// Self is this member's index in Members.
 	Self int
 	// Algorithm is how messages are relayed. Hybrid needs Racks.
 	Algorithm schedule.Algorithm
-	// Racks says for each member in which rack it is.
+	// Racks is the rack of each member.
 	Racks []int
 	// BlockSize is the size of blocks in bytes, at most 1 GiB; 0 means 1 MiB.
 	BlockSize int
-	// Ahead lets more transfers, up to 3, be under way at a time than one in each direction
-	// (two if they are with the same peer): receives are posted, and blocks sent, that many
-	// steps ahead. Where links are the bottleneck this is slower, because blocks then
-	// compete for links and members get out of step; where processors are, members wait
-	// less for each other. Members may differ in it.
+	// Ahead allows up to 3 more concurrent transfers than one in each direction (two if they are
+	// with the same peer): receives are posted, and blocks sent, that many steps ahead. If links
+	// are the bottleneck this is slower, because blocks then compete for links and members get out
+	// of step; if processors are, it is faster, because members wait less for each other. Members
+	// may differ in it.
 	Ahead int
-	// SmallMax is the size up to which messages go through the ring; 0 if there is none. It
+	// SmallMax is the maximum size of messages that go through the ring; 0 if there is none. It
 	// must be the same at all members.
 	SmallMax int
-	// Prompt is the size up to which a message is complete, at a receiver, before the next
-	// one is opened; at least SmallMax. Members may differ in it.
+	// Prompt is the maximum size of messages that are complete, at a receiver, before the next one
+	// is opened; at least SmallMax. Members may differ in it.
 	Prompt int
-	// Have is how many messages of a former group the member has. All others learn it, so
-	// that the application knows what to send again.
+	// Have is how many messages of a former group the member has. All others learn it, so that the
+	// application knows what to resend.
 	Have int64
-	// Everywhere asks for the action of this name. Only the root's setting counts.
+	// Everywhere enables the action of this name. Only the root's setting is used.
 	Everywhere bool
 }
 
-// An ActionKind says what is to be done.
+// An ActionKind is the kind of an action.
 type ActionKind uint8
 
-// What is to be done.
+// Kinds of actions.
 const (
 	// PostRecv: post Span for the next block from Peer.
 	PostRecv ActionKind = iota + 1
@@ -72,10 +72,10 @@ const (
 	SendBlock
 	// Tell: send Msg to Peer as a control message.
 	Tell
-	// Joined: the group is there, Send may be called.
+	// Joined: the group is complete, Send may be called.
 	Joined
-	// Open: ask the application where message Span.Message, of Size bytes, may
-	// go, and then call Provide or Refuse.
+	// Open: ask the application for the memory of message Span.Message, of Size bytes, and then
+	// call Provide or Refuse.
 	Open
 	// PutSmall: put the small message in Span, with Imm, into the ring of Peer.
 	PutSmall
@@ -85,26 +85,26 @@ const (
 	FreeSmall
 	// Copy: copy the first bytes of the spare block to Span.
 	Copy
-	// Complete: message Span.Message is complete here, and its memory is the
-	// application's again.
+	// Complete: message Span.Message is complete here, and its memory belongs to the application
+	// again.
 	Complete
-	// Everywhere, at the root: the first Size messages are complete at all
-	// members. That is more than before.
+	// Everywhere, at the root: the first Size messages, more than before, are complete at all
+	// members.
 	Everywhere
-	// Closed: the group has ended and all members have everything.
+	// Closed: the group has ended, and all members have all messages.
 	Closed
 	// Failed: the group has ended otherwise; see Failure.
 	Failed
 )
 
-// A Span is a block's place in a message, or the spare block.
+// A Span is the position of a block in a message, or the spare block.
 type Span struct {
 	Message int64
 	Off     int64
 	Len     int
 }
 
-// An Action is something to be done.
+// An Action is something that the owner must do.
 type Action struct {
 	Kind ActionKind
 	Peer int
@@ -124,7 +124,7 @@ const (
 	failed
 )
 
-// A transfer is a block on its way to or from a peer.
+// A transfer is a block in transit to or from a peer.
 type transfer struct {
 	peer   int
 	number int64 // Spare, or the message's
@@ -138,16 +138,17 @@ const (
 	spareFree    spare = iota
 	sparePosted        // the first sender may fill it
 	spareArrived       // it holds a block of the next message, whose size isn't known yet
-	spareBegun         // it holds a block of the newest message, until there is memory
+	spareBegun         // it holds a block of the newest message, until its memory is provided
 )
 
-// A tell is a control message to be sent to peers next to last-1.
+// A tell is a control message to be sent to peers from next to last-1.
 type tell struct {
 	next, last int
 	msg        []byte
 }
 
-// An Engine is one member. Use New. Its methods are for one goroutine at a time.
+// An Engine is one member's state machine. Use New. Only one goroutine at a time may call its
+// methods.
 type Engine struct {
 	cfg       Config
 	nodes     int
@@ -161,7 +162,7 @@ type Engine struct {
 	failure  *FailedError
 	tells    []tell
 	credits  []int32 // blocks that each peer is ready for
-	greeted  []bool  // the greeting came
+	greeted  []bool  // greetings received
 	greets   int
 	have     []int64
 
@@ -179,20 +180,20 @@ type Engine struct {
 	sizes     []control // sizes told ahead
 	asks      int64     // questions put to the root about sizes
 	answers   int64     // the last one that was answered
-	gap       int64     // receiver: a message that is not in the ring, though a later one is, and of which the root was asked
+	gap       int64     // receiver: a message that is not in the ring although a later one is, about which the root was asked
 	gapAsk    int64     // … by this question
 	puts      []put     // receiver: what is in the ring
-	freeable  int       // receiver: slots of the ring that the root doesn't know to be free
+	freeable  int       // receiver: free slots of the ring that the root does not know about yet
 	room      []int     // root: free slots at each receiver
-	closing   bool      // root: no more messages come
-	total     int64     // how many messages there are in all; -1: not yet known
-	told      bool      // receiver: the root was told that all are here
-	finished  []bool    // root: the member has told so
+	closing   bool      // root: no more messages follow
+	total     int64     // total number of messages; -1: not known yet
+	told      bool      // receiver: it has told the root that it has all messages
+	finished  []bool    // root: the member has told it so
 	nFinished int
 	tally     tally
 }
 
-// New returns an engine whose first actions are its greetings. The error wraps ErrConfig.
+// New returns an engine, whose first actions are its greetings. The error wraps ErrConfig.
 func New(cfg Config) (*Engine, error) {
 	n := len(cfg.Members)
 	cfg.BlockSize = cmp.Or(cfg.BlockSize, defaultBlockSize)
@@ -237,8 +238,8 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// plan checks that there is a schedule for the group, and finds which member sends to this
-// one first.
+// plan checks that there is a schedule for the group, and finds the member that sends the first
+// block to this one.
 func (e *Engine) plan() error {
 	var err error
 	if len(e.cfg.Racks) > 0 {
@@ -262,7 +263,7 @@ func (e *Engine) plan() error {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	e.minBlocks = minBlocks(e.cfg.Algorithm, e.nodes, e.racks)
-	node, _ := sched.Node(e.cfg.Self) // was checked
+	node, _ := sched.Node(e.cfg.Self) // checked above
 	if t, ok := node.NextRecv(-1); ok {
 		e.first = t.Peer
 	}
@@ -285,16 +286,15 @@ func (t *hello) digest(members []string, racks []int) {
 	copy(t.Racks[:], places.Sum(nil))
 }
 
-// BlockSize returns the size of blocks, and so of the spare block.
+// BlockSize returns the size of blocks, including the spare block.
 func (e *Engine) BlockSize() int { return e.cfg.BlockSize }
 
-// Have returns how many messages of a former group a member says it has. It is
-// known from Joined on.
+// Have returns how many messages of a former group a member has, according to itself. It is known
+// from Joined on.
 func (e *Engine) Have(member int) int64 { return e.have[member] }
 
-// Messages returns how many messages the root has accepted, which will be the
-// number of the next.
+// Messages returns how many messages the root has accepted, which is the number of the next one.
 func (e *Engine) Messages() int64 { return e.started + int64(len(e.queue)) }
 
-// Failure returns why the group failed, from the action Failed on, or nil.
+// Failure returns why the group failed, from the action Failed on; nil before.
 func (e *Engine) Failure() *FailedError { return e.failure }

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Why a group fails. A FailedError's Reason wraps one of these, the same at every member.
+// Why a group fails. A FailedError's Reason wraps one of these, the same one at every member.
 var (
-	// ErrMismatch: the members don't agree on what the group is.
+	// ErrMismatch: the members differ in the group's parameters.
 	ErrMismatch = errors.New("members differ in their configuration")
 	// ErrLost: the connection to a member ended.
 	ErrLost = errors.New("connection lost")
-	// ErrProtocol: a member sent something that the protocol forbids.
+	// ErrProtocol: a member violated the protocol.
 	ErrProtocol = errors.New("protocol violated")
 	// ErrRefused: a member's application gave no buffer for a message.
 	ErrRefused = errors.New("message refused")
@@ -20,9 +20,9 @@ var (
 	ErrLeft = errors.New("left before the end")
 )
 
-// What is wrong with a call. The call has changed nothing.
+// Errors of calls. The call has changed nothing.
 var (
-	// ErrConfig: such a group is impossible.
+	// ErrConfig: the configuration is invalid.
 	ErrConfig = errors.New("rdmcfallback: impossible configuration")
 	// ErrNotRoot: only the root sends.
 	ErrNotRoot = errors.New("rdmcfallback: only member 0, the root, sends messages")
@@ -32,7 +32,7 @@ var (
 	ErrClosed = errors.New("rdmcfallback: group is closed")
 )
 
-// codes are the reasons as encoded in messages, from 1; nil: no reason has the number.
+// codes are the reasons as encoded in messages, from 1; nil: unused number.
 var codes = [256]error{1: ErrMismatch, 2: ErrLost, 3: ErrProtocol, 4: ErrRefused, 5: ErrLeft}
 
 // A FailedError says that a group has failed, and what is left of it.

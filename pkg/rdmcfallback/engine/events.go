@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Send makes a message of the given size the root's next. The engine may read its memory
-// until Complete. Errors wrap ErrNotRoot, ErrSize or ErrClosed; a group that has failed has
-// a Failure.
+// Send makes a message of the given size the root's next one. The engine may read its memory until
+// Complete. Errors wrap ErrNotRoot, ErrSize or ErrClosed; if the group has failed, the error is its
+// Failure.
 func (e *Engine) Send(size int64) error {
 	switch {
 	case e.phase == failed:
@@ -23,8 +23,8 @@ func (e *Engine) Send(size int64) error {
 	return nil
 }
 
-// CanSend says whether this member could ever send a message of the given size.
-// It may be called from any goroutine, at any time.
+// CanSend returns an error if this member can never send a message of the given size. It may be
+// called from any goroutine, at any time.
 func (e *Engine) CanSend(size int64) error {
 	s, ok := e.shapeOf(size)
 	switch {
@@ -38,38 +38,37 @@ func (e *Engine) CanSend(size int64) error {
 	return nil
 }
 
-// Close says that the root sends no more messages. The group ends when all members have
-// everything. At other members, which wait for the root's message anyway, it does nothing.
+// Close reports that the root sends no more messages. The group ends when all members have all
+// messages. At other members, which wait for the root's message anyway, it does nothing.
 func (e *Engine) Close() {
 	if e.cfg.Self == 0 && e.phase == open {
 		e.closing = true
 	}
 }
 
-// Leave fails the group because this member doesn't go on. All members learn why.
+// Leave fails the group because this member leaves it. All members learn the reason.
 func (e *Engine) Leave(why string) {
 	e.fail(e.cfg.Self, fmt.Errorf("%w: %s", ErrLeft, why))
 }
 
-// Broken fails the group because this member's transport doesn't work any more.
+// Broken fails the group because this member's transport has failed.
 func (e *Engine) Broken(err error) {
 	e.fail(e.cfg.Self, fmt.Errorf("%w: %w", ErrLost, err))
 }
 
-// Provide says that there is memory for the message that Open asked for.
+// Provide reports that there is memory for the message of the last Open.
 func (e *Engine) Provide() {
 	if m := e.newest(); m.opened && !m.hasMemory {
 		m.prepare()
 	}
 }
 
-// Refuse fails the group because there is no memory for the message that Open
-// asked for.
+// Refuse fails the group because there is no memory for the message of the last Open.
 func (e *Engine) Refuse(why string) {
 	e.fail(e.cfg.Self, fmt.Errorf("%w: %s", ErrRefused, why))
 }
 
-// Ready says that a peer can take one more block.
+// Ready reports that a peer can receive one more block.
 func (e *Engine) Ready(peer int) {
 	if !e.hears(peer) {
 		return
@@ -79,18 +78,18 @@ func (e *Engine) Ready(peer int) {
 	}
 }
 
-// Sent says that the block sent longest ago to a peer is free again.
+// Sent reports that the oldest block being sent to a peer is free again.
 func (e *Engine) Sent(peer int) {
 	i := slices.IndexFunc(e.sendings, func(s transfer) bool { return s.peer == peer })
 	if i < 0 {
-		return // a transport that miscounts can do no harm
+		return // protects against a transport that miscounts
 	}
 	e.ring[e.sendings[i].number%Window].sending--
 	e.sendings = slices.Delete(e.sendings, i, i+1)
 }
 
-// Received says that the receive posted longest ago for a peer holds a block of n
-// bytes that came with imm.
+// Received reports that the oldest receive posted for a peer now holds a block of n bytes, with the
+// immediate value imm.
 func (e *Engine) Received(peer int, imm uint32, n int) {
 	if !e.hears(peer) {
 		return
@@ -117,8 +116,8 @@ func (e *Engine) Received(peer int, imm uint32, n int) {
 	}
 }
 
-// beginArrived begins the message whose first block is in the spare block, if it is
-// the next and its size is known.
+// beginArrived begins the message whose first block is in the spare block, if it is the next
+// message and its size is known.
 func (e *Engine) beginArrived() {
 	if e.spare != spareArrived || !e.mayBegin() {
 		return
@@ -131,7 +130,7 @@ func (e *Engine) beginArrived() {
 	known := e.nextIsTold()
 	switch told := e.isTold(e.spareImm); {
 	case told && !known && (len(e.sizes) == 0 || e.cfg.SmallMax > 0):
-		return // the root's message is still under way, or small messages that come first are
+		return // the root's message is in flight, or small messages come first
 	case told != known:
 		e.violated(e.first, "it sent message %d with immediate value %#x, but the root announced others", number, e.spareImm)
 		return
@@ -153,13 +152,13 @@ func (e *Engine) beginArrived() {
 	e.spare = spareBegun
 }
 
-// Down says that the connection to a peer ended.
+// Down reports that the connection to a peer ended.
 func (e *Engine) Down(peer int, err error) {
 	if !e.hears(peer) {
 		return
 	}
 	if e.told && peer != 0 {
-		return // the root decides: it has either seen the same failure, or heard all that it needs
+		return // the root decides: it has either seen the same failure, or has all reports that it needs
 	}
 	if !errors.Is(err, ErrProtocol) {
 		err = fmt.Errorf("%w: %w", ErrLost, err)

@@ -2,9 +2,9 @@ package engine
 
 import "fmt"
 
-// How the group ends, or fails, and how this member tells others.
+// The end and the failure of the group, and how this member tells the others.
 
-// barrier takes the next step towards the end, if it can, and tells others.
+// barrier takes the next step toward the end, if possible, and tells the others.
 func (e *Engine) barrier() {
 	switch {
 	case e.total < 0 || e.complete < e.total || e.told:
@@ -40,14 +40,14 @@ func (e *Engine) tell(first, last int, c *control) {
 	e.tells = append(e.tells, tell{first, last, c.append(nil)})
 }
 
-// ask asks the root for a size. Normally the root's message with the size is under way; if
-// it isn't, the root's answer comes without it.
+// ask asks the root for a size. Normally the root's message with the size is in flight; if it is
+// not, the root's answer arrives without it.
 func (e *Engine) ask() {
 	e.asks++
 	e.tell(0, 1, &control{kind: kindAsk, number: e.asks})
 }
 
-// hears reports whether what a peer does still counts.
+// hears reports whether events of a peer still count.
 func (e *Engine) hears(peer int) bool { return e.phase <= open && e.isPeer(peer) }
 
 func (e *Engine) isPeer(peer int) bool { return peer >= 0 && peer < e.nodes && peer != e.cfg.Self }

@@ -2,9 +2,8 @@ package engine
 
 import "slices"
 
-// Next returns the next thing to be done now, and false if there is nothing until the next
-// event. It allocates only when a message is longer than all before, and for control
-// messages.
+// Next returns the next action, and false if there is none until the next event. It allocates only
+// if a message is longer than all before, and for control messages.
 func (e *Engine) Next() (Action, bool) {
 	for {
 		if a, ok := e.nextTell(); ok {
@@ -40,8 +39,8 @@ func (e *Engine) Next() (Action, bool) {
 	}
 }
 
-// nextOpen returns the next action in an open group: first what others may wait for, last
-// the callback that may take long.
+// nextOpen returns the next action in an open group: first those that others may wait for, last the
+// callback that may take long.
 func (e *Engine) nextOpen() (Action, bool) {
 	if e.cfg.Self == 0 {
 		e.beginQueued()
@@ -86,8 +85,8 @@ func (e *Engine) nextTell() (Action, bool) {
 	return Action{}, false
 }
 
-// beginQueued begins messages at the root. When there are no more, it tells how many there
-// were, after all other control messages about them.
+// beginQueued begins messages at the root. When there are no more, it announces their number, after
+// all other control messages about them.
 func (e *Engine) beginQueued() {
 	for len(e.queue) > 0 && e.started-e.complete < Window {
 		s, _ := e.shapeOf(e.queue[0])
@@ -104,8 +103,8 @@ func (e *Engine) beginQueued() {
 	}
 }
 
-// nextSpare returns the next action for the spare block. The block that arrived there is
-// taken when it is copied, which its owner does before anything else.
+// nextSpare returns the next action for the spare block. The block in it counts as arrived when it
+// is copied, which the owner does before anything else.
 func (e *Engine) nextSpare() (Action, bool) {
 	if e.spare != spareBegun {
 		return Action{}, false
@@ -125,8 +124,8 @@ func (e *Engine) nextSpare() (Action, bool) {
 	return Action{Kind: Copy, Span: m.span(m.number, block)}, true
 }
 
-// nextSend issues the next send, if its block is here, its peer is ready, and not too many
-// sends are under way.
+// nextSend issues the next send, if its block has arrived, its peer is ready, and not too many
+// sends are in flight.
 func (e *Engine) nextSend() (Action, bool) {
 	for e.sendAt < e.started {
 		m := &e.ring[e.sendAt%Window]
@@ -153,8 +152,8 @@ func (e *Engine) nextSend() (Action, bool) {
 	return Action{}, false
 }
 
-// nextRecv posts the next receive: of the newest message, or, if all of them are
-// posted, of the spare block for the next one.
+// nextRecv posts the next receive: of the newest message or, if all of that are posted, of the
+// spare block for the next message.
 func (e *Engine) nextRecv() (Action, bool) {
 	if e.first < 0 {
 		return Action{}, false
@@ -176,10 +175,10 @@ func (e *Engine) nextRecv() (Action, bool) {
 	return Action{Kind: PostRecv, Peer: e.first, Span: Span{Message: Spare, Len: e.cfg.BlockSize}}, true
 }
 
-// mayStart reports whether one more transfer with a peer may start in a direction in which
-// there are others. If it is with the same peer, it doesn't compete with them. Otherwise it
-// would, and a member ahead of others would get further ahead, at their cost: a pipeline is
-// fast while all are in step.
+// mayStart reports whether one more transfer with a peer may start in a direction that already has
+// others. A transfer with the same peer does not compete with them. With another peer it would, and
+// a member that is ahead would get further ahead at the others' expense; a pipeline is fast only
+// while all members are in step.
 func (e *Engine) mayStart(others []transfer, peer int) bool {
 	if len(others) <= e.cfg.Ahead {
 		return true

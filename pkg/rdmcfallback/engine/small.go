@@ -1,11 +1,11 @@
 package engine
 
-// Small messages (DSN §4.6 "Small messages"): in a small group the root puts each into a
-// ring of slots at each receiver, directly. Small messages carry the low 32 bits of their
-// number, and in such groups the root tells the size of every other message with its
-// number, so that each receiver knows the order of all.
+// Small messages (DSN §4.6 "Small messages"): in a small group the root writes each one directly
+// into a ring of slots at each receiver. Small messages carry the low 32 bits of their number. In
+// such groups the root announces the size of every other message with its number, so that each
+// receiver knows the order of all messages.
 
-// SmallSlots is how many small messages there is room for at each receiver.
+// SmallSlots is the number of slots for small messages at each receiver.
 const SmallSlots = 32
 
 // A put is a small message in the ring at this receiver.
@@ -14,8 +14,7 @@ type put struct {
 	size   int
 }
 
-// Small says that the root put a small message of size bytes into this member's
-// ring.
+// Small reports that the root put a small message of size bytes into this member's ring.
 func (e *Engine) Small(peer int, imm uint32, size int) {
 	if !e.hears(peer) {
 		return
@@ -28,14 +27,14 @@ func (e *Engine) Small(peer int, imm uint32, size int) {
 	switch {
 	case peer != 0 || e.cfg.SmallMax == 0 || size > e.cfg.SmallMax || len(e.puts)+e.freeable >= SmallSlots:
 		e.violated(peer, "it sent a small message of %d bytes, the %d. here", size, len(e.puts)+1)
-	case number == last: // it is never less
+	case number == last: // never less
 		e.violated(peer, "it sent message %d twice", number)
 	default:
 		e.puts = append(e.puts, put{number, size})
 	}
 }
 
-// Freed says that n of the slots at a receiver can be used again.
+// Freed reports that n slots at a receiver are free again.
 func (e *Engine) Freed(peer, n int) {
 	if !e.hears(peer) {
 		return
@@ -47,7 +46,7 @@ func (e *Engine) Freed(peer, n int) {
 	}
 }
 
-// beginSmall begins the next message if it is one that is in the ring.
+// beginSmall begins the next message if it is in the ring.
 func (e *Engine) beginSmall() {
 	if len(e.puts) == 0 || !e.mayBegin() {
 		return
@@ -67,12 +66,12 @@ func (e *Engine) beginSmall() {
 	}
 }
 
-// fillGap makes sure that the root tells the size of the next message, which is not small,
-// because puts come in order.
+// fillGap makes sure that the root announces the size of the next message, which is not small,
+// because puts arrive in order.
 func (e *Engine) fillGap() {
 	switch {
 	case e.nextIsTold():
-	case len(e.sizes) > 0: // sizes come in order, too
+	case len(e.sizes) > 0: // sizes arrive in order, too
 		e.missed()
 	case e.gap < e.started:
 		e.gap = e.started
@@ -81,17 +80,17 @@ func (e *Engine) fillGap() {
 	}
 }
 
-// missed fails the group because the next message is not small and the root did not tell
-// its size.
+// missed fails the group because the next message is not small and the root did not announce its
+// size.
 func (e *Engine) missed() {
 	e.violated(0, "it sent small message %d, but never message %d", e.puts[0].number, e.started)
 }
 
-// nextIsTold reports whether the root has told the size of the next message.
+// nextIsTold reports whether the root has announced the size of the next message.
 func (e *Engine) nextIsTold() bool { return len(e.sizes) > 0 && e.sizes[0].number == e.started }
 
-// nextSmall returns the next action for a small message that was begun: it is copied when
-// there is memory for it, and then its slot is free.
+// nextSmall returns the next action for a small message that has begun: it is copied when there is
+// memory for it, and then its slot is freed.
 func (e *Engine) nextSmall() (Action, bool) {
 	if e.freeable >= SmallSlots/4 {
 		n := e.freeable
@@ -115,8 +114,7 @@ func (e *Engine) nextSmall() (Action, bool) {
 	return Action{Kind: CopySmall, Span: m.span(m.number, 0)}, true
 }
 
-// nextPut puts a small message into the ring of the next receiver, if there is
-// room.
+// nextPut puts a small message into the ring of the next receiver that has a free slot.
 func (e *Engine) nextPut(m *message) (Action, bool) {
 	peer := m.putTo
 	if e.room[peer] == 0 {

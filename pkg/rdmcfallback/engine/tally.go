@@ -2,29 +2,28 @@ package engine
 
 import "slices"
 
-// What all members have, for a root that wants to know it: members tell the root how many
-// messages are complete there, and it takes the least.
+// How many messages all members have, for a root that asked for it: members report to the root how
+// many messages are complete, and it takes the minimum.
 
 // A tally counts messages.
 type tally struct {
-	// At the root, if it wants to know.
+	// At the root, if Everywhere is enabled.
 	counts []int64 // complete messages of each member
 	least  int64
-	behind int   // members that have no more than the least
-	said   int64 // what the root's owner was told
+	behind int   // members that have only the minimum
+	said   int64 // last number reported to the root's owner
 
 	// At a receiver.
 	asked bool
-	told  int64  // what the root was told
-	msg   []byte // in which it is told; kept so that telling doesn't allocate
+	told  int64  // last number reported to the root
+	msg   []byte // the control message for it; reused so that it does not allocate
 }
 
 func (t *tally) start(members int) {
 	t.counts, t.behind = make([]int64, members), members
 }
 
-// set notes at the root how many messages are complete at a member: no fewer than
-// before.
+// set records at the root how many messages are complete at a member; the number never decreases.
 func (t *tally) set(member int, count int64) {
 	if t.counts == nil {
 		return
@@ -44,7 +43,7 @@ func (t *tally) set(member int, count int64) {
 	}
 }
 
-// nextEverywhere reports at the root what all members have.
+// nextEverywhere reports at the root how many messages all members have.
 func (e *Engine) nextEverywhere() (Action, bool) {
 	t := &e.tally
 	if t.said == t.least {
@@ -54,9 +53,9 @@ func (e *Engine) nextEverywhere() (Action, bool) {
 	return Action{Kind: Everywhere, Size: t.said}, true
 }
 
-// nextCount tells the root what this receiver has. It comes after all else, so that one
-// control message covers as many messages as possible. The last one is not needed: barrier
-// also tells the root that the receiver has everything.
+// nextCount tells the root how many messages this receiver has. It comes after all other actions,
+// so that one control message covers as many messages as possible. It omits the last number,
+// because barrier also tells the root that the receiver has all messages.
 func (e *Engine) nextCount() (Action, bool) {
 	t := &e.tally
 	if !t.asked || t.told == e.complete || e.told {

@@ -2,10 +2,10 @@ package engine
 
 import "fmt"
 
-// What members tell each other about the group: that it begins, ends, or fails, and what is
+// Control messages among members about the group: its beginning, end or failure, and the messages
 // to come.
 
-// Told says that a peer sent a control message. msg is not kept.
+// Told reports that a peer sent a control message. It does not keep msg.
 func (e *Engine) Told(peer int, msg []byte) {
 	if !e.hears(peer) {
 		return
@@ -40,7 +40,7 @@ func (e *Engine) Told(peer int, msg []byte) {
 	}
 }
 
-// toldHello compares a greeting with what this member would say.
+// toldHello compares a greeting with this member's own.
 func (e *Engine) toldHello(peer int, h *hello) {
 	switch d := e.mine.differs(h); {
 	case e.greeted[peer]:
@@ -59,8 +59,8 @@ func (e *Engine) toldHello(peer int, h *hello) {
 	}
 }
 
-// toldSize keeps the size of a large message until its first block is here. The root may be
-// as many messages ahead of this member as fit in the windows of all members between them.
+// toldSize stores the size of a large message until its first block arrives. The root may be ahead
+// of this member by as many messages as fit in the windows of all members between them.
 func (e *Engine) toldSize(peer int, c *control) {
 	last := e.started - 1
 	if len(e.sizes) > 0 {
@@ -73,8 +73,8 @@ func (e *Engine) toldSize(peer int, c *control) {
 	}
 }
 
-// sizesAnnounced handles the root's answer: it has told all sizes that it had to tell when
-// it was asked.
+// sizesAnnounced handles the root's answer: the root has announced all sizes due at the time of the
+// question.
 func (e *Engine) sizesAnnounced(peer int, ask int64) {
 	if ask <= e.answers || ask > e.asks {
 		e.violated(peer, "it answered question %d, after %d of %d", ask, e.answers, e.asks)
@@ -89,7 +89,7 @@ func (e *Engine) sizesAnnounced(peer int, ask int64) {
 	}
 }
 
-// toldClose records how many messages there are.
+// toldClose records the total number of messages.
 func (e *Engine) toldClose(peer int, total int64) {
 	if e.total >= 0 || total < e.started {
 		e.violated(peer, "it told that there are %d messages, after it sent %d", total, e.started)
@@ -98,7 +98,7 @@ func (e *Engine) toldClose(peer int, total int64) {
 	}
 }
 
-// toldHave counts a member that has everything.
+// toldHave counts a member that has all messages.
 func (e *Engine) toldHave(peer int, total int64) {
 	if e.cfg.Self != 0 || e.finished[peer] || total != e.total {
 		e.violated(peer, "it told that it has all %d messages", total)
@@ -109,7 +109,7 @@ func (e *Engine) toldHave(peer int, total int64) {
 	}
 }
 
-// toldCount records how many messages a member says it has.
+// toldCount records how many messages a member has.
 func (e *Engine) toldCount(peer int, count int64) {
 	t := &e.tally
 	if t.counts == nil || count <= t.counts[peer] || count > e.started {

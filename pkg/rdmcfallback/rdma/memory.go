@@ -14,20 +14,20 @@ const (
 	maxIdle     = 256 << 20 // bytes registered and not in use
 )
 
-// A region is registered memory.
+// A region is a registered memory region.
 type region struct {
 	mr     qp.MR
 	lo, hi uintptr
-	write  bool   // receives may land there
-	busy   int    // work requests
-	used   uint64 // when it was used last
+	write  bool   // receives may write to it
+	busy   int    // work requests that use it
+	used   uint64 // time of last use
 }
 
-// A memory is what is registered with a protection domain. Regions may overlap.
+// A memory is the set of regions registered with a protection domain. Regions may overlap.
 type memory struct {
 	pd         qp.PD
 	regions    []*region
-	last       *region // of the last use
+	last       *region // used last
 	clock      uint64
 	registered int // regions ever registered
 }
@@ -37,8 +37,8 @@ func extent(buf []byte) (lo, hi uintptr) {
 	return lo, lo + uintptr(len(buf))
 }
 
-// use returns the scatter or gather entry for buf, which isn't empty, and the
-// region that is busy from now on.
+// use returns the scatter or gather entry for buf, which must not be empty, and its region, which
+// it marks busy.
 func (m *memory) use(buf []byte, write bool) (qp.SGE, *region, error) {
 	lo, hi := extent(buf)
 	r := m.last
@@ -72,8 +72,8 @@ func (m *memory) find(lo, hi uintptr, write bool) *region {
 	return nil
 }
 
-// register registers buf and what follows it. If the device doesn't take as much,
-// it is buf alone, and idle regions go.
+// register registers buf and the memory that follows it. If the device cannot register that much,
+// it registers buf alone, and closes idle regions.
 func (m *memory) register(buf []byte, write bool) (*region, error) {
 	whole := buf[:max(len(buf), min(cap(buf), regionBytes))]
 	var access qp.Access
@@ -96,8 +96,8 @@ func (m *memory) register(buf []byte, write bool) (*region, error) {
 	return r, nil
 }
 
-// evict closes idle regions, the least recently used first, until there are at most so many
-// regions and idle bytes, or no region is left that can be closed.
+// evict closes idle regions, least recently used first, until there are at most that many regions
+// and idle bytes, or no region can be closed.
 func (m *memory) evict(regions, idle int) {
 	sum := 0
 	for _, r := range m.regions {
@@ -120,8 +120,8 @@ func (m *memory) evict(regions, idle int) {
 	}
 }
 
-// idle reports whether no work request uses memory of r. One could by another
-// region, too; and a device may then fail its queue pair.
+// idle reports whether no work request uses memory of r, not even through another region, because a
+// device may then fail its queue pair.
 func (m *memory) idle(r *region) bool {
 	return !slices.ContainsFunc(m.regions, func(o *region) bool { return o.busy > 0 && o.overlaps(r.lo, r.hi) })
 }

@@ -13,19 +13,19 @@ import (
 
 // Attributes of the queue pairs.
 const (
-	// ackTimeout is 134 ms, and there are seven retries: a device that doesn't
-	// answer for one second, on hardware up to four, has gone. It is also what
-	// the loss of a block's last packet costs.
+	// ackTimeout is 134 ms, with seven retries: a device that does not respond for one second, or
+	// up to four with hardware, is considered dead. The loss of a block's last packet also costs
+	// this time.
 	ackTimeout = 15
 	retryCount = 7
-	// A receiver that isn't ready is asked again after 10 ms. Nothing is sent without a
-	// receive being posted, so this needn't be fast; but code 0 would mean 655 ms. After
-	// six tries (7 would be unlimited) the peer is given up.
+	// A receiver that is not ready is retried after 10 ms. Nothing is sent without a posted
+	// receive, so this need not be fast; but code 0 would mean 655 ms. After six retries (7 would
+	// be unlimited) the peer is considered failed.
 	minRNRTimer = 20
 	rnrRetry    = 6
 )
 
-// A work request's number says what it is: the peer's number and one of these.
+// A work request's ID consists of the peer's number and one of these kinds.
 const (
 	recvBlock = iota // on the queue pair for blocks from the peer
 	sendReady
@@ -49,25 +49,25 @@ type peer struct {
 	id    int
 	hello hello
 	down  bool
-	part  []byte // the beginning of a message that is being told
+	part  []byte // the received beginning of a message
 
 	in   inbound
 	out  outbound
 	ring ring // root: to the peer; else, of peer 0: from it
 }
 
-// A conn is one end of a queue pair. Its receiver tells the sender how many buffers it has
-// posted, or slots freed, so far.
+// A conn is one end of a queue pair. The receiver tells the sender how many buffers it has posted,
+// or slots freed, so far.
 type conn struct {
 	qp      qp.QP // nil before it is needed
 	psn     rocev2.PSN
 	up      bool // connected
 	count   uint32
-	told    uint32 // count as the peer was told
-	telling int    // messages about that which are under way
+	told    uint32 // the count last sent to the peer
+	telling int    // sends of the count in flight
 }
 
-// An inbound is the receiver's end for blocks; count is of posted buffers.
+// An inbound is the receiver's end for blocks; count is the number of posted buffers.
 type inbound struct {
 	conn
 	regions fifo
@@ -81,8 +81,7 @@ type outbound struct {
 	regions fifo
 }
 
-// A fifo holds the regions that work requests use, the oldest first; nil for
-// those without memory.
+// A fifo holds the regions used by work requests, oldest first; nil for requests without memory.
 type fifo struct {
 	ring    [MaxPosted]*region
 	head, n int
@@ -93,7 +92,7 @@ func (f *fifo) push(r *region) {
 	f.n++
 }
 
-// pop lets go of the oldest request's region.
+// pop releases the region of the oldest request.
 func (f *fifo) pop() {
 	if r := f.ring[f.head]; r != nil {
 		r.busy--
@@ -103,11 +102,11 @@ func (f *fifo) pop() {
 	f.n--
 }
 
-// entriesOf is how many entries of the completion queue are kept for a queue pair
-// with so many requests in each direction: those for all of them, twice.
+// entriesOf returns how many entries of the completion queue are reserved for a queue pair with
+// that many requests in each direction: those for all of them, twice.
 func entriesOf(requests int) int { return 4 * requests }
 
-// createQP makes the queue pair of c, in INIT, with so many requests in each direction.
+// createQP creates the queue pair of c, in INIT, with that many requests in each direction.
 func (t *Transport) createQP(c *conn, requests int, access qp.Access) error {
 	if t.entries += entriesOf(requests); t.entries > t.depth {
 		return fmt.Errorf("rdma: %w: queue pairs need %d completions, and the queue has %d", qp.ErrLimit, t.entries, t.depth)
@@ -125,10 +124,10 @@ func (t *Transport) createQP(c *conn, requests int, access qp.Access) error {
 	return nil
 }
 
-// address is what the peer must know of c.
+// address returns the address of c for the peer.
 func (c *conn) address() *address { return &address{c.qp.QPN(), c.psn} }
 
-// connectQP takes a queue pair from INIT to RTS.
+// connectQP moves a queue pair from INIT to RTS.
 func (t *Transport) connectQP(p *peer, c *conn, a *address) error {
 	attr := qp.Attr{State: qp.StateRTR, DestAddr: p.hello.addr, DestQPN: a.QPN, PathMTU: min(t.mtu, p.hello.mtu), RQPSN: a.PSN,
 		MinRNRTimer: minRNRTimer}
@@ -144,8 +143,8 @@ func (t *Transport) connectQP(p *peer, c *conn, a *address) error {
 	return nil
 }
 
-// offer makes the receiver's end of a queue pair and tells the peer. Buffers can
-// be posted from now on.
+// offer creates the receiver's end of a queue pair and tells the peer. From then on, buffers can be
+// posted.
 func (t *Transport) offer(p *peer) error {
 	if err := t.createQP(&p.in.conn, MaxPosted, 0); err != nil {
 		return err
@@ -153,7 +152,7 @@ func (t *Transport) offer(p *peer) error {
 	return t.mesh.Tell(p.id, p.in.address().encode(kindOffer))
 }
 
-// offered makes the sender's end.
+// offered creates the sender's end.
 func (t *Transport) offered(p *peer, a *address) error {
 	c := &p.out.conn
 	if c.qp != nil {
@@ -182,7 +181,7 @@ func (t *Transport) answered(p *peer, a *address) error {
 	return t.tellCount(p, &p.in.conn, sendReady, MaxPosted)
 }
 
-// postEmpty posts n empty receives: for counts, or for what is written to the ring.
+// postEmpty posts n empty receives: for counts, or for messages written to the ring.
 func (t *Transport) postEmpty(p *peer, c *conn, kind, n int) error {
 	for range n {
 		t.recv = qp.RecvWR{ID: requestID(p.id, kind)}
@@ -193,8 +192,8 @@ func (t *Transport) postEmpty(p *peer, c *conn, kind, n int) error {
 	return nil
 }
 
-// tellCount tells the peer c.count, if it is connected and doesn't know. If too many such
-// messages are under way, it is done later, for all at once.
+// tellCount sends c.count to the peer, if it is connected and does not know it. If too many such
+// sends are in flight, a later one covers it.
 func (t *Transport) tellCount(p *peer, c *conn, kind, most int) error {
 	if !c.up || c.told == c.count || c.telling == most {
 		return nil
@@ -205,8 +204,8 @@ func (t *Transport) tellCount(p *peer, c *conn, kind, most int) error {
 	return c.qp.PostSend(&t.send)
 }
 
-// grown returns by how much the count in a completion exceeds the last one, and fails the
-// peer, with ok = false, unless that is 1 to room.
+// grown returns by how much the count in a completion exceeds the last one. Unless that is 1 to
+// room, it fails the peer and returns ok = false.
 func (t *Transport) grown(p *peer, wc *qp.WC, last, room uint32, what string) (more uint32, ok bool) {
 	more = wc.Imm - last
 	if wc.HasImm && wc.Opcode == qp.WCRecv && more > 0 && more <= room {
@@ -268,7 +267,7 @@ func (t *Transport) sendBlock(p *peer, imm uint32, block []byte) error {
 	return out.qp.PostSend(&t.send)
 }
 
-// locate sets the entry t.sge to buf; for an empty one, the region is nil.
+// locate sets t.sge to the entry for buf; for an empty buf, the region is nil.
 func (t *Transport) locate(buf []byte, write bool) (r *region, err error) {
 	if len(buf) > 0 {
 		t.sge[0], r, err = t.memory.use(buf, write)
@@ -276,7 +275,7 @@ func (t *Transport) locate(buf []byte, write bool) (r *region, err error) {
 	return r, err
 }
 
-// fail ends the queue pairs to a peer. Nothing of it comes after Down.
+// fail ends the queue pairs to a peer. No event of the peer follows Down.
 func (t *Transport) fail(p *peer, err error) {
 	if p.down {
 		return
@@ -286,7 +285,7 @@ func (t *Transport) fail(p *peer, err error) {
 	t.push(rdmcfallback.Event{Kind: rdmcfallback.EventDown, Peer: p.id, Err: err})
 }
 
-// release closes the queue pairs, after which nothing uses their memory.
+// release closes the queue pairs, so that nothing uses their memory any more.
 func (t *Transport) release(p *peer) {
 	for _, q := range []qp.QP{p.in.qp, p.out.qp, p.ring.qp} {
 		if q != nil {
@@ -294,7 +293,7 @@ func (t *Transport) release(p *peer) {
 		}
 	}
 	if p.ring.mr != nil {
-		_ = p.ring.mr.Close() // its memory itself stays, for messages that haven't been fetched
+		_ = p.ring.mr.Close() // its memory stays, for messages that have not been fetched
 	}
 	for _, f := range []*fifo{&p.in.regions, &p.out.regions} {
 		for f.n > 0 {
@@ -305,8 +304,7 @@ func (t *Transport) release(p *peer) {
 
 func (t *Transport) push(e rdmcfallback.Event) { t.events = append(t.events, e) }
 
-// createCQ makes the completion queue, with so many entries if the device has as
-// many.
+// createCQ creates the completion queue, with depth entries if the device supports as many.
 func (t *Transport) createCQ(depth int) (err error) {
 	if most := t.device.Attr().MaxCQE; most > 0 {
 		depth = min(depth, most)

@@ -23,17 +23,17 @@ type Transport struct {
 	depth  int // of cq
 	mtu    int
 	quit   chan struct{} // closed when closing
-	next   chan struct{} // has a token when the mesh may be asked for more
+	next   chan struct{} // has a token when more events may be requested from the mesh
 	ended  chan struct{} // closed when the mesh's goroutine has ended
-	gone   chan struct{} // closed when Close is done
+	gone   chan struct{} // closed when Close has finished
 
-	mu       sync.Mutex // guards what follows, and the use of what is above
+	mu       sync.Mutex // guards the following fields, and the use of those above
 	closed   bool
 	closeErr error
 	peers    []*peer // nil at this member's own number
 	memory   memory
-	entries  int  // of cq that are reserved
-	opened   bool // the ring
+	entries  int  // reserved entries of cq
+	opened   bool // the ring has been opened
 	scratch  [rdmcfallback.MaxTell]byte
 
 	events []rdmcfallback.Event // from head on, not fetched yet
@@ -41,11 +41,11 @@ type Transport struct {
 	wcs    [64]qp.WC
 
 	batch []rdmcfallback.Event // from the mesh, nil if there is none
-	taken bool                 // batch was turned into events
+	taken bool                 // batch has been converted to events
 
 	wait waiter
 
-	// Work requests, kept here because they would otherwise be allocated each time.
+	// Work requests, kept here to avoid allocations.
 	send qp.SendWR
 	recv qp.RecvWR
 	sge  [1]qp.SGE
@@ -56,10 +56,9 @@ var (
 	_ rdmcfallback.Defaults  = (*Transport)(nil)
 )
 
-// Connect makes the transport of one member. All members call it, in any order;
-// it returns when each has met every other, or fails at every member, as
-// tcp.Connect does. Errors wrap those of package tcp, ErrOptions, ErrVersion,
-// ErrProtocol, or come from the device.
+// Connect creates the transport of one member. All members call it, in any order. It returns when
+// each has met every other, or fails at every member, as tcp.Connect does. Errors wrap those of
+// package tcp, ErrOptions, ErrVersion or ErrProtocol, or come from the device.
 func Connect(ctx context.Context, o Options) (*Transport, error) {
 	if err := o.check(); err != nil {
 		if o.Listener != nil {
@@ -87,7 +86,7 @@ func Connect(ctx context.Context, o Options) (*Transport, error) {
 	return t, nil
 }
 
-// open reads the peers' hellos and makes what all queue pairs share.
+// open parses the peers' hellos and creates what all queue pairs share.
 func (t *Transport) open(o *Options) (err error) {
 	for i := range t.peers {
 		if i == o.Self {
@@ -109,8 +108,8 @@ func (t *Transport) open(o *Options) (err error) {
 // Defaults implements rdmcfallback.Defaults.
 func (*Transport) Defaults() (blockSize, ahead int) { return schedule.BlockRDMA, 0 }
 
-// Hello returns what the peer gave as its Options.Hello; nil for this member itself. The
-// caller must not change it.
+// Hello returns the peer's Options.Hello; nil for this member itself. The caller must not change
+// it.
 func (t *Transport) Hello(peer int) []byte {
 	if peer < 0 || peer >= len(t.peers) || t.peers[peer] == nil {
 		return nil
@@ -152,10 +151,9 @@ func (t *Transport) Tell(to int, msg []byte) error {
 	})
 }
 
-// Forget deregisters memory that is about to be unmapped. It is for memory that
-// isn't the Go runtime's, such as a mapped file, and may be called from
-// rdmcfallback.Config.Complete. The error wraps qp.ErrBusy if blocks in the memory
-// are under way.
+// Forget deregisters memory that is about to be unmapped. It is for memory outside the Go runtime,
+// such as a mapped file, and may be called from rdmcfallback.Config.Complete. The error wraps
+// qp.ErrBusy if blocks in the memory are in flight.
 func (t *Transport) Forget(buf []byte) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -165,8 +163,8 @@ func (t *Transport) Forget(buf []byte) error {
 	return t.memory.forget(buf)
 }
 
-// Close implements rdmcfallback.Transport. It waits up to 2 s for peers that
-// don't read what they have been told. The device stays open.
+// Close implements rdmcfallback.Transport. It waits up to 2 s for peers that do not read their
+// messages. The device stays open.
 func (t *Transport) Close() error {
 	t.mu.Lock()
 	if t.closed {
@@ -187,7 +185,7 @@ func (t *Transport) Close() error {
 	return t.closeErr
 }
 
-// destroy closes what was made from the device.
+// destroy closes the objects created from the device.
 func (t *Transport) destroy() error {
 	for _, p := range t.peers {
 		if p != nil {
@@ -202,7 +200,7 @@ func (t *Transport) destroy() error {
 	if t.pd != nil {
 		errs = append(errs, t.pd.Close())
 	}
-	// A device that was closed before has closed all of these.
+	// If the device was closed before, it has closed all of these.
 	errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, qp.ErrClosed) })
 	return errors.Join(errs...)
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What is wrong with the arguments of Choose.
+// Errors of Choose's arguments.
 var (
 	// ErrSize: the message is empty, or too large for the largest block.
 	ErrSize = errors.New("schedule: impossible message size")
@@ -18,8 +18,8 @@ var (
 	ErrHints = errors.New("schedule: impossible hint")
 )
 
-// What Choose assumes without hints: values of 100 Gb/s Ethernet, and of the orders of
-// magnitude in DSN table 1 and figure 6.
+// Choose's assumptions without hints: values for 100 Gb/s Ethernet, of the orders of magnitude in
+// DSN table 1 and figure 6.
 const (
 	DefaultBandwidth = 12_500_000_000
 	DefaultPerBlock  = 2 * time.Microsecond
@@ -27,23 +27,23 @@ const (
 	DefaultMaxBlock  = 1 << 20
 )
 
-// The sizes of blocks, in bytes, that suit a transport where nothing is known of messages: over TCP large
-// enough for the cost of a block not to matter, and small enough for the relays
-// to keep a block in the processor's cache, and for a message of some tens of
+// Default block sizes of transports, in bytes, if nothing is known about the messages. Over TCP,
+// blocks are large enough to make the cost per block negligible, and small enough for relays to
+// keep a block in the processor's cache, and for a message of some tens of megabytes to fill the
+// pipeline.
 // megabytes to fill the pipeline.
 const (
 	BlockTCP  = 256 << 10
 	BlockRDMA = 1 << 20
 )
 
-// minBlock is the smallest block into which Choose cuts a message.
+// minBlock is the minimum block size that Choose returns.
 const minBlock = 4 << 10
 
-// Choose selects the algorithm and the size of blocks with which a message of
-// size bytes is expected to reach all of a group of nodes nodes first. The chain
-// is taken only if it is much faster than all others, because it is as slow as
-// its slowest link, and any other is not (DSN §4.5). With racks it takes O(n log
-// n) time. Errors wrap ErrSize, ErrNodes, ErrHints or ErrRacks.
+// Choose selects the algorithm and the block size with which a message of size bytes is expected to
+// reach all nodes of a group soonest. It selects the chain only if it is much faster than all
+// others, because a chain is as slow as its slowest link, unlike the others (DSN §4.5). With racks
+// it takes O(n log n) time. Errors wrap ErrSize, ErrNodes, ErrHints or ErrRacks.
 func Choose(size int64, nodes int, h Hints) (Plan, error) {
 	h, err := h.complete(nodes)
 	if err != nil {
@@ -63,7 +63,7 @@ func Choose(size int64, nodes int, h Hints) (Plan, error) {
 	for _, a := range algorithms {
 		all = append(all, h.best(a, nodes, size))
 	}
-	// A stable order: among equals the pipeline is first.
+	// The sort is stable: among equals the pipeline is first.
 	slices.SortStableFunc(all, func(a, b Estimate) int { return cmp.Compare(a.Time, b.Time) })
 	chosen := 0
 	if all[0].Algorithm == Chain && all[0].Time > all[1].Time/chainGain*(chainGain-1) {
@@ -75,10 +75,10 @@ func Choose(size int64, nodes int, h Hints) (Plan, error) {
 	return p, nil
 }
 
-// The chain has to take at least a chainGain-th less time than all others.
+// The chain must take less time than all others by at least one part in chainGain.
 const chainGain = 4
 
-// complete returns the hints with the defaults filled in.
+// complete returns the hints with defaults filled in.
 func (h Hints) complete(nodes int) (Hints, error) {
 	if nodes < 2 || nodes > MaxNodes {
 		return h, fmt.Errorf("%w: %d; a group has 2 to %d", ErrNodes, nodes, MaxNodes)
@@ -103,8 +103,8 @@ func (h Hints) complete(nodes int) (Hints, error) {
 	return h, nil
 }
 
-// best returns the estimate of an algorithm with the best size of blocks: the
-// largest, or half of it, and so on.
+// best returns the estimate of an algorithm with the best block size: the largest, or half of it,
+// and so on.
 func (h Hints) best(a Algorithm, nodes int, size int64) Estimate {
 	var best Estimate
 	for block := min(h.MaxBlock, size); ; block /= 2 {
@@ -127,11 +127,11 @@ func (h Hints) best(a Algorithm, nodes int, size int64) Estimate {
 	}
 }
 
-// time estimates how long a schedule takes with blocks of a size: its steps,
-// and how often the end is put off by a relay.
+// time estimates how long a schedule takes with blocks of a size, from its steps and how often a
+// relay delays the end.
 func (h Hints) time(s Schedule, block int64) time.Duration {
 	near := plus(h.transfer(block, h.Bandwidth), int64(h.PerBlock))
-	step := func(flows int64) int64 { // with so many blocks at a time into or out of a rack
+	step := func(flows int64) int64 { // with that many concurrent blocks into or out of a rack
 		if flows == 0 || h.Uplink == 0 {
 			return near
 		}
@@ -162,10 +162,10 @@ func (h Hints) time(s Schedule, block int64) time.Duration {
 	return time.Duration(plus(total, times(int64(h.Relay), relays)))
 }
 
-// pipelineRelays returns how often, at most, the end of a pipeline is put off by
-// the time that a relay takes: the first block is relayed in each dimension, and
-// then two steps of three wait for what came in the step before. Simulation gives
-// a few less. Three nodes send each block on only once.
+// pipelineRelays returns the maximum number of times that the end of a pipeline is delayed by the
+// time of a relay: the first block is relayed in each dimension, and then two steps of three wait
+// for the block of the previous step. Simulation gives slightly fewer. With three nodes each block
+// is relayed only once.
 func pipelineRelays(n int, blocks int64) int64 {
 	switch {
 	case n <= 2:
@@ -176,9 +176,8 @@ func pipelineRelays(n int, blocks int64) int64 {
 	return int64(log2Up(n)) - 1 + 2*(blocks-1)/3
 }
 
-// crossings returns for each step, or for those of a typical stretch, how many
-// blocks at a time go into or out of one rack, where most do. Without slow
-// uplinks it says that none do.
+// crossings returns, for each step or those of a typical stretch, how many concurrent blocks enter
+// or leave the rack with the most. Without slow uplinks it returns none.
 func (h Hints) crossings(s Schedule) []int64 {
 	if h.Racks == nil || h.Uplink == 0 {
 		return []int64{0}
@@ -195,9 +194,9 @@ func (h Hints) crossings(s Schedule) []int64 {
 	s, from, to := h.stretch(s)
 	racks := h.Racks.Len()
 	most := make([]int64, to-from)
-	count := make([]int64, len(most)*2*racks) // for each step into and out of each rack
+	count := make([]int64, len(most)*2*racks) // for each step, into and out of each rack
 	for i := range s.nodes {
-		n, _ := s.Node(i) // it does exist
+		n, _ := s.Node(i) // it exists
 		for t, ok := n.NextSend(from - 1); ok && t.Step < to; t, ok = n.NextSend(t.Step) {
 			here, there := h.Racks.Rack(i), h.Racks.Rack(t.Peer)
 			if here == there {
@@ -213,11 +212,11 @@ func (h Hints) crossings(s Schedule) []int64 {
 	return most
 }
 
-// stretch returns a schedule and which of its steps stand for all of s: every
-// one, if that isn't much work, otherwise some from the middle.
+// stretch returns a schedule and its steps that represent all of s: every step if that is not much
+// work, otherwise some from the middle.
 func (h Hints) stretch(s Schedule) (_ Schedule, from, to int64) {
 	const much = 1 << 18
-	if s.algorithm == BinomialTree { // each block goes the same way
+	if s.algorithm == BinomialTree { // each block takes the same path
 		s.blocks = 1
 		return s, 0, s.Steps()
 	}
@@ -225,14 +224,14 @@ func (h Hints) stretch(s Schedule) (_ Schedule, from, to int64) {
 		return s, 0, steps
 	}
 	from = s.Steps() / 2
-	if s.algorithm == Chain { // which changes little from step to step
+	if s.algorithm == Chain { // changes little from step to step
 		return s, from, from + 1
 	}
 	// The pairs of sender and receiver repeat after twice the number of dimensions.
 	return s, from, min(from+2*int64(bits.Len(uint(s.nodes))-1), s.Steps())
 }
 
-// transfer returns how many nanoseconds bytes take.
+// transfer returns the transmission time of bytes in nanoseconds.
 func (h Hints) transfer(bytes, bandwidth int64) int64 {
 	if bandwidth == 0 {
 		return 0
@@ -240,8 +239,7 @@ func (h Hints) transfer(bytes, bandwidth int64) int64 {
 	return scale(int64(time.Second), bytes, bandwidth)
 }
 
-// plus, times and scale are +, * and a*b/c of numbers that are not negative.
-// Where the result is too large, they return the largest number.
+// plus, times and scale are saturating +, * and a*b/c of nonnegative numbers.
 func plus(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

@@ -1,7 +1,7 @@
-// Package schedule says which host relays which block of a message to which host, and when:
-// the algorithms of RDMC, computed for one node and one step at a time. The sources are
-// "RDMC: A Reliable RDMA Multicast for Large Objects" (DSN 2018), below DSN, and the
-// technical report of the same name, below TR.
+// Package schedule computes which host relays which block of a message to which host, and when: the
+// algorithms of RDMC, for one node and one step at a time. The sources are "RDMC: A Reliable RDMA
+// Multicast for Large Objects" (DSN 2018), below DSN, and the technical report of the same name,
+// below TR.
 //
 // # Model
 //
@@ -11,16 +11,14 @@
 // block and receives at most one, and it sends only what it held when the step
 // began. Every other node receives every block exactly once.
 //
-// No node waits for a step to end (DSN §4.2, §4.3): steps only order each node's sends, and
-// its receives. A node performs its sends in their order, each as soon as it holds the
-// block and the peer has announced a buffer for it, and independently of that announces
-// buffers for its receives in theirs. This cannot deadlock: of all transfers that remain,
-// one in the lowest step can always be performed.
+// No node waits for a step to end (DSN §4.2, §4.3): steps only order each node's sends and its
+// receives. A node performs its sends in order, each as soon as it has the block and the peer has
+// announced a buffer for it. Independently, it announces buffers for its receives in order. This
+// cannot deadlock: of the remaining transfers, one in the lowest step can always be performed.
 //
-// One send should be under way at a time, and one receive be announced. Two that
-// share a wire both come late, and so does all that depends on them: the
-// pipeline then takes up to twice as long, and on equal links otherwise exactly
-// as long as its number of steps.
+// A node should have one send in flight at a time, and one receive announced. Two that share a wire
+// both finish late, and so does everything that depends on them: the pipeline then takes up to
+// twice as long. Otherwise, on equal links, it takes exactly its number of steps.
 //
 // # Algorithms
 //
