@@ -238,8 +238,8 @@ func (g *Group) Close(ctx context.Context) error {
 	return g.err
 }
 
-// Done is closed when the group has ended and uses no memory any more, including that of messages
-// without a call of Complete, which are lost.
+// Done is closed when the group has ended and uses no memory any more. Messages for which Complete
+// has not been called by then are lost.
 func (g *Group) Done() <-chan struct{} { return g.done }
 
 // Err returns nil until the group is Done, and then the result of Close.

@@ -10,9 +10,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 )
 
-// A waiter holds the context for waiting on the completion queue: it ends with the
-// caller's, and when the mesh has something. It is made again only after it has ended, or
-// when the caller passes another context.
+// A waiter holds the context for waiting on the completion queue. The context ends with the
+// caller's, and when the mesh has events. It is created again only after it has ended, or when the
+// caller passes another context.
 type waiter struct {
 	parent, ctx context.Context
 	cancel      context.CancelFunc
@@ -27,8 +27,8 @@ func (w *waiter) within(parent context.Context) context.Context {
 	return w.ctx
 }
 
-// same reports whether a and b are the same context. Contexts that Go could refuse to
-// compare count as different.
+// same reports whether a and b are the same context. Contexts of types that are not comparable are
+// considered different.
 func same(a, b context.Context) bool {
 	t := reflect.TypeOf(a)
 	return (t.Kind() == reflect.Pointer || t.Size() == 0) && a == b
@@ -85,8 +85,7 @@ func (t *Transport) Events(ctx context.Context, events []rdmcfallback.Event) (in
 	}
 }
 
-// collect makes events of what the mesh and the device have, and reports whether
-// they had anything.
+// collect converts the events of the mesh and the device, and reports whether there were any.
 func (t *Transport) collect() (found bool, err error) {
 	if t.batch != nil && !t.taken {
 		t.taken = true
@@ -99,8 +98,8 @@ func (t *Transport) collect() (found bool, err error) {
 	if err != nil {
 		return found, fmt.Errorf("rdma: %w", err)
 	}
-	// All but one of a failed queue pair's requests are only flushed, and that one needn't
-	// be the first.
+	// All of a failed queue pair's requests but one are only flushed, and that one need not be the
+	// first.
 	for i := range t.wcs[:n] {
 		if s := t.wcs[i].Status; s != qp.StatusSuccess && s != qp.StatusWRFlushErr {
 			if err := t.complete(&t.wcs[i]); err != nil {
@@ -116,8 +115,7 @@ func (t *Transport) collect() (found bool, err error) {
 	return found || n > 0, nil
 }
 
-// news makes an event of one of the mesh's, or does what a message between
-// transports asks for.
+// news converts an event of the mesh, or handles a message between transports.
 func (t *Transport) news(e *rdmcfallback.Event) {
 	p := t.peers[e.Peer]
 	if p.down {
@@ -176,11 +174,11 @@ func (t *Transport) told(p *peer, msg []byte) error {
 	}
 }
 
-// complete turns a completion into an event.
+// complete converts a completion to an event.
 func (t *Transport) complete(wc *qp.WC) error {
 	p := t.at(wc.ID >> kindBits)
 	if p == nil || p.down {
-		return nil // of a queue pair that is closed
+		return nil // of a closed queue pair
 	}
 	kind := int(wc.ID & (1<<kindBits - 1))
 	if wc.Status != qp.StatusSuccess {
@@ -219,7 +217,7 @@ func (t *Transport) complete(wc *qp.WC) error {
 	return err
 }
 
-// at returns a peer by the upper bits of a work request's number.
+// at returns the peer encoded in the upper bits of a work request's ID.
 func (t *Transport) at(id uint64) *peer {
 	if id < uint64(len(t.peers)) {
 		return t.peers[id]
@@ -227,7 +225,7 @@ func (t *Transport) at(id uint64) *peer {
 	return nil
 }
 
-// explain says why a queue pair failed.
+// explain returns the error of a failed queue pair.
 func explain(kind int, s qp.Status) error {
 	what := requestNames[kind]
 	switch {

@@ -14,39 +14,38 @@ import (
 
 // Errors, besides those of package tcp and of the device.
 var (
-	// ErrOptions: Connect was called with impossible options.
+	// ErrOptions: the options of Connect are invalid.
 	ErrOptions = errors.New("rdma: impossible options")
-	// ErrVersion: a member speaks another version of the protocol, or another
-	// protocol: all members need a transport of this package.
+	// ErrVersion: a member uses another version of the protocol, or another protocol: all members
+	// need a transport of this package.
 	ErrVersion = errors.New("rdma: another protocol, or version of it")
-	// ErrProtocol: a peer did what the protocol doesn't allow.
+	// ErrProtocol: a peer violated the protocol.
 	ErrProtocol = fmt.Errorf("rdma: the peer violates the protocol: %w", rdmcfallback.ErrProtocol)
 	// ErrQueuePair: a queue pair failed. The completion's status is wrapped, too.
 	ErrQueuePair = errors.New("rdma: queue pair failed")
-	// ErrNotReady: Send without readiness of the peer, or PutSmall without a slot.
+	// ErrNotReady: Send without readiness of the peer, or PutSmall without a free slot.
 	ErrNotReady = errors.New("rdma: the peer is not ready for this")
 	// ErrClosed: this transport has been closed.
 	ErrClosed = errors.New("rdma: closed")
 )
 
-// MaxPosted is how many buffers may be posted for blocks of one peer, and so how
-// many blocks may be under way to one.
+// MaxPosted is the maximum number of buffers posted for the blocks of one peer, and so of blocks in
+// flight to one peer.
 const MaxPosted = 8
 
-// Options say which group a transport is for, and over which device.
+// Options configure a transport and its device.
 type Options struct {
-	// Options are those of the control connections. Hello may be up to MaxHello
-	// bytes.
+	// Options are those of the control connections. The maximum length of Hello is MaxHello bytes.
 	tcp.Options
-	// Device carries the blocks. It stays the caller's, which closes it after the
-	// transport, and may use it for other things, its events included.
+	// Device carries the blocks. The caller still owns it, closes it after the transport, and may
+	// use it for other purposes, including its events.
 	Device qp.Device
-	// PathMTU limits the packets' payload; 0 means what the devices of both peers
-	// allow.
+	// PathMTU limits the packets' payload in bytes; 0 means the maximum that the devices of both
+	// peers support.
 	PathMTU int
 }
 
-// MaxHello is how long Options.Hello may be, in bytes.
+// MaxHello is the maximum length of Options.Hello, in bytes.
 const MaxHello = tcp.MaxHello - helloBytes
 
 func (o *Options) check() error {
@@ -71,7 +70,7 @@ const (
 	helloBytes = len(magic) + 2 + 2 + 4
 )
 
-// A hello is the first thing that every member tells every other.
+// A hello is the first message of every member to every other.
 type hello struct {
 	mtu  int
 	addr netip.Addr
@@ -87,7 +86,7 @@ func (h *hello) encode() []byte {
 	return append(b, h.user...)
 }
 
-// parseHello parses what encode wrote. Errors wrap ErrVersion or ErrProtocol.
+// parseHello parses an encoded hello. Errors wrap ErrVersion or ErrProtocol.
 func parseHello(b []byte) (h hello, err error) {
 	if len(b) < helloBytes || string(b[:len(magic)]) != magic {
 		return h, fmt.Errorf("%w: its hello begins with %q", ErrVersion, b[:min(len(b), len(magic))])
@@ -108,7 +107,7 @@ func parseHello(b []byte) (h hello, err error) {
 
 // Kinds of messages on a control connection.
 const (
-	kindTold   = iota // a message that was told, or its end
+	kindTold   = iota // a message of Tell, or the end of one
 	kindPart          // the beginning of one
 	kindOffer         // of a queue pair for blocks to its sender
 	kindAnswer        // to an offer
@@ -117,30 +116,29 @@ const (
 )
 
 const (
-	// partBytes is what fits beside the kind.
+	// partBytes is the number of bytes that fit after the kind.
 	partBytes    = rdmcfallback.MaxTell - 1
 	addressBytes = 1 + 4 + 4
 )
 
-// An address is what one end of a queue pair must know of the other, besides what
-// the hello tells.
+// An address is what one end of a queue pair must know of the other, in addition to the hello.
 type address struct {
 	QPN rocev2.QPN
 	PSN rocev2.PSN
 }
 
-// encode returns the bytes of an offer or an answer, its kind included.
+// encode returns the bytes of an offer or an answer, including its kind.
 func (a *address) encode(kind uint8) []byte {
 	b, _ := binary.Append([]byte{kind}, binary.BigEndian, a) // never fails
 	return b
 }
 
-// parseAddress parses an offer or an answer, its kind included.
+// parseAddress parses an offer or an answer, including its kind.
 func parseAddress(b []byte) (a address, err error) {
 	if len(b) != addressBytes {
 		return a, fmt.Errorf("%w: a queue pair's address has %d bytes", ErrProtocol, len(b))
 	}
-	_, _ = binary.Decode(b[1:], binary.BigEndian, &a) // it is long enough
+	_, _ = binary.Decode(b[1:], binary.BigEndian, &a) // long enough
 	if a.QPN < 2 || a.QPN > rocev2.Mask24 || a.PSN > rocev2.Mask24 {
 		return a, fmt.Errorf("%w: a queue pair with number %#x and PSN %#x", ErrProtocol, uint32(a.QPN), uint32(a.PSN))
 	}

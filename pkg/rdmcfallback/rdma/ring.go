@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// MaxSlots is how many slots a ring may have, if the device's queues are as long.
+	// MaxSlots is the maximum number of slots of a ring, if the device's queues are as long.
 	MaxSlots = 1024
 
 	slotHeader = 4 + 4 + 4 // of a slot: the message's number, imm, and length
@@ -22,32 +22,32 @@ var _ rdmcfallback.Ring = (*Transport)(nil)
 
 // A ring is one end of the path of small messages from the root to a receiver.
 type ring struct {
-	conn            // count is of slots that the receiver has freed
-	slots, size int // 0 slots: there is none
+	conn            // count is the number of slots that the receiver has freed
+	slots, size int // 0 slots: there is no ring
 	stride      int
-	memory      []byte // root: messages on their way; receiver: where they are written
+	memory      []byte // root: messages in flight; receiver: the slots
 	mr          qp.MR
 
 	nPut uint64 // messages put, or received
 
-	// At the root. Slots are free when the receiver has freed them, and the device
-	// has done with the root's copy.
+	// At the root. A slot is free when the receiver has freed it, and the device has completed the
+	// root's copy.
 	remote  remote
-	nPosted uint64 // messages given to the device
-	nDone   uint64 // messages that it has done with
+	nPosted uint64 // messages passed to the device
+	nDone   uint64 // messages completed by it
 	freed   uint64 // slots that the receiver has freed
-	free    uint64 // slots that were Freed
+	free    uint64 // free slots already reported
 }
 
-// A remote is the receiver's memory as the root must know it.
+// A remote is the receiver's memory as known by the root.
 type remote struct {
 	Addr uint64
 	RKey uint32
 	Size uint32
 }
 
-// OpenRing implements rdmcfallback.Ring. A ring takes no memory, besides the
-// completion queue's, and no queue pair until its first message.
+// OpenRing implements rdmcfallback.Ring. Before its first message, a ring uses no queue pair, and
+// no memory except in the completion queue.
 func (t *Transport) OpenRing(slots, size int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,7 +96,7 @@ func (t *Transport) FreeSmall(n int) error {
 		if taken := int(uint32(r.nPut) - r.count); n < 1 || n > taken {
 			return fmt.Errorf("rdma: %d slots can't be freed, of %d in use", n, taken)
 		}
-		// For the next messages, before the root learns that it may send them.
+		// Post receives for the next messages before the root learns that it may send them.
 		if err := t.postEmpty(p, &r.conn, recvSmall, n); err != nil {
 			return err
 		}
@@ -105,8 +105,8 @@ func (t *Transport) FreeSmall(n int) error {
 	})
 }
 
-// putSmall copies a message to where the device can read it, and posts its WRITE
-// when the receiver's memory is known.
+// putSmall copies a message to registered memory, and posts its WRITE when the receiver's memory is
+// known.
 func (t *Transport) putSmall(p *peer, imm uint32, msg []byte) error {
 	r := &p.ring
 	if taken := r.nPut - r.free; taken >= uint64(r.slots) || len(msg) > r.size {
@@ -130,13 +130,13 @@ func (t *Transport) putSmall(p *peer, imm uint32, msg []byte) error {
 	return t.postPuts(p)
 }
 
-// offset is where the slot of a message is, and slot the memory there.
+// offset returns the position of a message's slot, and slot its memory.
 func (r *ring) offset(number uint64) int { return int(number%uint64(r.slots)) * r.stride }
 
 func (r *ring) slot(number uint64) []byte { return r.memory[r.offset(number):][:r.stride] }
 
-// prepare makes one end: memory, and a queue pair with receives for all that may come,
-// which are messages at a receiver, and counts of freed slots at the root.
+// prepare creates one end: memory, and a queue pair with receives for everything that may arrive:
+// messages at a receiver, counts of freed slots at the root.
 func (t *Transport) prepare(p *peer, memory, remote qp.Access, recv int) (err error) {
 	r := &p.ring
 	r.memory = make([]byte, r.slots*r.stride)
@@ -149,7 +149,7 @@ func (t *Transport) prepare(p *peer, memory, remote qp.Access, recv int) (err er
 	return t.postEmpty(p, &r.conn, recv, r.slots)
 }
 
-// offerRing makes the root's end and tells the receiver.
+// offerRing creates the root's end and tells the receiver.
 func (t *Transport) offerRing(p *peer) error {
 	if err := t.prepare(p, 0, 0, recvFreed); err != nil {
 		return err
@@ -157,7 +157,7 @@ func (t *Transport) offerRing(p *peer) error {
 	return t.mesh.Tell(p.id, p.ring.address().encode(kindRing))
 }
 
-// offeredRing makes the receiver's end.
+// offeredRing creates the receiver's end.
 func (t *Transport) offeredRing(p *peer, a *address) error {
 	r := &p.ring
 	if p.id != 0 || r.slots == 0 || r.qp != nil {
@@ -190,8 +190,8 @@ func (t *Transport) answeredRing(p *peer, a *address, there remote) error {
 	return t.postPuts(p)
 }
 
-// postPuts posts the WRITEs of messages that aren't posted yet, each with its
-// number as the immediate value.
+// postPuts posts the WRITEs of messages that have not been posted yet, with their numbers as
+// immediate values.
 func (t *Transport) postPuts(p *peer) error {
 	r := &p.ring
 	for r.nPosted != r.nPut {
@@ -208,7 +208,7 @@ func (t *Transport) postPuts(p *peer) error {
 	return nil
 }
 
-// completeRing turns a completion on the ring's queue pair into an event.
+// completeRing converts a completion on the ring's queue pair to an event.
 func (t *Transport) completeRing(p *peer, kind int, wc *qp.WC) (err error) {
 	r := &p.ring
 	switch kind {
@@ -241,7 +241,7 @@ func (t *Transport) completeRing(p *peer, kind int, wc *qp.WC) (err error) {
 	return err
 }
 
-// freed reports the slots that are free.
+// freed reports newly freed slots.
 func (t *Transport) freed(p *peer) {
 	r := &p.ring
 	if n := min(r.freed-r.free, r.nDone-r.free); n > 0 {

@@ -11,18 +11,18 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
 
-// BlockSize is the rdmcfallback.Config.BlockSize, in bytes, that suits TCP.
+// BlockSize is the recommended rdmcfallback.Config.BlockSize for TCP, in bytes.
 const BlockSize = schedule.BlockTCP
 
-// aheadHere is the rdmcfallback.Config.Ahead of members that are all on one machine.
+// aheadHere is the rdmcfallback.Config.Ahead if all members are on one machine.
 const aheadHere = 2
 
-// maxUnsent is how much of a block the kernel may hold before the network has it. With less
-// the sender waits needlessly; with more, blocks for different peers mix on the wire and
-// arrive later than the schedule expects.
+// maxUnsent is how much of a block the kernel may hold before it is sent. With less, the sender
+// waits needlessly; with more, blocks for different peers mix on the wire and arrive later than the
+// schedule expects.
 const maxUnsent = 64 << 10
 
-// postRecv posts a buffer. The first one makes the connection. The lock is held.
+// postRecv posts a buffer. The first one opens the connection. The lock must be held.
 func (p *peer) postRecv(buf []byte) (lost, err error) {
 	if p.in.nPosted-p.in.nRecv == MaxPosted {
 		return nil, fmt.Errorf("tcp: %d buffers are posted for blocks of member %d already", MaxPosted, p.id)
@@ -39,14 +39,13 @@ func (p *peer) postRecv(buf []byte) (lost, err error) {
 	return nil, nil
 }
 
-// tellReady tells the peer how many buffers are posted. The lock is held.
+// tellReady sends the peer the total number of posted buffers. The lock must be held.
 func (p *peer) tellReady() error {
 	binary.BigEndian.PutUint32(p.in.ready[:], p.in.nPosted)
 	return p.in.readies.send(p.in.ready[:])
 }
 
-// receive makes the connection for blocks from the peer, and reads it until it
-// ends.
+// receive opens the connection for blocks from the peer, and reads it until it ends.
 func (p *peer) receive() {
 	conn, err := p.dial(greetBlocks, func(conn stream) error {
 		p.in.conn = conn
@@ -75,8 +74,8 @@ func (p *peer) readBlocks(conn io.Reader) error {
 	})
 }
 
-// readMessages reads blocks or small messages until the connection ends. Each goes where
-// room says, and done makes an event of it. Both are called under the lock.
+// readMessages reads blocks or small messages until the connection ends. room returns the memory
+// for each, and done converts it to an event. Both are called with the lock held.
 func (p *peer) readMessages(conn io.Reader, magic uint32, room func() ([]byte, error), done func(imm uint32, msg []byte) rdmcfallback.Event) error {
 	header := make([]byte, blockHeader)
 	for number := uint32(0); ; number++ {
@@ -103,7 +102,7 @@ func (p *peer) readMessages(conn io.Reader, magic uint32, room func() ([]byte, e
 	}
 }
 
-// supply begins to use the connection for blocks to the peer, which it made.
+// supply starts to use the connection for blocks to the peer, which the peer opened.
 func (p *peer) supply(conn stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +118,7 @@ func (p *peer) supply(conn stream) error {
 	return nil
 }
 
-// readReadies turns the peer's readiness into events.
+// readReadies converts the peer's readiness to events.
 func (p *peer) readReadies(conn io.Reader) error {
 	var known uint32
 	return readCounts(conn, "buffers posted", func() (uint32, uint32) {
@@ -133,7 +132,7 @@ func (p *peer) readReadies(conn io.Reader) error {
 	})
 }
 
-// sendBlock hands a block to the writer.
+// sendBlock passes a block to the writer.
 func (p *peer) sendBlock(imm uint32, block []byte) error {
 	if p.ctx.Err() != nil {
 		return nil
@@ -146,7 +145,7 @@ func (p *peer) sendBlock(imm uint32, block []byte) error {
 	return nil
 }
 
-// writeBlocks writes blocks as they come.
+// writeBlocks writes blocks as they arrive in the channel.
 func (p *peer) writeBlocks(conn stream) {
 	var (
 		header [blockHeader]byte
@@ -163,8 +162,7 @@ func (p *peer) writeBlocks(conn stream) {
 		putBlockHeader(header[:], blockMagic, s.imm, len(s.block), number)
 		array[0], array[1] = header[:], s.block
 		vector = array[:]
-		// Counted before, because readiness for more may come before Write
-		// returns.
+		// Count first, because readiness for more may arrive before Write returns.
 		p.out.nSent.Add(1)
 		if _, err := vector.WriteTo(conn); err != nil {
 			p.fail(err, true)

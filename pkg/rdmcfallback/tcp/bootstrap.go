@@ -18,7 +18,7 @@ type bootstrap struct {
 	allMet chan struct{}
 
 	met, completed int
-	tried          []error // why a member that is called hasn't been met yet
+	tried          []error // last error of each call to a member that has not been met yet
 	strangers      []string
 	showing        sync.Mutex // held during Options.Progress
 }
@@ -27,7 +27,7 @@ func newBootstrap(o *Options, peers []*peer) *bootstrap {
 	return &bootstrap{opt: o, peers: peers, done: make(chan struct{}), allMet: make(chan struct{}), tried: make([]error, len(peers))}
 }
 
-// meet notes that a peer is there.
+// meet records that a peer has been met.
 func (b *bootstrap) meet(p *peer) {
 	if f := b.opt.Progress; f != nil {
 		b.showing.Lock()
@@ -53,7 +53,7 @@ func (b *bootstrap) meet(p *peer) {
 	}
 }
 
-// complete notes that a peer has met all members.
+// complete records that a peer has met all members.
 func (b *bootstrap) complete() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -61,7 +61,7 @@ func (b *bootstrap) complete() {
 	b.finish()
 }
 
-// finish ends the bootstrap if it is complete. The lock is held.
+// finish ends the bootstrap if it is complete. The lock must be held.
 func (b *bootstrap) finish() {
 	n := len(b.peers) - 1
 	if !b.ended && b.met == n && b.completed == n {
@@ -70,7 +70,7 @@ func (b *bootstrap) finish() {
 	}
 }
 
-// fail ends the bootstrap, unless it has ended, and tells all members that were met.
+// fail ends the bootstrap unless it has already ended, and tells all members met so far.
 func (b *bootstrap) fail(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -93,14 +93,14 @@ func (b *bootstrap) result() error {
 	return b.err
 }
 
-// try notes why a call has failed.
+// try records why a call failed.
 func (b *bootstrap) try(p *peer, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tried[p.id] = err
 }
 
-// stranger notes that a caller that is no member has called.
+// stranger records a call from a caller that is not a member.
 func (b *bootstrap) stranger(c net.Conn, err error) {
 	if f := b.opt.Stranger; f != nil {
 		f(c.RemoteAddr(), err)
@@ -112,7 +112,7 @@ func (b *bootstrap) stranger(c net.Conn, err error) {
 	}
 }
 
-// missing says which members haven't come, and why as far as it is known.
+// missing returns an error with the missing members, and the reasons if known.
 func (b *bootstrap) missing(cause error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -14,18 +14,17 @@ const (
 	retryFirst   = 10 * time.Millisecond
 	retryLast    = 500 * time.Millisecond
 	maxGreetings = 256 // read at a time
-	maxFromOne   = 192 // of them, from one address: others have room if one is silent
-	// linger is how long a member whose bootstrap has failed waits for members
-	// that it hasn't met yet, to tell them why.
+	maxFromOne   = 192 // of these from one address, so that silent callers leave room for others
+	// linger is how long a member whose bootstrap has failed waits for members that it has not met
+	// yet, to tell them the reason.
 	linger = 700 * time.Millisecond
 )
 
-// Connect makes the transport of one member. All members call it, in any order; it returns
-// when each has met every other, or fails at every member: because ctx ended before all
-// came (ErrMissing), because members don't agree (ErrMismatch, ErrVersion, ErrStale,
-// ErrDuplicate), because something else answers at a member's address (ErrProtocol), or
-// because another member failed. In the last case, the error wraps ErrFailed and what that
-// member's error wraps.
+// Connect creates the transport of one member. All members call it, in any order. It returns when
+// each has met every other, or fails at every member: because ctx ended before all joined
+// (ErrMissing), because members disagree (ErrMismatch, ErrVersion, ErrStale, ErrDuplicate), because
+// something else answers at a member's address (ErrProtocol), or because another member failed. In
+// the last case, the error wraps ErrFailed and what that member's error wraps.
 func Connect(ctx context.Context, o Options) (*Transport, error) {
 	if err := o.check(); err != nil {
 		if o.Listener != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// dial makes one more connection to the peer, and calls use with it, under the
-// lock, if it is still wanted.
+// dial opens one more connection to the peer, and calls use with it, with the lock held, if it is
+// still wanted.
 func (p *peer) dial(kind uint8, use func(conn stream) error) (stream, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, p.self.opt.DeadAfter)
 	defer cancel()
@@ -36,8 +36,7 @@ func (p *peer) dial(kind uint8, use func(conn stream) error) (stream, error) {
 	return conn, err
 }
 
-// dial makes a connection to a member and exchanges greetings. A rejection comes
-// as an error.
+// dial opens a connection to a member and exchanges greetings. A rejection is returned as an error.
 func (l *local) dial(ctx context.Context, to int, mine *greeting) (stream, *greeting, error) {
 	c, err := l.connect(ctx, l.opt.Members[to])
 	if err != nil {
@@ -61,7 +60,7 @@ func (l *local) dial(ctx context.Context, to int, mine *greeting) (stream, *gree
 	return conn, g, nil
 }
 
-// connect makes a connection.
+// connect opens a connection.
 func (l *local) connect(ctx context.Context, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()

@@ -19,7 +19,7 @@ const (
 
 // Kinds of messages on a control connection.
 const (
-	frameTold  = 1 + iota // of the user
+	frameTold  = 1 + iota // a message of Transport.Tell
 	frameMet              // bootstrap: the sender has met all members
 	frameAbort            // bootstrap: the sender gives up: code and text
 	frameAlive            // the sender is alive
@@ -32,8 +32,8 @@ func putBlockHeader(b []byte, magic, imm uint32, n int, number uint32) {
 	binary.BigEndian.PutUint32(b[12:], number)
 }
 
-// parseBlockHeader parses the header of the block, or small message, with the given
-// number, that must fit into room bytes.
+// parseBlockHeader parses the header of the block or small message with the given number, which
+// must fit into room bytes.
 func parseBlockHeader(b []byte, magic, number uint32, room int) (imm uint32, n int, err error) {
 	size := binary.BigEndian.Uint32(b[8:])
 	switch {
@@ -47,9 +47,8 @@ func parseBlockHeader(b []byte, magic, number uint32, room int) (imm uint32, n i
 	return binary.BigEndian.Uint32(b[4:]), int(size), nil
 }
 
-// readCounts reads how many buffers were posted, or slots freed, so far, until the connection
-// ends, and hands on by how many there are more. state says how many were known before, and
-// how many more there can be.
+// readCounts reads the total number of buffers posted, or slots freed, until the connection ends,
+// and passes on each increase. state returns the number known before, and the maximum increase.
 func readCounts(conn io.Reader, what string, state func() (known, room uint32), more func(n uint32)) error {
 	buf, have := make([]byte, 64*countBytes), 0
 	for {

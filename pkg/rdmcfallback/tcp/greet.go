@@ -41,7 +41,7 @@ func (t *Transport) greeting(p *peer) *greeting {
 		Members: t.opt.Members, Hello: t.opt.Hello}
 }
 
-// join admits a peer that has answered, or called, with this greeting.
+// join admits a peer that has answered or called with this greeting.
 func (t *Transport) join(p *peer, conn stream, g *greeting) error {
 	if err := t.judge(g); err != nil {
 		closeConns(conn)
@@ -67,7 +67,7 @@ func (t *Transport) begin(p *peer, conn stream) error {
 	return nil
 }
 
-// take makes the sender of a greeting the peer, unless another process is the peer.
+// take makes the sender of a greeting the peer, unless another process already is.
 func (p *peer) take(g *greeting) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +84,8 @@ func (p *peer) release() {
 	p.taken = false
 }
 
-// judge checks that a greeting is from a member of this group and epoch to this member.
+// judge checks that a greeting is from a member of this group and epoch, and addressed to this
+// member.
 func (t *Transport) judge(g *greeting) error {
 	o := &t.opt
 	switch {
@@ -118,7 +119,7 @@ func (t *Transport) accept() {
 			if errors.Is(err, net.ErrClosed) || t.ctx.Err() != nil {
 				return
 			}
-			wait(t.ctx.Done(), 50*time.Millisecond) // too many open files, for example
+			wait(t.ctx.Done(), 50*time.Millisecond) // for example, too many open files
 			continue
 		}
 		conn, ok := c.(stream)
@@ -142,13 +143,13 @@ func (t *Transport) accept() {
 	}
 }
 
-// callers counts those whose greetings are being read, by address.
+// callers counts the greetings being read, by address.
 type callers struct {
 	mu     sync.Mutex
 	counts map[string]int
 }
 
-// enter makes room for one more, if there are not too many of that address.
+// enter adds a caller, unless there are too many from that address.
 func (c *callers) enter(from net.Addr) (done func(), ok bool) {
 	host, _, err := net.SplitHostPort(from.String())
 	if err != nil {
@@ -194,7 +195,7 @@ func (t *Transport) answer(conn stream) {
 	}
 }
 
-// welcome answers the greeting of a caller that was admitted.
+// welcome answers the greeting of an admitted caller.
 func (t *Transport) welcome(p *peer, conn stream, g *greeting) error {
 	reply := t.greeting(p)
 	reply.Kind = g.Kind
@@ -217,8 +218,8 @@ func (t *Transport) welcome(p *peer, conn stream, g *greeting) error {
 	return t.begin(p, conn)
 }
 
-// admit decides about a caller. A caller of this very group, by its number or by its
-// members, whose greeting is wrong ends the bootstrap.
+// admit decides about a caller. A caller of this group, according to the number or the members,
+// with a wrong greeting ends the bootstrap.
 func (t *Transport) admit(g *greeting) (*peer, error) {
 	if g.Kind == greetReject {
 		return nil, fmt.Errorf("%w: it called to reject", ErrMismatch)

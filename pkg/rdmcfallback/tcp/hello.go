@@ -9,13 +9,13 @@ import (
 	"io"
 )
 
-// The greeting's fixed part stays the same in all versions.
+// The fixed part of a greeting is the same in all versions.
 const (
 	magic       = "RDMC/TCP"
 	version     = 3
 	prefixBytes = len(magic) + 2 + 4
 	maxGreeting = 512 << 10 // bytes after the fixed part
-	maxReason   = 1024      // bytes of text that explain a rejection or an abort
+	maxReason   = 1024      // maximum bytes of text that explain a rejection or an abort
 )
 
 // Greetings' kinds.
@@ -26,7 +26,7 @@ const (
 	greetRing
 )
 
-// A greeting is what each side of a connection says first.
+// A greeting is the first message of each side of a connection.
 type greeting struct {
 	Kind    uint8    `json:"kind"`
 	Group   uint64   `json:"group,omitempty"`
@@ -37,13 +37,13 @@ type greeting struct {
 	ToRun   uint64   `json:"to_run,omitempty"`
 	Members []string `json:"members,omitempty"` // control connections only
 	Hello   []byte   `json:"hello,omitempty"`   // the same
-	Code    int      `json:"code,omitempty"`    // of a rejection: what it becomes at the other end
+	Code    int      `json:"code,omitempty"`    // of a rejection: its cause for the other end
 	Reason  string   `json:"reason,omitempty"`
 	Abort   []byte   `json:"abort,omitempty"` // instead, if the bootstrap has failed there
 }
 
-// reject returns the greeting that rejects a caller because of err, as the caller sees it:
-// where its epoch is still to come here, this member's has passed there.
+// reject returns the greeting that rejects a caller because of err, from the caller's point of
+// view: if its epoch is still in the future here, this member's is in the past there.
 func reject(err error) *greeting {
 	g := &greeting{Kind: greetReject, Reason: cutReason(err.Error())}
 	switch {
@@ -67,8 +67,8 @@ func (g *greeting) encode() []byte {
 	return append(b, body...)
 }
 
-// readGreeting reads and parses a greeting. Errors of the connection come as they
-// are; others wrap ErrProtocol or ErrVersion.
+// readGreeting reads and parses a greeting. Errors of the connection are returned unchanged; others
+// wrap ErrProtocol or ErrVersion.
 func readGreeting(r io.Reader) (*greeting, error) {
 	var prefix [prefixBytes]byte
 	n, err := io.ReadFull(r, prefix[:])
@@ -107,8 +107,7 @@ func (g *greeting) err() error {
 	return fmt.Errorf("%w (it answered: %s)", cmp.Or(causeOf(g.Code), ErrProtocol), printable(cutReason(g.Reason)))
 }
 
-// sameMembers explains the first difference of two lists, and is "" if they are
-// equal.
+// sameMembers describes the first difference between two lists, or returns "" if they are equal.
 func sameMembers(here, there []string) string {
 	if len(here) != len(there) {
 		return fmt.Sprintf("%d members here, %d there", len(here), len(there))

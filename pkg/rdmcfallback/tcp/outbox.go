@@ -6,26 +6,25 @@ import (
 	"syscall"
 )
 
-// An outbox writes small messages to a connection: at once if the kernel takes
-// them, else by a goroutine that lives for as long as there is a backlog. What is
-// sent before there is a connection waits, too. Its lock, which is its peer's, is held in open and send.
+// An outbox writes small messages to a connection: at once if the kernel accepts them, else by a
+// goroutine that lives while there is a backlog. Messages sent before there is a connection wait,
+// too. open and send must be called with its lock, which is its peer's, held.
 type outbox struct {
 	lock sync.Locker
 	wg   *sync.WaitGroup // of its goroutine
-	lost func(error)     // called without the lock if the connection is broken
+	lost func(error)     // called without the lock if the connection breaks
 
 	conn    stream
-	raw     syscall.RawConn // nil: all is left to the goroutine
-	limit   int             // bytes that may wait
+	raw     syscall.RawConn // nil: the goroutine writes all
+	limit   int             // maximum bytes in the backlog
 	backlog []byte
-	spare   []byte        // the backlog before this one
+	spare   []byte        // buffer of the previous backlog
 	idle    chan struct{} // closed when the goroutine ends; nil if there is none
 
-	msg []byte // what attempt writes
+	msg []byte // message that attempt writes
 	n   int
 	err error
-	// attempt is the function that raw calls, made once so that it costs no
-	// allocation for each message.
+	// attempt is the function that raw calls, created once to avoid an allocation per message.
 	attempt func(fd uintptr) bool
 }
 
@@ -46,7 +45,7 @@ func (o *outbox) open(conn stream, limit int) (err error) {
 	return nil
 }
 
-// send writes msg, or what the kernel doesn't take of it later. The lock is held.
+// send writes msg, and adds what the kernel does not accept to the backlog. The lock must be held.
 func (o *outbox) send(msg []byte) error {
 	if o.idle == nil && o.raw != nil {
 		o.msg, o.n = msg, 0
@@ -76,7 +75,7 @@ func (o *outbox) start() {
 	o.wg.Go(o.flush)
 }
 
-// flush writes the backlog until there is none.
+// flush writes the backlog until it is empty.
 func (o *outbox) flush() {
 	o.lock.Lock()
 	for len(o.backlog) > 0 {

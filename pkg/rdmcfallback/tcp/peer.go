@@ -18,28 +18,28 @@ import (
 )
 
 const (
-	maxBacklog = 4 << 20 // bytes told to a peer that wait
-	maxInbox   = 16      // messages of a peer that wait for Events; more wait in the kernel
+	maxBacklog = 4 << 20 // bytes of messages waiting to be sent to a peer
+	maxInbox   = 16      // messages of a peer waiting for Events; further ones wait in the kernel
 	grace      = 500 * time.Millisecond
-	beats      = 5               // in Options.DeadAfter
-	maxDrain   = 1 << 16         // reads of the control connection of a failing peer
-	parting    = 2 * time.Second // Close waits so long for peers to read
+	beats      = 5               // per Options.DeadAfter
+	maxDrain   = 1 << 16         // maximum reads of the control connection of a failing peer
+	parting    = 2 * time.Second // how long Close waits for peers to read
 )
 
-// A local is this member, as its peers use it.
+// A local is this member, as used by its peers.
 type local struct {
 	opt     Options
 	run     uint64
 	meeting meeting
 	events  *queue
-	ctx     context.Context // ends when the transport is being closed
+	ctx     context.Context // ends when the transport is closing
 	wg      sync.WaitGroup
 }
 
-// A meeting is the bootstrap, as peers report to it.
+// A meeting is the bootstrap, as used by its peers.
 type meeting interface {
 	complete()      // a peer has met all members
-	fail(err error) // a peer has given up, or has gone
+	fail(err error) // a peer has given up or disconnected
 }
 
 // A peer is another member and the connections to it.
@@ -47,16 +47,16 @@ type peer struct {
 	self *local
 	id   int
 
-	run   uint64 // set, with hello, before it is met
+	run   uint64 // set, with hello, before the peer is met
 	hello []byte
 
 	mu      sync.Mutex
-	taken   bool  // a process is this peer, or is about to be
-	met     bool  // the control connection is up
-	failing bool  // no new goroutines, no new sends
-	err     error // why, the first reason
+	taken   bool  // a process is this peer, or is becoming it
+	met     bool  // the control connection is established
+	failing bool  // no new goroutines or sends
+	err     error // first reason of the failure
 	wg      sync.WaitGroup
-	ctx     context.Context // ends when failing: blocks end
+	ctx     context.Context // ends when the peer fails, which ends block connections
 	stop    context.CancelFunc
 	cut     chan struct{} // closed when the control connection ends
 
@@ -70,15 +70,15 @@ type peer struct {
 type control struct {
 	ctl     stream
 	ctlDone chan struct{} // closed when its reader has ended
-	// draining: the peer is failing, and the connection is read as long as each
-	// message comes within the grace, but at most maxDrain times.
+	// draining: the peer is failing, and the connection is still read, at most maxDrain times,
+	// while each message arrives within the grace period.
 	draining atomic.Bool
 	drained  int
 	tells    outbox
 	frame    [frameHeader + rdmcfallback.MaxTell]byte
 	inbox    chan []byte  // free buffers for messages
-	buffers  int          // how many there are
-	silent   atomic.Int32 // own beats since something came
+	buffers  int          // number of buffers
+	silent   atomic.Int32 // own beats since anything was received
 	held     atomic.Bool  // the reader waits for Events, so silence means nothing
 }
 
@@ -87,7 +87,7 @@ type blocksIn struct {
 	conn    stream
 	dialed  bool
 	readies outbox
-	posted  [MaxPosted][]byte // buffers, those at nRecv...nPosted-1
+	posted  [MaxPosted][]byte // buffers nRecv...nPosted-1 are posted
 	nPosted uint32
 	nRecv   uint32
 	ready   [countBytes]byte
@@ -96,7 +96,7 @@ type blocksIn struct {
 // A blocksOut is the connection for blocks to the peer.
 type blocksOut struct {
 	conn    stream
-	credits atomic.Int32 // how many more blocks it can take
+	credits atomic.Int32 // number of blocks that the peer can still receive
 	nSent   atomic.Uint32
 	sends   chan send
 }
@@ -117,7 +117,7 @@ func newPeer(self *local, id int) *peer {
 	return p
 }
 
-// use calls f under the lock, unless the peer is failing. If the peer is lost, it fails.
+// use calls f with the lock held, unless the peer is failing. If f returns lost, the peer fails.
 func (p *peer) use(f func() (lost, err error)) error {
 	p.mu.Lock()
 	if p.failing {
@@ -138,15 +138,16 @@ func (p *peer) isMet() bool {
 	return p.met
 }
 
-// isHere reports whether the peer, which was met, is on this machine, as far as addresses say.
+// isHere reports whether the peer, which has been met, is on this machine, according to its
+// address.
 func (p *peer) isHere() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.met && sameHost(p.ctl.LocalAddr(), p.ctl.RemoteAddr())
 }
 
-// sameHost reports whether two ends of a connection are on one host: they have the same
-// address, or both are loopback addresses.
+// sameHost reports whether two ends of a connection are on one host: they have the same address, or
+// both have loopback addresses.
 func sameHost(a, b net.Addr) bool {
 	x, errX := netip.ParseAddrPort(a.String())
 	y, errY := netip.ParseAddrPort(b.String())
@@ -157,7 +158,7 @@ func sameHost(a, b net.Addr) bool {
 	return i == j || i.IsLoopback() && j.IsLoopback()
 }
 
-// meet begins to use the control connection.
+// meet starts to use the control connection.
 func (p *peer) meet(ctl stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,9 +185,9 @@ func (p *peer) tell(kind uint8, msg []byte) {
 	})
 }
 
-// beat tells the peer that this member is alive, and ends the connection if nothing has
-// come from the peer for some beats. It counts them by its own beats, so that a member that
-// was stopped itself blames no peer.
+// beat tells the peer that this member is alive, and ends the connection if nothing was received
+// from the peer for several beats. It counts by its own beats, so that a member that was itself
+// stopped does not blame a peer.
 func (p *peer) beat() {
 	p.mu.Lock()
 	if !p.met || p.failing {
@@ -194,7 +195,7 @@ func (p *peer) beat() {
 		return
 	}
 	var err error
-	if p.tells.idle == nil { // otherwise there is enough to be read
+	if p.tells.idle == nil { // otherwise there is enough in flight
 		putFrameHeader(p.frame[:], frameAlive, 0)
 		err = p.tells.send(p.frame[:frameHeader])
 	}
@@ -269,8 +270,8 @@ func (p *peer) readFrames(r *bufio.Reader) error {
 	}
 }
 
-// patience gives the next read of the control connection its time. The time begins here
-// because the reader may have waited long for Events.
+// patience sets the deadline of the next read of the control connection. The time starts only now
+// because the reader may have waited for Events.
 func (p *peer) patience() error {
 	if !p.draining.Load() {
 		return nil
@@ -281,8 +282,7 @@ func (p *peer) patience() error {
 	return p.ctl.SetReadDeadline(time.Now().Add(grace))
 }
 
-// buffer returns an empty buffer for a message, and waits if too many messages
-// wait for Events.
+// buffer returns an empty buffer for a message. It waits if too many messages wait for Events.
 func (p *peer) buffer() ([]byte, error) {
 	select {
 	case b := <-p.inbox:
@@ -306,7 +306,7 @@ func (p *peer) buffer() ([]byte, error) {
 	}
 }
 
-// giveBack takes a buffer back. There is always room.
+// giveBack returns a buffer. There is always room.
 func (p *peer) giveBack(b []byte) {
 	select {
 	case p.inbox <- b[:0]:
@@ -314,10 +314,9 @@ func (p *peer) giveBack(b []byte) {
 	}
 }
 
-// fail ends all connections to the peer. What the peer has told before is still
-// read if patient is true: the failure may have been seen first on a connection
-// for blocks. When nothing of the peer is in use any more, Down follows. Only
-// the first call has an effect.
+// fail ends all connections to the peer. If patient is true, it still reads the messages that the
+// peer sent before, because the failure may have been noticed first on a block connection. When
+// nothing of the peer is in use any more, Down follows. Only the first call has an effect.
 func (p *peer) fail(err error, patient bool) {
 	if !p.end(explain(err)) {
 		return
@@ -338,8 +337,9 @@ func (p *peer) fail(err error, patient bool) {
 	}()
 }
 
-// end ends the connections for blocks and small messages, and reports whether this is the
-// first call. Nothing of the peer begins any more. The first caller calls t.wg.Done later.
+// end ends the connections for blocks and small messages, and reports whether this is the first
+// call. After that, no new operation of the peer starts. The first caller must call t.wg.Done
+// later.
 func (p *peer) end(err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -347,7 +347,7 @@ func (p *peer) end(err error) bool {
 		return false
 	}
 	p.failing, p.err = true, err
-	p.self.wg.Add(1) // under the lock, so that Close, which takes it, waits
+	p.self.wg.Add(1) // with the lock held, so that Close, which takes it, waits
 	p.stop()
 	closeConns(p.in.conn, p.out.conn, p.ring.conn)
 	return true
@@ -361,8 +361,8 @@ func (p *peer) cutOff() {
 	p.wg.Wait()
 }
 
-// part ends the connections to the peer because this transport is closed: it gives the peer
-// time to read what it was sent.
+// part ends the connections to the peer because this transport is closing: it gives the peer time
+// to read what was sent.
 func (p *peer) part() {
 	if !p.end(ErrClosed) {
 		return
@@ -398,7 +398,7 @@ func closeConns(conns ...stream) {
 	}
 }
 
-// explain turns the error that ended a connection into one of this package.
+// explain converts the error that ended a connection to one of this package.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, ErrProtocol), errors.Is(err, ErrOverflow), errors.Is(err, ErrFailed), errors.Is(err, ErrSilent):

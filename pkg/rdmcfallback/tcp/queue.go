@@ -7,21 +7,21 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 )
 
-// A queue holds events that have not been fetched yet. Their number is bounded, because
-// posted buffers, sends, readiness and messages of each peer are.
+// A queue holds events that have not been fetched yet. Their number is bounded, because each peer's
+// posted buffers, sends, readiness and messages are.
 type queue struct {
 	mu     sync.Mutex
 	events []rdmcfallback.Event // from head on
 	head   int
 	closed bool
-	wake   chan struct{} // has a token if there may be something to fetch
+	wake   chan struct{} // has a token if there may be events
 }
 
 func newQueue() *queue { return &queue{wake: make(chan struct{}, 1)} }
 
 func (q *queue) push(e rdmcfallback.Event) {
 	q.mu.Lock()
-	if q.head > 0 && len(q.events) == cap(q.events) { // use the room of those that were fetched
+	if q.head > 0 && len(q.events) == cap(q.events) { // reuse the space of fetched events
 		n := copy(q.events, q.events[q.head:])
 		clear(q.events[n:])
 		q.events, q.head = q.events[:n], 0

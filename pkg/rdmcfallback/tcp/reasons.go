@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A memberError is an error that one member has caused or met.
+// A memberError is an error caused or met by one member.
 type memberError struct {
 	id   int
 	addr string
@@ -20,16 +20,16 @@ func (e *memberError) Error() string {
 
 func (e *memberError) Unwrap() error { return e.err }
 
-// A failedError is why the bootstrap has failed here.
+// A failedError is the reason why the bootstrap failed at this member.
 type failedError struct{ error }
 
 func (e *failedError) Unwrap() error { return e.error }
 
-// causes are the errors whose kind an abort or a rejection carries.
+// causes are the errors whose kind is sent in an abort or a rejection.
 var causes = []error{ErrMissing, ErrMismatch, ErrVersion, ErrDuplicate, ErrStale, ErrProtocol, ErrClosed, errNotYet}
 
-// codeOf returns the code of the cause that err wraps, 0 if it wraps none, and causeOf the
-// cause of a code, nil if there is none.
+// codeOf returns the code of the cause that err wraps, or 0. causeOf returns the cause of a code,
+// or nil.
 func codeOf(err error) int {
 	return 1 + slices.IndexFunc(causes, func(c error) bool { return errors.Is(err, c) })
 }
@@ -41,7 +41,7 @@ func causeOf(code int) error {
 	return nil
 }
 
-// An abortError is another member's reason to give up.
+// An abortError is the reason why another member gave up.
 type abortError struct {
 	cause  error // one of causes, or nil
 	reason string
@@ -56,8 +56,8 @@ func (e *abortError) Unwrap() []error {
 	return []error{ErrFailed, e.cause}
 }
 
-// abortMessage encodes why this member gives up; a reason that came from another member is
-// passed on unchanged.
+// abortMessage encodes why this member gives up. A reason received from another member is passed on
+// unchanged.
 func abortMessage(err error) []byte {
 	reason := err.Error()
 	if other, ok := errors.AsType[*abortError](err); ok {
@@ -68,12 +68,12 @@ func abortMessage(err error) []byte {
 
 func cutReason(s string) string { return s[:min(len(s), maxReason)] }
 
-// parseAbort reads what abortMessage wrote; the text is made safe to print.
+// parseAbort parses an abortMessage; the text is made safe to print.
 func parseAbort(b []byte) error {
 	return &abortError{causeOf(int(b[0])), printable(string(b[abortMinimum:]))}
 }
 
-// printable replaces characters that don't belong in a line of text.
+// printable replaces characters that do not belong in a line of text.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r > 0x7e && r < 0xa0 {

@@ -10,15 +10,15 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 )
 
-// MaxSlots is how many slots a ring may have.
+// MaxSlots is the maximum number of slots of a ring.
 const MaxSlots = 1024
 
 var _ rdmcfallback.Ring = (*Transport)(nil)
 
-// A ring is one end of the path of small messages from the root to a receiver. The peer's
-// lock guards it.
+// A ring is one end of the path of small messages from the root to a receiver. The peer's lock
+// guards it.
 type ring struct {
-	slots, size int // 0 slots: there is none
+	slots, size int // 0 slots: there is no ring
 	conn        stream
 	dialed      bool
 	nPut        uint32 // messages put, or received
@@ -29,8 +29,8 @@ type ring struct {
 	count       [countBytes]byte
 }
 
-// OpenRing implements rdmcfallback.Ring. A ring takes no memory and no connection
-// until its first message.
+// OpenRing implements rdmcfallback.Ring. A ring uses no memory and no connection before its first
+// message.
 func (t *Transport) OpenRing(slots, size int) error {
 	if t.ctx.Err() != nil {
 		return ErrClosed
@@ -63,8 +63,7 @@ func (t *Transport) PutSmall(to int, imm uint32, msg []byte) error {
 	})
 }
 
-// FreeSmall implements rdmcfallback.Ring. It tells the root how many slots have been freed
-// so far.
+// FreeSmall implements rdmcfallback.Ring. It sends the root the total number of freed slots.
 func (t *Transport) FreeSmall(n int) error {
 	return t.use(0, func(p *peer) (lost, err error) {
 		r := &p.ring
@@ -77,7 +76,7 @@ func (t *Transport) FreeSmall(n int) error {
 	})
 }
 
-// putSmall writes a message, or keeps it until there is a connection. The lock is held.
+// putSmall writes a message, or keeps it until there is a connection. The lock must be held.
 func (p *peer) putSmall(imm uint32, msg []byte) (lost, err error) {
 	r := &p.ring
 	if taken := r.nPut - r.nFreed; taken >= uint32(r.slots) || len(msg) > r.size {
@@ -95,8 +94,8 @@ func (p *peer) putSmall(imm uint32, msg []byte) (lost, err error) {
 	return r.out.send(r.frame[:blockHeader+n]), nil
 }
 
-// fill makes the connection for small messages to the peer, and reads from it which
-// slots are free, until it ends.
+// fill opens the connection for small messages to the peer, and reads the number of freed slots
+// from it until it ends.
 func (p *peer) fill() {
 	conn, err := p.dial(greetRing, func(conn stream) error {
 		p.ring.conn = conn
@@ -122,8 +121,7 @@ func (p *peer) readFreed(conn io.Reader) error {
 	})
 }
 
-// drain begins to use the connection for small messages from the root, which made
-// it.
+// drain starts to use the connection for small messages from the root, which opened it.
 func (p *peer) drain(conn stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

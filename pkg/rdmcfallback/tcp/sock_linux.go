@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// Options of Linux that package syscall doesn't name; see tcp(7).
+// Socket options of Linux that package syscall does not define; see tcp(7).
 const (
 	tcpUserTimeout  = 18
 	tcpNotsentLowat = 25
 )
 
-// setDeadAfter makes the kernel end a connection whose peer doesn't acknowledge or
-// take what was sent for this long.
+// setDeadAfter makes the kernel end a connection whose peer does not acknowledge or accept data for
+// this long.
 func setDeadAfter(c stream, after time.Duration) error {
 	return setOption(c, tcpUserTimeout, int(after/time.Millisecond))
 }
 
-// setUnsent makes a connection take no more while more than n bytes haven't been passed on
-// to the network.
+// setUnsent makes a connection accept no more data while more than n bytes have not been passed to
+// the network.
 func setUnsent(c stream, n int) error { return setOption(c, tcpNotsentLowat, n) }
 
-// setOption sets an option of a connection that the kernel has.
+// setOption sets a socket option of a connection that has a file descriptor.
 func setOption(c stream, option, value int) error {
 	s, ok := c.(syscall.Conn)
 	if !ok {
@@ -39,7 +39,7 @@ func setOption(c stream, option, value int) error {
 	return cmp.Or(err, result)
 }
 
-// tryWrite writes what it can without waiting.
+// tryWrite writes as much as possible without waiting.
 func tryWrite(fd uintptr, b []byte) (int, error) {
 	for {
 		n, err := syscall.Write(int(fd), b)

@@ -4,11 +4,11 @@ package tcp
 
 import "time"
 
-// setDeadAfter leaves it to the control connections to find dead peers.
+// setDeadAfter does nothing: the control connections detect dead peers.
 func setDeadAfter(stream, time.Duration) error { return nil }
 
-// setUnsent leaves it to the kernel how much a connection holds.
+// setUnsent does nothing: the kernel determines how much a connection buffers.
 func setUnsent(stream, int) error { return nil }
 
-// tryWrite leaves writing to the backlog's goroutine.
+// tryWrite writes nothing: the backlog's goroutine writes all.
 func tryWrite(uintptr, []byte) (int, error) { return 0, nil }

@@ -20,11 +20,11 @@ type Transport struct {
 	listen net.Listener
 	peers  []*peer // [opt.Self] is nil
 
-	lent []lent // messages that the last Events returned
+	lent []lent // messages returned by the last Events
 
 	cancel    context.CancelFunc
 	closing   sync.Once
-	greetings chan struct{} // a token for each greeting that is being read
+	greetings chan struct{} // a token for each greeting being read
 	callers   callers
 }
 
@@ -33,7 +33,7 @@ var (
 	_ rdmcfallback.Defaults  = (*Transport)(nil)
 )
 
-// A lent buffer goes back to its peer.
+// A lent buffer will be returned to its peer.
 type lent struct {
 	p   *peer
 	buf []byte
@@ -54,8 +54,8 @@ func newTransport(o Options) *Transport {
 	return t
 }
 
-// Hello returns what the peer gave as its Options.Hello; nil for this member itself. The
-// caller must not change it.
+// Hello returns the peer's Options.Hello; nil for this member itself. The caller must not change
+// it.
 func (t *Transport) Hello(peer int) []byte {
 	if p, err := t.peer(peer); err == nil {
 		return p.hello
@@ -76,9 +76,9 @@ func (t *Transport) peer(i int) (*peer, error) {
 // Rank implements rdmcfallback.Transport.
 func (t *Transport) Rank() (self, members int) { return t.opt.Self, len(t.peers) }
 
-// Defaults implements rdmcfallback.Defaults. If all members are on this machine, processors
-// are the limit, and several blocks may be under way, so that members wait less for each
-// other; else links may be, and blocks would compete for them.
+// Defaults implements rdmcfallback.Defaults. If all members are on this machine, processors are the
+// bottleneck, and several blocks may be in flight, so that members wait less for each other.
+// Otherwise links may be the bottleneck, for which blocks would compete.
 func (t *Transport) Defaults() (blockSize, ahead int) {
 	for _, p := range t.peers {
 		if p != nil && !p.isHere() {
@@ -88,8 +88,8 @@ func (t *Transport) Defaults() (blockSize, ahead int) {
 	return BlockSize, aheadHere
 }
 
-// use calls f with a peer, under the peer's lock, unless the peer is failing. If the peer is
-// lost, it fails.
+// use calls f with a peer and the peer's lock held, unless the peer is failing. If f returns lost,
+// the peer fails.
 func (t *Transport) use(peer int, f func(p *peer) (lost, err error)) error {
 	p, err := t.peer(peer)
 	if err != nil {
@@ -116,8 +116,8 @@ func (t *Transport) Send(peer int, imm uint32, block []byte) error {
 	return p.sendBlock(imm, block)
 }
 
-// Tell implements rdmcfallback.Transport. A peer that leaves several megabytes of messages
-// unread is disconnected, with ErrOverflow.
+// Tell implements rdmcfallback.Transport. A peer that does not read several megabytes of messages
+// is disconnected, with ErrOverflow.
 func (t *Transport) Tell(peer int, msg []byte) error {
 	p, err := t.peer(peer)
 	if err != nil {
@@ -149,7 +149,7 @@ func (t *Transport) Events(ctx context.Context, events []rdmcfallback.Event) (in
 	return n, err
 }
 
-// beat runs in a goroutine and tells all peers regularly that this member is alive.
+// beat runs in a goroutine and regularly tells all peers that this member is alive.
 func (t *Transport) beat() {
 	tick := time.NewTicker(t.opt.DeadAfter / beats)
 	defer tick.Stop()
@@ -167,8 +167,8 @@ func (t *Transport) beat() {
 	}
 }
 
-// Close implements rdmcfallback.Transport. It waits up to 2 s for peers that
-// don't read what they have been told.
+// Close implements rdmcfallback.Transport. It waits up to 2 s for peers that do not read their
+// messages.
 func (t *Transport) Close() (err error) {
 	t.closing.Do(func() {
 		t.cancel()
@@ -187,7 +187,7 @@ func (t *Transport) Close() (err error) {
 	return err
 }
 
-// newRun draws a number that no other process has.
+// newRun returns a random number that identifies this process.
 func newRun() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
