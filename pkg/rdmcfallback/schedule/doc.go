@@ -48,26 +48,24 @@
 // negative it has nothing yet. Nothing is sent to the root (DSN §4.4). Each
 // vertex receives each block once, and has all after step l+k-2.
 //
-// If n is not a power of two, node 2^l+t shares vertex t+1 with node t+1 (TR §3). The
-// vertex receives and sends as it would with one node in it; of the two, the one that has
-// the block sends it, the other receives, and also hands to its partner the block that only
-// it has. That leaves no choice. With m = j-l, between two set bits p < q of v, repeated
-// with period l, there are the steps m = p+1...q. In all of them the vertex sends block q,
-// which one of the two received at m = p, so this one sends in all of them. The other
-// receives block m while m < q, and at m = q the block of the next set bit, with which the
-// two change places. What the other hands over is always block m-1. So the parity of the
-// number of set bits passed before step j, a population count, determines which of the two
-// sends, and all else follows in constant time. One step more, at the end, lets the two
-// exchange blocks k-1 and k-2.
+// If n is not a power of two, node 2^l+t shares vertex t+1 with node t+1 (TR §3). The vertex
+// receives and sends as with a single node. Of the two nodes, the one that has the block sends it;
+// the other receives, and also sends its partner the block that only it has. That determines the
+// schedule. With m = j-l, between two set bits p < q of v, repeated with period l, there are the
+// steps m = p+1...q. In all of them the vertex sends block q, which one of the two received at m =
+// p, so this one sends in all of them. The other one receives block m while m < q, and at m = q the
+// block of the next set bit; then the two exchange roles. The other one always sends its partner
+// block m-1. So the parity of the number of set bits passed before step j, a population count,
+// determines which of the two sends, and everything else follows in constant time. In one more
+// step, at the end, the two exchange blocks k-1 and k-2.
 //
 // # Use
 //
-// [New] makes a [Schedule], [Schedule.Node] takes one node's part of it, and
-// [Node.NextSend] and [Node.NextRecv] walk through that node's sends and
-// receives. [Choose] selects the algorithm and the size of blocks. Nothing is
-// tabulated: a Schedule and a Node are small values whose size doesn't depend on
-// n or k, and their methods don't allocate. Only [Racks]
-// take memory in proportion to the group.
+// [New] returns a [Schedule], [Schedule.Node] one node's part of it, and [Node.NextSend] and
+// [Node.NextRecv] iterate over that node's sends and receives. [Choose] selects the algorithm and
+// the block size. There are no tables: a Schedule and a Node are small values whose size does not
+// depend on n or k, and their methods do not allocate. Only the memory of [Racks] is proportional
+// to the group.
 //
 // The node from which a node receives first is the same for all messages of two blocks and
 // more, and, if n is a power of two or the algorithm is no pipeline, also for messages of

@@ -2,19 +2,19 @@ package schedule
 
 import "fmt"
 
-// Racks says which nodes of a group are close to each other, for the hybrid
-// algorithm and for Choose. The lowest-numbered node of a rack is its leader, so
-// the root leads its rack. Racks are made once for a group, by RacksOf, are never changed, and take 12 bytes for each node.
+// Racks says which nodes of a group are close to each other, for the hybrid algorithm and for
+// Choose. The lowest-numbered node of a rack is its leader, so the root leads its rack. Create
+// Racks once per group, with RacksOf. They never change, and take 12 bytes per node.
 type Racks struct {
 	rank  []int32 // of each node in its rack; the leader's is 0
 	rack  []int32 // of each node, in order of the leaders
-	first []int32 // the index in nodes where each rack begins, and the end
-	nodes []int32 // rack after rack, in ascending order within each
+	first []int32 // index in nodes at which each rack starts, and the end
+	nodes []int32 // rack by rack, in ascending order within each
 	most  int     // number of nodes in the largest rack
 }
 
-// RacksOf returns the racks in which node i is in rack[i]. Racks may have any
-// numbers. The error wraps ErrNodes.
+// RacksOf returns the racks in which node i is in rack[i]. The numbers of racks are arbitrary. The
+// error wraps ErrNodes.
 func RacksOf(rack []int) (*Racks, error) {
 	if len(rack) < 2 || len(rack) > MaxNodes {
 		return nil, fmt.Errorf("%w: %d in the racks; a group has 2 to %d", ErrNodes, len(rack), MaxNodes)
@@ -72,10 +72,10 @@ func (r *Racks) steps(blocks int64) int64 {
 	return pipelineSteps(r.Len(), blocks) + pipelineSteps(r.most, blocks)
 }
 
-// A hybridNode is a node's part of a hybrid schedule. All steps among leaders come before those
-// in racks, though no node waits for that: a leader that has sent what it has to send to
-// others goes on in its rack. It has to send nearly all blocks on either level, so that
-// another order would gain nothing as long as it sends one block at a time.
+// A hybridNode is a node's part of a hybrid schedule. All steps among leaders precede those in
+// racks, but no node waits for that: a leader that has finished its sends to other leaders
+// continues in its rack. It must send nearly all blocks on both levels, so another order would gain
+// nothing while it sends one block at a time.
 type hybridNode struct {
 	racks  *Racks
 	rack   int
@@ -94,7 +94,7 @@ func (r *Racks) hybridNode(i int, blocks int64) hybridNode {
 	return p
 }
 
-// among makes a transfer of the pipeline among leaders one of the schedule.
+// among converts a transfer of the leaders' pipeline to one of the schedule.
 func (p *hybridNode) among(t Transfer, ok bool) (Transfer, bool) {
 	if !ok {
 		return Transfer{}, false
@@ -103,7 +103,7 @@ func (p *hybridNode) among(t Transfer, ok bool) (Transfer, bool) {
 	return t, true
 }
 
-// within makes a transfer of the rack's pipeline one of the schedule.
+// within converts a transfer of the rack's pipeline to one of the schedule.
 func (p *hybridNode) within(t Transfer, ok bool) (Transfer, bool) {
 	if !ok {
 		return Transfer{}, false

@@ -8,14 +8,13 @@ type Node struct {
 	hybrid   hybridNode // if it is Hybrid
 }
 
-// NextSend returns the node's first send in a step after the given one, and
-// false if there is none. Start with -1 and go on with the Step of the last
-// answer; that is all the state there is. It takes O(log n) time at most, and a
-// walk through all sends takes constant time for each on average.
+// NextSend returns the node's first send in a step after the given one, and false if there is none.
+// Start with -1 and continue with the Step of the last result; there is no other state. It takes
+// O(log n) time at most, and constant time per send on average over all sends.
 func (n *Node) NextSend(after int64) (Transfer, bool) { return n.next(out, after) }
 
-// NextRecv returns the node's first receive in a step after the given one, as
-// NextSend does for sends. Each node but the root has k receives.
+// NextRecv returns the node's first receive in a step after the given one, as NextSend does for
+// sends. Each node except the root has k receives.
 func (n *Node) NextRecv(after int64) (Transfer, bool) { return n.next(in, after) }
 
 func (n *Node) next(w way, after int64) (Transfer, bool) {

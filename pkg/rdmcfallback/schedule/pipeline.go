@@ -2,15 +2,15 @@ package schedule
 
 import "math/bits"
 
-// A vertex is a node's place in a binomial pipeline; see the package's comment.
-// The zero vertex takes no part in anything.
+// A vertex is a node's position in a binomial pipeline; see the package's comment. The zero vertex
+// has no transfers.
 type vertex struct {
 	nodes  int
 	l      int   // dimensions of the hypercube
 	v      int   // the vertex
-	mate   int   // the node that shares it; -1 if there is none
-	second bool  // this is the one of the two with the higher number
-	last   int64 // the number of the last block, k-1
+	mate   int   // the other node at the vertex; -1 if there is none
+	second bool  // this node has the higher number of the two
+	last   int64 // number of the last block, k-1
 	steps  int64
 }
 
@@ -26,7 +26,7 @@ func pipelineSteps(n int, blocks int64) int64 {
 // log2Up returns the logarithm of n to base 2, rounded up, for n > 0.
 func log2Up(n int) int { return bits.Len(uint(n - 1)) }
 
-// newVertex returns the place of node i among n nodes.
+// newVertex returns the position of node i among n nodes.
 func newVertex(n, i int, blocks int64) vertex {
 	if n < 2 {
 		return vertex{}
@@ -49,18 +49,16 @@ func (p *vertex) other(v int) int {
 	return -1
 }
 
-// secondSends reports whether it is the one with the higher number, of the two
-// nodes at vertex v, that has the block which the vertex sends along direction d
-// in the given round of l steps: the parity of the number of v's set bits in the
-// directions of all steps before.
+// secondSends reports which of the two nodes at vertex v has the block that the vertex sends along
+// direction d in the given round of l steps: true means the one with the higher number. It is the
+// parity of the number of v's set bits in the directions of all steps before.
 func secondSends(v int, round int64, d int) bool {
 	passed := bits.OnesCount(uint(v))*int(round&1) + bits.OnesCount(uint(v)&(1<<d-1))
 	return passed&1 == 1
 }
 
-// distance returns how many directions, counted from d upwards and cyclically,
-// have to be passed to come to one in which v's bit is set: the number of
-// trailing zeros of v rotated to the right by d. It needs v > 0.
+// distance returns the number of directions, counted from d upward and cyclically, to one in which
+// v's bit is set: the number of trailing zeros of v rotated right by d. v must be positive.
 func (p *vertex) distance(v, d int) int {
 	if up := v >> d; up > 0 {
 		return bits.TrailingZeros(uint(up))
@@ -90,7 +88,7 @@ func (p *vertex) send(j int64) (Transfer, bool) {
 	}
 	round, d := p.at(j)
 	speaks := p.mate < 0 || p.second == secondSends(p.v, round, d)
-	if j == p.last+int64(p.l) { // the two exchange their last blocks
+	if j == p.last+int64(p.l) { // the two nodes exchange their last blocks
 		return p.inside(j, speaks)
 	}
 	if !speaks {
@@ -128,9 +126,9 @@ func (p *vertex) recv(j int64) (Transfer, bool) {
 	return t, t.Block >= 0
 }
 
-// inside returns what goes in step j between the two nodes of a vertex: the last
-// block, after all else, from the one that would have gone on sending, and
-// otherwise block m-1 from the one that isn't sending.
+// inside returns the transfer in step j between the two nodes of a vertex: the last block, at the
+// very end, from the one that would have sent next, and otherwise block m-1 from the one that is
+// not sending.
 func (p *vertex) inside(j int64, last bool) (Transfer, bool) {
 	t := Transfer{Step: j, Block: j - int64(p.l) - 1, Peer: p.mate}
 	if last {
@@ -139,7 +137,7 @@ func (p *vertex) inside(j int64, last bool) (Transfer, bool) {
 	return t, p.mate >= 0 && t.Block >= 0
 }
 
-// A way is that of a block, seen from a node.
+// A way is the direction of a transfer, from a node's point of view.
 type way bool
 
 const (
@@ -155,11 +153,11 @@ func (p *vertex) do(w way, j int64) (Transfer, bool) {
 	return p.recv(j)
 }
 
-// next returns the first send or receive after a step. Pauses are short: l+1
-// steps at most until the first block comes, then one step in l at most.
+// next returns the first send or receive after a step. Pauses are short: at most l+1 steps until
+// the first block arrives, then at most one step in l.
 func (p *vertex) next(w way, after int64) (Transfer, bool) {
 	if w == in && p.v == 0 || w == out && p.v == 1 && p.nodes == 2 {
-		return Transfer{}, false // these never have any
+		return Transfer{}, false // these have no transfers
 	}
 	for j := max(after, -1); j < p.steps-1; {
 		j++

@@ -2,8 +2,8 @@ package schedule
 
 import "fmt"
 
-// reasons explains a plan: what was known, why the chosen algorithm, and what is
-// against each of the others.
+// reasons explains a plan: the hints used, the reason for the chosen algorithm, and the reasons
+// against the others.
 func (h Hints) reasons(p Plan, size int64, nodes int) []string {
 	known := fmt.Sprintf("%s to %d receivers, by links of %s; %v for each block besides, and %v to relay one", inBytes(size), nodes-1, inBits(h.Bandwidth), h.PerBlock, h.Relay)
 	if h.Racks != nil && h.Uplink > 0 {

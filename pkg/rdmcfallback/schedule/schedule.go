@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// What is wrong with arguments. The errors that this package returns wrap one of these and
-// say which value was given and which are valid.
+// Errors of arguments. The errors of this package wrap one of these and say which value was given
+// and which are valid.
 var (
 	// ErrAlgorithm: there is no such algorithm.
 	ErrAlgorithm = errors.New("schedule: unknown algorithm")
@@ -17,18 +17,17 @@ var (
 	ErrBlocks = errors.New("schedule: impossible number of blocks")
 	// ErrNode: the group has no such node.
 	ErrNode = errors.New("schedule: no such node")
-	// ErrRacks: racks are missing, or don't fit the group, or are not wanted.
+	// ErrRacks: racks are missing, do not match the group, or are not used by the algorithm.
 	ErrRacks = errors.New("schedule: wrong racks")
 )
 
-// The largest schedules. With these, a step's number fits an int64 in every
-// algorithm.
+// The maximum sizes of a schedule. With these, step numbers fit in an int64 for every algorithm.
 const (
 	MaxNodes  = 1 << 20
 	MaxBlocks = 1 << 31
 )
 
-// An Algorithm is a way to spread blocks. The zero value is BinomialPipeline.
+// An Algorithm is a way to distribute blocks. The zero value is BinomialPipeline.
 type Algorithm uint8
 
 // The algorithms; the package's comment describes them.
@@ -64,7 +63,7 @@ func (a Algorithm) MarshalText() ([]byte, error) {
 	return []byte(names[a]), nil
 }
 
-// UnmarshalText reads a name as String writes it. The error wraps ErrAlgorithm.
+// UnmarshalText parses a name as String returns it. The error wraps ErrAlgorithm.
 func (a *Algorithm) UnmarshalText(text []byte) error {
 	i := slices.Index(names[:], string(text))
 	if i < 0 {
@@ -74,18 +73,19 @@ func (a *Algorithm) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// A Transfer is one block's way from a node to its peer, seen from either.
+// A Transfer is the transfer of one block between a node and its peer, from the point of view of
+// either.
 type Transfer struct {
-	// Step is when, from 0 to Steps()-1.
+	// Step is the step, from 0 to Steps()-1.
 	Step int64
-	// Block is which, from 0 to k-1.
+	// Block is the number of the block, from 0 to k-1.
 	Block int64
 	// Peer is the node at the other end.
 	Peer int
 }
 
-// A Schedule spreads the blocks of one message in a group. Members that make it
-// from the same arguments have the same schedule. Use New.
+// A Schedule distributes the blocks of one message in a group. Members that create it with the same
+// arguments have the same schedule. Use New.
 type Schedule struct {
 	algorithm Algorithm
 	nodes     int
@@ -93,11 +93,10 @@ type Schedule struct {
 	racks     *Racks
 }
 
-// New returns the schedule by which a spreads blocks blocks from node 0 of a
-// group of nodes nodes. Hybrid needs racks, whose number of nodes is nodes; with
-// any other algorithm racks is nil. Errors wrap ErrAlgorithm, ErrNodes,
-// ErrBlocks or ErrRacks. New costs little and doesn't allocate, so a group may
-// call it for each message.
+// New returns the schedule by which a distributes blocks blocks from node 0 to a group of nodes
+// nodes. Hybrid needs racks with that number of nodes; for any other algorithm racks is nil. Errors
+// wrap ErrAlgorithm, ErrNodes, ErrBlocks or ErrRacks. New is cheap and does not allocate, so a
+// group may call it for each message.
 func New(a Algorithm, nodes int, blocks int64, racks *Racks) (Schedule, error) {
 	switch {
 	case int(a) >= len(names):
@@ -125,7 +124,7 @@ func (s Schedule) Nodes() int { return s.nodes }
 // Blocks returns k, the number of blocks.
 func (s Schedule) Blocks() int64 { return s.blocks }
 
-// Steps returns the number of steps. In the last one some node receives a block.
+// Steps returns the number of steps. In the last one at least one node receives a block.
 func (s Schedule) Steps() int64 {
 	switch s.algorithm {
 	case Sequential:
@@ -141,7 +140,7 @@ func (s Schedule) Steps() int64 {
 	}
 }
 
-// Node returns the part of node i. The error wraps ErrNode.
+// Node returns node i's part of the schedule. The error wraps ErrNode.
 func (s Schedule) Node(i int) (Node, error) {
 	if i < 0 || i >= s.nodes {
 		return Node{}, fmt.Errorf("%w: %d; the group's are 0 to %d", ErrNode, i, s.nodes-1)

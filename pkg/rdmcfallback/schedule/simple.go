@@ -5,7 +5,7 @@ import "math/bits"
 // In the sequential, chain and tree algorithms a node's sends are in consecutive
 // steps, and so are its receives.
 
-// steps returns the steps in which node i sends or receives, the second excluded.
+// steps returns the range of steps in which node i sends or receives, excluding to.
 func (s Schedule) steps(w way, i int) (from, to int64) {
 	k := s.blocks
 	switch s.algorithm {
@@ -20,7 +20,7 @@ func (s Schedule) steps(w way, i int) (from, to int64) {
 		}
 		from = int64(i - 1)
 	case BinomialTree:
-		if w == out { // from the round after the one it receives in, while i+2^round < n
+		if w == out { // from the round after the one in which it receives, while i+2^round < n
 			return k * int64(bits.Len(uint(i))), k * int64(bits.Len(uint(s.nodes-1-i)))
 		}
 		from = k * int64(bits.Len(uint(i))-1)
@@ -31,7 +31,7 @@ func (s Schedule) steps(w way, i int) (from, to int64) {
 	return from, from + k
 }
 
-// transfer returns what node i sends or receives in step j, in which it does.
+// transfer returns node i's send or receive in step j, which must be in its range.
 func (s Schedule) transfer(w way, i int, j int64) Transfer {
 	t := Transfer{Step: j, Block: j % s.blocks}
 	switch {
