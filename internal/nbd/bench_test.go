@@ -17,7 +17,7 @@ func roundTrip(t testing.TB, c *client, request, reply []byte) {
 	}
 }
 
-// BenchmarkRequests: over a Unix socket from and to memory, with so many requests under way.
+// BenchmarkRequests: over a Unix socket from and to memory, with that many requests in flight.
 // Allocations are those of server and client.
 func BenchmarkRequests(b *testing.B) {
 	m := newMemory(Info{Name: "vol", Size: 4 * mib})

@@ -91,7 +91,7 @@ func unixListener(t testing.TB) (net.Listener, string) {
 	return l, path
 }
 
-// A client talks NBD as it is told, also wrongly.
+// A client sends any NBD messages, including invalid ones.
 type client struct {
 	t    testing.TB
 	conn net.Conn

@@ -144,7 +144,7 @@ func TestExportName(t *testing.T) {
 	}
 }
 
-// TestStartTLS: what holds before TLS, and that TLS begins anew.
+// TestStartTLS: what is allowed before TLS, and that STARTTLS discards what was negotiated.
 func TestStartTLS(t *testing.T) {
 	server := certificates(t, t.TempDir())
 	server.ClientAuth = tls.NoClientCert

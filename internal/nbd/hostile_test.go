@@ -19,8 +19,8 @@ func conversation() []byte {
 		req(cmdWriteZeroes, 0, 4, 0, 512), req(cmdTrim, 0, 5, 0, 512), req(cmdFlush, 0, 6, 0, 0), req(cmdDisc, 0, 7, 0, 0))
 }
 
-// say says all that to a server, waits for what comes of it unless it is in a hurry, and hangs
-// up. It takes what comes back.
+// say sends words to a server, waits for the response unless hurry is set, and closes the
+// connection. It discards the response.
 func say(l *pipes, words []byte, hurry bool, rest func(net.Conn)) {
 	conn := l.dial()
 	done := make(chan struct{})
@@ -58,8 +58,8 @@ func TestTruncated(t *testing.T) {
 	})
 }
 
-// TestGarbage: a conversation with bytes changed, left out or added, and noise after it, ends;
-// the server goes on.
+// TestGarbage: a session with changed, missing or additional bytes, followed by noise, ends; the
+// server continues.
 func TestGarbage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes()

@@ -139,7 +139,7 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestErrors: an export's errors reach the client, with their texts; the connection goes on.
+// TestErrors: an export's errors reach the client, with their texts; the connection stays usable.
 func TestErrors(t *testing.T) {
 	l := newPipes()
 	m := small("vol")
@@ -258,8 +258,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestBudget: no more requests and bytes of one connection are under way than may be, and
-// another connection does not feel it.
+// TestBudget: the requests and bytes in flight on one connection stay within the limits, and other
+// connections are not affected.
 func TestBudget(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -342,7 +342,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestDisc: after DISC what is under way is carried out, and nothing that comes later.
+// TestDisc: after DISC, requests in flight are completed, and later ones are not executed.
 func TestDisc(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		l := newPipes()
@@ -386,8 +386,8 @@ func TestVanish(t *testing.T) {
 	})
 }
 
-// TestShutdown: requests under way are carried out and replied to, also one whose payload is
-// on its way; then connections end, as do idle ones and handshakes.
+// TestShutdown: requests in flight are completed and answered, also one whose payload is still
+// arriving; then connections end, as do idle ones and handshakes.
 func TestShutdown(t *testing.T) {
 	for _, vanish := range []bool{false, true} { // the export alone
 		bubble(t, fmt.Sprintf("export=%v", vanish), func(t *testing.T) {

@@ -127,7 +127,8 @@ func (p *tellingPath) Look() (note func()) {
 	return func() { p.looks.Add(1) }
 }
 
-// TestNews: the fast path looks at its ports each second, and at once when there are news; the switch goes on meanwhile.
+// TestNews: the fast path looks at its ports each second, and at once when there are news; the
+// switch keeps running meanwhile.
 func TestNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSwitch(t, Config{})
@@ -145,7 +146,8 @@ func TestNews(t *testing.T) {
 	})
 }
 
-// TestCopiesLeave: while copies leave the fast path, the switch goes on, and the control plane waits.
+// TestCopiesLeave: while copies leave the fast path, the switch keeps running, and the control
+// plane waits.
 func TestCopiesLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSwitch(t, Config{})

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestErrors: every fault is told, with its line and field.
+// TestErrors: every fault is reported, with its line and field.
 func TestErrors(t *testing.T) {
 	datadriven.RunTest(t, "testdata/errors.txt", func(t *testing.T, d *datadriven.TestData) string {
 		if _, err := Parse([]byte(d.Input), "fabric.yaml"); err != nil {

@@ -289,7 +289,7 @@ func TestCloseEnds(t *testing.T) {
 	}
 }
 
-// Send waits when much is under way, and gives up when told to.
+// Send waits when many messages are incomplete, and gives up when ctx ends.
 func TestSendWaits(t *testing.T) {
 	ctx := limited(t)
 	block := make(chan struct{})

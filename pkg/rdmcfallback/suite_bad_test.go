@@ -73,7 +73,7 @@ func refused(t *testing.T, connect Connect) {
 	}
 }
 
-// misused makes calls that a member must not make; the group goes on.
+// misused makes calls that a member must not make; the group continues.
 func misused(t *testing.T, connect Connect) {
 	members := join(t, rdmcfallback.Config{BlockSize: 1}, connect(t, 2), nil)
 	ctx := limited(t)

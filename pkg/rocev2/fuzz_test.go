@@ -45,8 +45,7 @@ func FuzzHeadersParse(f *testing.F) {
 func FuzzParseIPv4UDP(f *testing.F) {
 	addPackets(f, func(ip []byte) { f.Add(ip) })
 	f.Fuzz(func(t *testing.T, b []byte) {
-		// Most mutations spoil the checksum; put it right for what is behind it
-		// to be reached as well.
+		// Most mutations break the checksum; fix it so that the code after it is reached, too.
 		if len(b) > 20 && b[len(b)-1]&1 == 0 {
 			if n := int(b[0]&0xf) * 4; n >= 20 && n <= len(b) {
 				b = bytes.Clone(b)

@@ -171,7 +171,7 @@ func TestHeadersRoundTrip(t *testing.T) {
 // The length of every opcode's headers, by the specification's list of headers.
 func TestOpcodeTable(t *testing.T) {
 	const reth, aeth, imm, deth, atomic, atomicAck, ieth = 16, 4, 4, 8, 28, 8, 4
-	want := map[Opcode]int{ // all headers behind the BTH
+	want := map[Opcode]int{ // all headers after the BTH
 		0x00: 0, 0x01: 0, 0x02: 0, 0x03: imm, 0x04: 0, 0x05: imm, 0x06: reth, 0x07: 0, 0x08: 0, 0x09: imm, 0x0a: reth,
 		0x0b: reth + imm, 0x0c: reth, 0x0d: aeth, 0x0e: 0, 0x0f: aeth, 0x10: aeth, 0x11: aeth, 0x12: aeth + atomicAck,
 		0x13: atomic, 0x14: atomic, 0x16: ieth, 0x17: ieth, 0x64: deth, 0x65: deth + imm, 0x81: 16,

@@ -65,7 +65,7 @@ type opInfo struct {
 	name  string
 	flags opFlags
 	len   uint8 // BTH and the extended headers that Headers holds, bytes
-	ext   uint8 // extended headers behind those, left in the payload, bytes
+	ext   uint8 // extended headers after those, left in the payload, bytes
 }
 
 const (

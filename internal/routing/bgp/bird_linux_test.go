@@ -61,7 +61,7 @@ func withBIRD(t *testing.T) {
 		t.Fatal(err)
 	}
 	shows(false)
-	end() // without a farewell
+	end() // without a NOTIFICATION
 	becomes(t, s, "10.7.0.1", "nothing")
 }
 

@@ -353,8 +353,8 @@ func TestRestartInBetweenWithoutRace(t *testing.T) {
 	becomes(t, a.Source, "10.2.0.1", "nothing")
 }
 
-// A neighbor that does not come back does not keep a speaker silent for ever, and
-// one that is known not to come back does not at all.
+// A neighbor that does not return delays a speaker's announcements only for a limited time, and not
+// at all if it is known not to return.
 func TestResumeWithoutAllWithoutRace(t *testing.T) {
 	near, o := helpers(t, 1, 12*time.Second)
 	h := near[0]

@@ -97,7 +97,7 @@ func TestLateHellos(t *testing.T) {
 	l.hear(Hello{State: Up})
 	l.detects(150*ms + 2*(150*ms-150*ms/256))
 
-	// A neighbor with other intervals starts anew.
+	// A neighbor with other intervals starts again.
 	if _, err := l.Receive(l.now, Hello{State: Up, DetectMult: 3, My: 1, Your: 7, DesiredMinTx: 80 * ms, RequiredMinRx: 50 * ms}); err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func TestTransitions(t *testing.T) {
 			if e := s.SetAdminDown(now, true); e.To != AdminDown || e.Diag != DiagAdminDown || s.SetAdminDown(now, true) != (Event{}) {
 				t.Errorf("to AdminDown: %+v", e)
 			}
-		case Down: // as it is after AdminDown, but for the reason
+		case Down: // as after AdminDown, except for the reason
 			s.diag = DiagAdminDown
 		case Init:
 			hear(Down)
@@ -290,8 +290,8 @@ func TestNothingToAsk(t *testing.T) {
 	}
 }
 
-// TestUnwanted: a neighbor that wants no hellos gets none, but for an answer; they come again,
-// in time, when it wants some.
+// TestUnwanted: a neighbor that wants no hellos gets none except answers; hellos resume, in time,
+// when it wants them.
 func TestUnwanted(t *testing.T) {
 	l := newLone(t, Config{})
 	unwanted := Hello{State: Up, DetectMult: 3, My: 1, Your: 7, DesiredMinTx: DefaultInterval}

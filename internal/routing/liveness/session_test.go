@@ -311,8 +311,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Any bytes: no panic, what passes survives the way back, and no hello makes a
-// session ask to be called for ever.
+// For any bytes: no panic, what Parse accepts encodes to the same bytes, and no hello makes a
+// session ask forever to be called at once.
 func FuzzParse(f *testing.F) {
 	f.Add(Hello{State: Down, DetectMult: 3, My: 1}.Append(nil))
 	f.Add(Hello{State: Up, Poll: true, DetectMult: 3, My: 1, Your: 7, DesiredMinTx: time.Second}.Append(nil))

@@ -318,8 +318,9 @@ func (c *churn) settle(sent []*request, before Stats) error {
 	}
 }
 
-// TestVethChurn: while groups are made, removed and routed anew, no request is lost, no copy but those that are counted, none is
-// wrong or of two states of its group, and none comes to a member after its removal was confirmed. It takes a minute in the long mode.
+// TestVethChurn: while groups are created, removed and rerouted, no request is lost, and no copies
+// except those counted; no copy is wrong or of two states of its group, and none reaches a member
+// after its removal was confirmed. It takes a minute in the long mode.
 func TestVethChurn(t *testing.T) {
 	updates := 1500
 	if os.Getenv("MCRDMA_LONG") != "" {
@@ -372,8 +373,8 @@ func TestVethChurn(t *testing.T) {
 	}
 }
 
-// TestVethOthers: what changes of groups, their copies, members and merging, and that MACs are learnt, no packet and no answer of another group meets: none climbs, and none is
-// dropped.
+// TestVethOthers: changes of groups, their copies, members and merging, and learned MACs do not
+// affect packets and answers of other groups: none climbs, and none is dropped.
 func TestVethOthers(t *testing.T) {
 	c := &churn{wired: newWiredTo(t, lastPort)}
 	c.Install(c.group)

@@ -229,7 +229,7 @@ func (w *wired) get(name string, i int) uint64 {
 	return v.Uint()
 }
 
-// rules has a rule of fault injection be there, or not. It matches nothing.
+// rules inserts or removes a rule of fault injection. It matches nothing.
 func (w *wired) rules(there bool) {
 	const table = "ingress.fault_in.rules"
 	port := dataplane.Exactly(99, 9)
@@ -274,7 +274,7 @@ func TestVethOwner(t *testing.T) {
 		t.Errorf("member 1 has %#x at the pipeline", got)
 	}
 	before := w.Stats()
-	out := w.Send(4, w.ack(2, 6)) // the pipeline goes on with what the kernel had
+	out := w.Send(4, w.ack(2, 6)) // the pipeline continues with the kernel's state
 	if len(out) != 1 {
 		t.Fatalf("%v; drops %v", out, w.Dropped())
 	}
@@ -397,7 +397,8 @@ func TestVethCounts(t *testing.T) {
 	}
 }
 
-// TestVethReload: a pipeline that is loaded anew begins with nothing of the one before; another program ends the fast path.
+// TestVethReload: a newly loaded pipeline starts without state of the previous one; another program
+// ends the fast path.
 func TestVethReload(t *testing.T) {
 	w := newWired(t)
 	w.merges(0, 5)
@@ -431,8 +432,9 @@ func TestVethReload(t *testing.T) {
 	}
 }
 
-// TestVethAdds: no packet meets an update by which MACs and routes are learnt, or groups are made, also in a slot where others have merged, and nothing waits. One by which a
-// member moves, or leaves, has copies under way leave first.
+// TestVethAdds: updates that add learned MACs and routes, or new groups, even in a slot where
+// others have merged, affect no packet and wait for nothing. An update by which a member moves or
+// leaves waits until copies in flight have left.
 func TestVethAdds(t *testing.T) {
 	w := newWired(t)
 	meets := func(what string, update bool) {

@@ -91,7 +91,7 @@ func (r *rig) follow(t *testing.T) {
 	r.plan.cells.sweep()
 }
 
-// has says whether it is taken care of that no packet meets what changes at a place.
+// has reports whether the change prevents packets from seeing half of it at a place.
 func (c *change) has(at place) (own bool) {
 	_, all := c.turns[everything]
 	switch k := at.key.(type) {
@@ -105,7 +105,7 @@ func (c *change) has(at place) (own bool) {
 	return all || own
 }
 
-// in are the entries of a map, by what their values are but for cells.
+// in returns the entries of a map, by their values without cells.
 func (r *rig) in(table string) map[any]any {
 	out := map[any]any{}
 	for at, v := range r.maps {
@@ -207,8 +207,8 @@ func TestGroupsThatClimb(t *testing.T) {
 	}
 }
 
-// TestRegions: a group is the kernel's if all receivers' copies change by constants, wherever a WRITE goes, and not
-// if WRITEs to one region would climb, to be overtaken by what is behind them.
+// TestRegions: the kernel processes a group if all receivers' copies change by constants for every
+// WRITE, and not if WRITEs to one region would climb, because later packets would overtake them.
 func TestRegions(t *testing.T) {
 	va := func(first, last uint64) dataplane.Span { return dataplane.Span{Low: first, High: last} }
 	for name, c := range map[string]struct {
@@ -319,7 +319,8 @@ func (r *rig) hop(n uint64) pipeline.Call {
 	panic("no action")
 }
 
-// TestFollows: after any changes the maps hold what they would hold if they were made anew.
+// TestFollows: after any changes the maps hold what they would hold if they were built from
+// scratch.
 func TestFollows(t *testing.T) {
 	for seed := range uint64(20) {
 		r := newRig(t)
@@ -357,8 +358,8 @@ func TestFollows(t *testing.T) {
 	}
 }
 
-// stored is what maps hold but for counts, wherever copies are: those of a PRE group must be side by side, in the order of its
-// interfaces.
+// stored returns the content of maps except counts, independent of the position of copies: those of
+// a PRE group must be adjacent, in the order of its interfaces.
 func stored(t *testing.T, m map[place]any) map[place]any {
 	t.Helper()
 	out, copies := map[place]any{}, 0

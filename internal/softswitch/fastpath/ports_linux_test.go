@@ -59,7 +59,7 @@ func TestVethRefuses(t *testing.T) {
 	w.looks(refusing("1"))
 }
 
-// TestVethNews: what changes at a port or at a host is told at once.
+// TestVethNews: changes at a port or at a host are reported at once.
 func TestVethNews(t *testing.T) {
 	w := newWired(t)
 	pass, err := dataplane.XDP(asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()})

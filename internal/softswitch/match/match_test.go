@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestBadKeys: each key that does not fit its field is refused with ErrKey and a
-// reason, and leaves nothing behind.
+// TestBadKeys: each key that does not fit its field is rejected with ErrKey and a reason, and
+// changes nothing.
 func TestBadKeys(t *testing.T) {
 	e, l, te, r := Spec{Exact, 9}, Spec{LPM, 32}, Spec{Ternary, 65}, Spec{Range, 16}
 	wide := Value{1, 0}

@@ -88,7 +88,7 @@ func (o *oracle) insert(k Key, prio int32, v int) error {
 
 func (o *oracle) lookup(xs []*big.Int) (int, bool) {
 	loose := slices.ContainsFunc(o.specs, func(s Spec) bool { return s.Kind > LPM })
-	better := func(e, f *oracleEntry) bool { // for e behind f in the list
+	better := func(e, f *oracleEntry) bool { // for e after f in the list
 		if loose {
 			return e.prio > f.prio
 		}

@@ -99,7 +99,7 @@ func TestAllOrNothing(t *testing.T) {
 					t.Fatal(describe(err))
 				}
 			}
-			// What was rolled back has left nothing behind that counts.
+			// What was rolled back has left nothing that counts.
 			r.write(`INSERT ` + ecmp1 + `action { action_profile_member_id: 2 } }`)
 			expectDetail(t, r.tryWrite(a, `DELETE `+strings.Replace(member1, "member_id: 1", "member_id: 2", 1)), 0, codes.FailedPrecondition, "in use")
 		})

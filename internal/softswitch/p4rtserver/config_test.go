@@ -247,8 +247,8 @@ func TestBadConfigs(t *testing.T) {
 	expectSame(t, before, r.everything())
 }
 
-// A table that the compiler has dropped is in the P4Info only: the config is taken,
-// and who writes to the table is told.
+// A table that the compiler removed is in the P4Info only: the config is accepted, and a write to
+// the table gets an error that says so.
 func TestDroppedTable(t *testing.T) {
 	r, _ := ready(t)
 	c := r.config()

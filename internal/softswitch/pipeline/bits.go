@@ -40,7 +40,7 @@ func windowsOf(slots []slot) (ws []window, total int) {
 	return ws, total
 }
 
-// load reads the windows from b, which has slack behind the last of them.
+// load reads the windows from b, which has slack after the last of them.
 func load(ws []window, w []uint64, b []byte) {
 	for i := range ws {
 		f := &ws[i]

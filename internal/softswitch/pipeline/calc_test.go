@@ -66,7 +66,7 @@ func calcInputs(r *rand.Rand, prog *program.Program) (in []program.CalcInput) {
 	return in
 }
 
-// TestCalculations compares with bits put one behind the other.
+// TestCalculations compares with concatenated bits.
 func TestCalculations(t *testing.T) {
 	prog := calcProgram()
 	p, err := New(prog, Options{})

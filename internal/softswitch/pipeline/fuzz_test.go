@@ -81,9 +81,8 @@ func roce(opcode byte, payload int) []byte {
 	return b
 }
 
-// FuzzProcess gives programs any bytes as packets, at any port. Nothing may fail,
-// all packets come back to the pool, and the same packet meets the same end in a
-// second pipeline.
+// FuzzProcess processes arbitrary bytes as packets, on any port. Nothing may fail, all packets
+// return to the pool, and the same packet has the same result in a second pipeline.
 func FuzzProcess(f *testing.F) {
 	ps := make([][2]*Pipeline, len(fuzzed))
 	for i, file := range fuzzed {

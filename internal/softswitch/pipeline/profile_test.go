@@ -227,7 +227,7 @@ func TestReferences(t *testing.T) {
 	})
 }
 
-// checkReferences counts the users of all members and groups anew.
+// checkReferences recounts the users of all members and groups.
 func checkReferences(p *Profile, tables []*Table) error {
 	members, groups, oneShot := map[*Member]int{}, map[*Group]int{}, 0
 	for _, tb := range tables {

@@ -10,8 +10,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// newLimitsRig runs a program that takes a packet's priority from its second byte,
-// and writes behind its fourth what it saw of its queue. All leaves by port 1.
+// newLimitsRig runs a program that takes a packet's priority from its second byte, and writes what
+// the packet saw of its queue after the fourth byte. All packets leave by port 1.
 func newLimitsRig(t *testing.T, c Config) *rig {
 	r := newRigOf(t, c)
 	data, err := os.ReadFile("../pipeline/testdata/limits.json")

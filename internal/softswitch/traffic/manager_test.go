@@ -170,8 +170,8 @@ func TestRateChange(t *testing.T) {
 	}
 }
 
-// TestReplacedPipeline: what waits leaves through the pipeline that it came in
-// by; what comes meets the new one only.
+// TestReplacedPipeline: waiting packets leave through the pipeline by which they came in; new
+// packets use the new one only.
 func TestReplacedPipeline(t *testing.T) {
 	r := newRig(t)
 	r.must(sample.Patch(r.pipe, 1, "In.forward", 2))

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// near is whether two rates, or two alphas, are the same but for rounding.
+// near reports whether two rates, or two alphas, are equal up to rounding.
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Abs(b) }
 
 // TestDefaults: the parameters of the DCQCN paper and of mlx5, written out a second time.
@@ -75,7 +75,7 @@ func TestStages(t *testing.T) {
 	sent(400e6, "hyper increase")
 	step(315*us, 400e6, "hyper increase")
 
-	// A cut begins the stages anew, and the periods.
+	// A cut restarts the stages and the periods.
 	c.notified(320 * us)
 	target, rate = rate, c.rate
 	step(375*us, 0, "fast recovery")
@@ -93,7 +93,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// TestSpacing: packets go no sooner than the rate says, but for a burst.
+// TestSpacing: packets are sent no sooner than the rate allows, except for a burst.
 func TestSpacing(t *testing.T) {
 	c := newReaction(CCParams{LineRate: 2 * gbit, TimeReset: time.Second, AlphaPeriod: time.Second, Burst: 10 * time.Microsecond})
 	if c.nextSend() != 0 {

@@ -35,7 +35,7 @@ import (
 //	access [write] [read]       what the peer may do
 //	rnrtimer n=                 the code of the RNR NAKs
 //	flight                      prints what is on its way, the next PSNs, and whose memory is in use
-//	twin                        the state goes on in a new queue pair, to which the same was posted
+//	twin                        the state continues in a new queue pair with the same posted requests
 //	deadline                    prints what it is before the output is pulled
 //	stats  [responder]          prints the requester's, or the responder's, counters that are not 0, and the packets that are of neither half
 func TestScripts(t *testing.T) {

@@ -2,7 +2,7 @@ package engine
 
 import "testing"
 
-// TestMayStart: one transfer more than Ahead may be under way with any peers, and two with one
+// TestMayStart: one transfer more than Ahead may be in flight with any peers, and two with one
 // peer.
 func TestMayStart(t *testing.T) {
 	for _, c := range []struct {

@@ -54,7 +54,7 @@ func TestKilled(t *testing.T) {
 					for members[0].Send(ctx, msg) == nil {
 					}
 				}()
-				for range 2 { // messages are under way
+				for range 2 { // messages are in flight
 					select {
 					case <-members[victim].got:
 					case <-ctx.Done():

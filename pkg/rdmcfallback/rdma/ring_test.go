@@ -335,7 +335,7 @@ func (b *inbox) wantDownOf(peer int, what string) {
 	}
 }
 
-// If many messages are under way, freed slots are told later, all at once.
+// If many messages are in flight, freed slots are reported later, all at once.
 func TestRingTellsLater(t *testing.T) {
 	a, b := ringUp(t)
 	r := &b.x.peers[0].ring

@@ -68,7 +68,7 @@ func TestManyPosted(t *testing.T) {
 	if err := a.x.Send(1, 0, nil); !errors.Is(err, ErrNotReady) {
 		t.Errorf("Send before readiness: %v", err)
 	}
-	// So that everything below is told at once, not only when Events is called.
+	// So that everything below is reported at once, not only when Events is called.
 	b.turn(func() bool {
 		b.x.mu.Lock()
 		defer b.x.mu.Unlock()

@@ -142,7 +142,7 @@ func newPlan(s Schedule, old plan) plan {
 	return p
 }
 
-// equal tells whether two plans are the same.
+// equal reports whether two plans are the same.
 func equal(a, b plan) bool {
 	same := func(x, y []Transfer) bool { return slices.Equal(x, y) }
 	return a.blocks == b.blocks && a.steps == b.steps &&

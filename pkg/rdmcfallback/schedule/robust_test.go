@@ -21,9 +21,8 @@ func TestEqualLinks(t *testing.T) {
 	}
 }
 
-// TestOneAtATime: with more sends under way, or more receives announced, blocks share
-// wires, come later, and take twice the time at worst. That is why the package's comment
-// advises against it.
+// TestOneAtATime: with more sends in flight, or more receives announced, blocks share wires, arrive
+// later, and take up to twice the time. That is why the package's comment advises against it.
 func TestOneAtATime(t *testing.T) {
 	const k = 64
 	for _, c := range []struct{ sends, recvs int }{{2, 1}, {1, 2}, {2, 2}, {4, 4}} {

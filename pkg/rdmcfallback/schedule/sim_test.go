@@ -16,8 +16,8 @@ import (
 // its speed equally.
 type network struct {
 	schedule Schedule
-	// sends is how many sends a node has under way at most, and recvs how many
-	// receives posted; 0 means 1.
+	// sends is the maximum number of a node's sends in flight, and recvs of its posted receives; 0
+	// means 1.
 	sends, recvs int
 	// relay is how long after a block's arrival it can be sent on.
 	relay float64
@@ -156,7 +156,7 @@ func (w *network) send(i int) {
 	}
 }
 
-// awaited tells whether x's receiver has announced a buffer for it.
+// awaited reports whether x's receiver has announced a buffer for it.
 func (w *network) awaited(from int, x Transfer) bool {
 	for _, r := range w.hosts[x.Peer].posted {
 		if r.Peer == from && r.Block == x.Block {
@@ -191,7 +191,7 @@ func (w *network) rate(f *flow) float64 {
 
 const soon = 1e-9 // what is this near counts as now
 
-// advance goes on to the next time at which something happens, and lets it.
+// advance moves to the time of the next event, and processes it.
 func (w *network) advance() error {
 	next := math.Inf(1)
 	for _, f := range w.flows {

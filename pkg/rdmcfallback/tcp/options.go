@@ -59,8 +59,8 @@ type Options struct {
 	// Self is this member's number.
 	Self int
 	// Group is the group's number. Epoch increases each time the group is formed again after a
-	// failure. Both must be the same at all members. A member that meets a lower epoch waits until
-	// that has ended; one that meets a higher epoch gives up with ErrStale.
+	// failure. Both must be the same at all members. A member that sees a lower epoch waits until
+	// that has ended; one that sees a higher epoch gives up with ErrStale.
 	Group, Epoch uint64
 	// Listener accepts the peers' connections. Connect takes ownership: it is closed with the
 	// transport, or when Connect fails. If nil, Connect listens at Members[Self].

@@ -30,8 +30,8 @@ func listen(t testing.TB, n int) ([]net.Listener, []string) {
 	return ls, addrs
 }
 
-// connect makes the transports of all members. None of them is ever silent but for want of
-// a processor.
+// connect creates the transports of all members. A member is never silent, except for lack of a
+// processor.
 func connect(t testing.TB, n int) []*tcp.Transport {
 	t.Helper()
 	ls, addrs := listen(t, n)
@@ -65,8 +65,8 @@ func connectAll(t testing.TB, n int, options func(i int) tcp.Options) ([]*tcp.Tr
 	return ts, errs
 }
 
-// relay performs one member's part of a schedule on a message that is cut into
-// equal blocks: it has one send and up to ahead receives under way.
+// relay performs one member's part of a schedule on a message of equal blocks: it has one send and
+// up to ahead receives in flight.
 func relay(ctx context.Context, x rdmcfallback.Transport, s schedule.Schedule, self, block int, msg []byte, ahead int) error {
 	node, err := s.Node(self)
 	if err != nil {

@@ -194,7 +194,7 @@ func TestTellOverflow(t *testing.T) {
 	}
 }
 
-// What was told before Close arrives, then Down, while blocks are under way.
+// Messages of Tell sent before Close arrive, then Down, while blocks are in flight.
 func TestCloseTells(t *testing.T) {
 	for range 50 {
 		a, b := pair(t)
@@ -326,7 +326,7 @@ type elsewhere struct{ *net.TCPConn }
 
 func (elsewhere) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7000} }
 
-// TestDefaults: more blocks are under way at a member that has all others beside it on its machine.
+// TestDefaults: a member has more blocks in flight if all others are on its machine.
 func TestDefaults(t *testing.T) {
 	ls, addrs := listen(t, 3)
 	ts, errs := connectAll(t, 3, func(i int) tcp.Options {

@@ -230,8 +230,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A disk that is full is told as such, and what was there before stays. A tmpfs cannot zero a range: zeros
-// are written there.
+// A full disk is reported as such, and the earlier content stays. A tmpfs cannot zero a range, so
+// zeros are written there.
 func TestFull(t *testing.T) {
 	mount := t.TempDir()
 	if err := unix.Mount("tmpfs", mount, "tmpfs", 0, "size=512k"); err != nil {

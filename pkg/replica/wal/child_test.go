@@ -166,8 +166,8 @@ func TestKill(t *testing.T) {
 	t.Logf("%d changes in 12 lives", changes)
 }
 
-// TestFull: a disk that is full, or a file that may not grow, is told once and as such; what was reported is
-// there, and the log goes on when there is space.
+// TestFull: a full disk, or a file that may not grow, is reported once and as such. What was
+// reported durable is there, and the log can be opened and continued when there is space.
 func TestFull(t *testing.T) {
 	full := func(t *testing.T, dir string, limit uint64, room func()) {
 		f, failure := runChild(t, dir, model{}, 1, limit, -1)

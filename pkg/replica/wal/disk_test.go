@@ -32,7 +32,7 @@ type memDisk struct {
 type memFile struct {
 	data, safe []byte
 	reached    int64      // up to here it was written
-	writes     []memWrite // since safe, but for those that a failed sync has dropped
+	writes     []memWrite // since safe, except those that a failed sync has dropped
 }
 
 type memWrite struct {
@@ -44,7 +44,7 @@ func newMemDisk(rnd *rand.Rand) *memDisk {
 	return &memDisk{rnd: rnd, names: map[string]*memFile{}, durable: map[string]*memFile{}}
 }
 
-// op counts an operation, and says what it meets. half: it may have happened in part.
+// op counts an operation, and returns its fault. half: it may have been done partially.
 func (d *memDisk) op() (half bool, err error) {
 	if d.dead {
 		return false, errPower
@@ -172,7 +172,7 @@ func (h *handle) truncate(size int64) error {
 	half, err := h.disk.op()
 	if err == nil || half && h.disk.rnd.IntN(2) == 0 {
 		h.f.data = h.f.data[:min(size, int64(len(h.f.data)))]
-		for i := range h.f.writes { // those behind the end count no more
+		for i := range h.f.writes { // writes beyond the end no longer count
 			w := &h.f.writes[i]
 			w.data = w.data[:max(0, min(int64(len(w.data)), size-w.at))]
 		}

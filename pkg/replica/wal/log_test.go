@@ -35,7 +35,7 @@ func sample(t testing.TB) (*memDisk, []model) {
 	return disk.restart(), f.after
 }
 
-// segments are the names of the disk's files, but for the spare.
+// segments returns the names of the disk's files, except the spare.
 func (d *memDisk) segments() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(d.names)), func(name string) bool { return name == spare })
 }
@@ -64,7 +64,7 @@ func TestFlippedBits(t *testing.T) {
 	disk, states := sample(t)
 	want := states[len(states)-1]
 	files := disk.files()
-	ends := map[string]int64{} // behind them lies what the files had before
+	ends := map[string]int64{} // after these the file has older content
 	l, err := open(disk.with(files), 7, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A place that follows what was torn is cut; with a mark behind it is damage.
+// A record that follows a torn one is cut; if a mark follows, it is damage.
 func TestTornOrDamaged(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(4, 4))
 	disk := newMemDisk(rnd)
@@ -184,7 +184,8 @@ func TestTornOrDamaged(t *testing.T) {
 	}
 }
 
-// An error of the disk is told once, and nothing after it is durable; what is in memory can be read.
+// An error of the disk is reported once, and nothing after it is durable; entries in memory stay
+// readable.
 func TestDiskFails(t *testing.T) {
 	disk := newMemDisk(rand.New(rand.NewPCG(5, 5)))
 	var told []error
