@@ -139,7 +139,8 @@ func TestDeviceEnds(t *testing.T) {
 	}
 }
 
-// FuzzDevice: whatever a server says, opening its export and reading from it ends, in an error or with bytes.
+// FuzzDevice: for any data from a server, opening its export and reading from it ends, with an
+// error or with bytes.
 func FuzzDevice(f *testing.F) {
 	info := Info{Name: "v", Size: 1 << 20}
 	info, err := info.complete()

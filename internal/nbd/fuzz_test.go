@@ -141,7 +141,7 @@ func FuzzExtents(f *testing.F) {
 	})
 }
 
-// FuzzConversation: whatever a client says, the server neither panics nor hangs.
+// FuzzConversation: for any data from a client, the server neither panics nor hangs.
 func FuzzConversation(f *testing.F) {
 	f.Add(conversation())
 	f.Add(join(be32(0), option(optExportName, []byte("vol")), req(cmdRead, 0, 1, 0, 10)))

@@ -24,8 +24,7 @@ import (
 // the test.
 type Connect func(t testing.TB, n int) []rdmcfallback.Transport
 
-// carriers are the transports: what the application sees of a group is the same,
-// whatever carries it.
+// carriers are the transports: to the application, groups behave the same on all of them.
 var carriers = map[string]Connect{
 	"pipe": func(_ testing.TB, n int) []rdmcfallback.Transport { return rdmcfallback.Pipe(n) },
 	"tcp": func(t testing.TB, n int) []rdmcfallback.Transport {

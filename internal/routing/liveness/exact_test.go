@@ -319,7 +319,7 @@ func TestUnwanted(t *testing.T) {
 	}
 }
 
-// TestHelloAgain: what a hello says comes out of its bytes, whatever its diagnostic.
+// TestHelloAgain: encoding and parsing return the same hello, for any diagnostic.
 func TestHelloAgain(t *testing.T) {
 	for diag := range Diag(32) {
 		in := Hello{Diag: diag, State: Up, Poll: diag%2 == 0, Final: diag%2 == 1, DetectMult: 3, My: 7, Your: 8, DesiredMinTx: time.Second, RequiredMinRx: time.Millisecond}

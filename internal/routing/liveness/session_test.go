@@ -121,8 +121,8 @@ func TestComesUp(t *testing.T) {
 	}
 }
 
-// Cut at any moment, wholly or one way, whatever the jitter: both ends are
-// down in under 200 ms, and up again after the repair.
+// When the link is cut at any time, in one or both directions, with any jitter, both ends are down
+// in under 200 ms, and up again after the repair.
 func TestCutIsNoticed(t *testing.T) {
 	for _, cut := range [][2]bool{{true, true}, {true, false}, {false, true}} {
 		var worst time.Duration
@@ -311,7 +311,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// For any bytes: no panic, what Parse accepts encodes to the same bytes, and no hello makes a
+// For any bytes: no panic, what Parse accepts survives encoding and parsing, and no hello makes a
 // session ask forever to be called at once.
 func FuzzParse(f *testing.F) {
 	f.Add(Hello{State: Down, DetectMult: 3, My: 1}.Append(nil))
@@ -340,8 +340,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestBusy: an end that says that it is busy may be silent three times as long, also if it has been
-// late, and no longer when it says that it no longer is.
+// TestBusy: an end that announces that it is busy may be silent three times as long, even if it has
+// been late, and no longer once it announces that it is not.
 func TestBusy(t *testing.T) {
 	for _, c := range []struct {
 		busy, late bool

@@ -32,7 +32,7 @@ type arrival struct {
 	rkey uint32
 }
 
-// An outcome says what becomes of a group's requests, port by port.
+// An outcome is the result of a group's requests, port by port.
 type outcome [lastPort + 1]arrival
 
 func (s *outcome) copies() (n int) {

@@ -46,7 +46,7 @@ func newWired(t *testing.T) *wired {
 	return w
 }
 
-// newWiredTo has so many hosts and nothing of the group.
+// newWiredTo has that many hosts and nothing of the group.
 func newWiredTo(t *testing.T, hosts int) *wired {
 	t.Helper()
 	w := &wired{TB: t, wires: dataplane.NewWires(t, hosts, xdpPass), group: still(7)}
@@ -184,7 +184,7 @@ func TestVethFloods(t *testing.T) {
 	}
 }
 
-// until waits until the kernel has counted so many packets.
+// until waits until the kernel has counted that many packets.
 func (w *wired) until(what string, count func(Stats) uint64, want uint64) {
 	w.Helper()
 	for end := time.Now().Add(30 * time.Second); ; runtime.Gosched() {

@@ -111,7 +111,8 @@ func TestVethNews(t *testing.T) {
 	}
 }
 
-// TestVethBusyRefuses: a host that takes nothing that is redirected is seen through, whatever else leaves by its port.
+// TestVethBusyRefuses: a host that does not accept redirected frames is detected, whatever else is
+// sent through its port.
 func TestVethBusyRefuses(t *testing.T) {
 	w := &wired{TB: t, wires: dataplane.NewWires(t, hosts, xdpPass), group: still(7)}
 	w.wires.Refuse(t, 2)

@@ -225,8 +225,7 @@ func TestKindString(t *testing.T) {
 	}
 }
 
-// TestHashCollisions: keys of the same hash are distinguished, whatever their
-// length.
+// TestHashCollisions: keys with the same hash are distinguished, for all key lengths.
 func TestHashCollisions(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for n := 1; n <= 5; n++ {

@@ -17,9 +17,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// A script in testdata sets a pipeline up and says what comes out for what goes
-// in. The outputs are those of bmv2's simple_switch, with the same program and
-// entries. Its lines:
+// A script in testdata configures a pipeline and lists inputs and expected outputs. The outputs are
+// those of bmv2's simple_switch, with the same program and entries. Its lines:
 //
 //	group ID INSTANCE:PORT…          multicast group
 //	session ID PORT                  clone session

@@ -25,7 +25,7 @@ func TestJoinedKey(t *testing.T) {
 	}
 }
 
-// TestEqualVarbits compares varbit fields as numbers, as bmv2 does, whatever their lengths.
+// TestEqualVarbits compares varbit fields as numbers, as bmv2 does, even if their lengths differ.
 func TestEqualVarbits(t *testing.T) {
 	prog := tiny()
 	prog.Headers = append(prog.Headers, prog.Headers[1])

@@ -178,9 +178,8 @@ func TestOneShot(t *testing.T) {
 	}
 }
 
-// TestReferences: whatever is done, in whatever order and with whatever errors,
-// what is referred to stays, what is not can go, and users and members are
-// counted right.
+// TestReferences: after random operations, including failing ones, objects with references stay,
+// objects without can be deleted, and users and members are counted correctly.
 func TestReferences(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, err := newState(stateProgram())

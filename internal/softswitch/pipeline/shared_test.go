@@ -26,8 +26,8 @@ func shared(t *testing.T, sel, prof string) *Pipeline {
 	return p
 }
 
-// TestShared: a member does in each table that shares it what the table's own
-// copy of its action does, and leads on to what comes next in that table.
+// TestShared: in each table that shares it, a member does what the table's own copy of its action
+// does, and continues with that table's next node.
 func TestShared(t *testing.T) {
 	for _, tables := range [][2]string{{"I.first", "I.third"}, {"I.second", "I.fourth"}} {
 		p := shared(t, tables[0], tables[1])

@@ -117,7 +117,7 @@ func eventually(cond func() bool) bool {
 	return cond()
 }
 
-// closes checks that Close ends a Recv that waits, and what comes after it.
+// closes checks that Close ends a waiting Recv, and the results of later calls.
 func closes(t testing.TB, p Port) {
 	t.Helper()
 	errc := make(chan error)

@@ -365,8 +365,8 @@ func (m machine) wide(e *Expr) *big.Int {
 	return z.And(z, ones(e.Bits))
 }
 
-// TestWordsSuffice checks that of whatever need lets through, the machine computes
-// the lowest bits just as unbounded integers do.
+// TestWordsSuffice checks that for everything that need accepts, word arithmetic computes the same
+// lowest bits as unbounded integers do.
 func TestWordsSuffice(t *testing.T) {
 	passed := map[Op]int{}
 	rapid.Check(t, func(t *rapid.T) {

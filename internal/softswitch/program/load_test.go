@@ -122,7 +122,7 @@ func TestSmallParts(t *testing.T) {
 	}
 }
 
-// TestLongNames sees to it that an error does not repeat whatever the JSON says.
+// TestLongNames: an error does not repeat text from the JSON in full.
 func TestLongNames(t *testing.T) {
 	name := strings.Repeat("ä", maxName)
 	text := edit(t, readSample(t, "tables"), fmt.Sprintf("actions/0/primitives + {\"op\": %q, \"parameters\": []}", name))

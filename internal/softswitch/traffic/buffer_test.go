@@ -118,9 +118,8 @@ func TestUrgent(t *testing.T) {
 	}
 }
 
-// TestIncast: three senders have 256 KiB each for one receiver, all at once and at the
-// speed of its link. The buffer takes what comes too early, of which 64 packets would
-// be a fraction.
+// TestIncast: three senders have 256 KiB each for one receiver, all at once and at the speed of its
+// link. The buffer holds the excess, of which 64 packets would be a fraction.
 func TestIncast(t *testing.T) {
 	const (
 		senders, frames, bytes = 3, 256, 1098

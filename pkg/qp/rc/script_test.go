@@ -76,7 +76,7 @@ type posted struct {
 	mem []byte
 }
 
-// inUse are the requests whose memory the queue pair says that it holds.
+// inUse returns the requests whose memory the queue pair reports as in use.
 func (s *script) inUse() (ids []string) {
 	for _, p := range s.posted {
 		if s.q.Holds(func(mem []byte) bool { return len(mem) > 0 && &mem[len(mem)-1] == &p.mem[len(p.mem)-1] }) {

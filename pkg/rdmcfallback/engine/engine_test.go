@@ -9,8 +9,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
 
-// Each node has one first sender, whatever the number of blocks, if messages have
-// at least minBlocks of them, and it is the one that the engine posts for.
+// Each node has one first sender, for any number of blocks that is at least minBlocks, and it is
+// the one for which the engine posts.
 func TestFirstSender(t *testing.T) {
 	type group struct {
 		a     schedule.Algorithm
@@ -121,7 +121,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// A transport that says that it has sent what it was not given does no harm.
+// A transport that reports Sent without a send does no harm.
 func TestSentNothing(t *testing.T) {
 	e, err := New(Config{Members: memberNames(2)})
 	if err != nil {

@@ -35,7 +35,7 @@ var (
 // codes are the reasons as encoded in messages, from 1; nil: unused number.
 var codes = [256]error{1: ErrMismatch, 2: ErrLost, 3: ErrProtocol, 4: ErrRefused, 5: ErrLeft}
 
-// A FailedError says that a group has failed, and what is left of it.
+// A FailedError says that a group has failed, why, and what is complete.
 type FailedError struct {
 	// Suspect is the member that is thought to be the cause. Members may
 	// suspect different ones: of two whose connection broke, each suspects the

@@ -324,7 +324,7 @@ type lie struct {
 	tell func(*Action)
 }
 
-// smaller, added to the number of members, says that small messages go by the ring.
+// smaller, added to the number of members, means that small messages use the ring.
 const smaller = 100
 
 func block(f func(*Action)) lie { return lie{SendBlock, f} }

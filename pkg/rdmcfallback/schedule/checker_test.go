@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// A plan is all that the checker knows: what each node says that it sends and
-// receives, in its order.
+// A plan is the checker's input: the sends and receives of each node, in order.
 type plan struct {
 	blocks       int64
 	steps        int64

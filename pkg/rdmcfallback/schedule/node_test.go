@@ -31,10 +31,9 @@ func (n *Node) do(w way, j int64) (Transfer, bool) {
 	}
 }
 
-// Peers returns, in ascending order, all nodes to which the node sends or from
-// which it receives in some message of the group, whatever the message's number
-// of blocks. These are the connections that it needs: with the pipelines
-// O(log n).
+// Peers returns, in ascending order, all nodes to which the node sends or from which it receives in
+// some message of the group, for any number of blocks. These are the connections that it needs:
+// with the pipelines O(log n).
 func (n *Node) Peers() []int {
 	var p []int
 	switch n.schedule.algorithm {

@@ -24,8 +24,8 @@ type network struct {
 	// speed of blocks from one node to another, as a part of a link's; nil
 	// means 1 for all.
 	speed func(from, to int) float64
-	// racks, if there are any, have each a wire of so many links' speed up, and
-	// one down.
+	// racks, if there are any, have one uplink and one downlink each, with the speed of uplink
+	// links.
 	racks  *Racks
 	uplink float64
 	// pause makes one node do nothing at all from a time on, for so long.

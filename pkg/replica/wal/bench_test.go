@@ -8,7 +8,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 )
 
-// BenchmarkAppend appends entries of 4 KiB, so many at a time as not durable: group commit shares the syncs.
+// BenchmarkAppend appends entries of 4 KiB with a limited number not durable: group commit shares
+// the syncs.
 func BenchmarkAppend(b *testing.B) {
 	for _, depth := range []int{1, 16, 256} {
 		b.Run(fmt.Sprintf("depth=%d", depth), func(b *testing.B) {

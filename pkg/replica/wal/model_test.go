@@ -209,8 +209,9 @@ func play(seed int, lies bool) (n tally, err error) {
 	return n, nil
 }
 
-// TestModel: what was reported durable is there after power loss at each operation of the disk, after a
-// failed sync and a failed write, in its order, and beyond it nothing but the first part of what was to come.
+// TestModel: what was reported durable is there, in order, after power loss at each operation of
+// the disk, after a failed sync and a failed write. It is followed at most by a prefix of the later
+// changes.
 func TestModel(t *testing.T) {
 	var all tally
 	for seed := range *seeds {
@@ -226,7 +227,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// A disk that says that it has synced, and has not, is found: so would be a log that does not sync.
+// A disk that falsely reports a sync is detected; so would be a log that does not sync.
 func TestLyingDisk(t *testing.T) {
 	for seed := range 20 {
 		if _, err := play(seed, true); err != nil {
