@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/mcrdma/mcrdma/bpf"
@@ -21,23 +20,19 @@ type Fast struct {
 	skew  time.Duration // the kernel's time minus the pipeline's
 	news  *news
 
-	looking sync.Mutex // guards the prober, and:
-	ended   bool
-
-	plan       *plan // nil: the switch has no pipeline with the kernel's program
-	pipe       *pipeline.Pipeline
-	slots      slots
-	sets       sets
-	dropped    [bpf.DropUpdate + 1]bpf.Count // already in the pipeline's counters
-	settings   bpf.Settings
-	generation map[uint32]uint64   // by cell
-	ending     map[uint32]struct{} // cells whose packets are not copied any more
-	active     bool                // the kernel owns the merging state
-	why        string              // why active is false
-	told       string              // last logged status
-	broken     error               // after this error active stays false
-	seen       view                // latest look at the ports
-	strays     uint64              // answers that reached the switch although the kernel owns the state
+	plan        *plan // nil: the switch has no pipeline with the kernel's program
+	pipe        *pipeline.Pipeline
+	slots       slots
+	sets        sets
+	dropped     [bpf.DropUpdate + 1]bpf.Count // already in the pipeline's counters
+	settings    bpf.Settings
+	generations generations
+	active      bool   // the kernel owns the merging state
+	why         string // why active is false
+	told        string // last logged status
+	broken      error  // after this error active stays false
+	seen        view   // latest look at the ports
+	strays      uint64 // answers that reached the switch although the kernel owns the state
 }
 
 // read returns a cell of a counter map.

@@ -86,7 +86,7 @@ func New(c Config) (f *Fast, err error) {
 			err = errors.Join(err, k.close())
 		}
 	}()
-	f = &Fast{k: k, log: c.Log, ports: map[uint16]uint32{}, slots: newSlots(), sets: newSets(), generation: map[uint32]uint64{}, ending: map[uint32]struct{}{}, why: "there is no program yet"}
+	f = &Fast{k: k, log: c.Log, ports: map[uint16]uint32{}, slots: newSlots(), sets: newSets(), generations: newGenerations(), why: "there is no program yet"}
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 		return nil, fmt.Errorf("fast path: %w", err)
@@ -106,7 +106,7 @@ func New(c Config) (f *Fast, err error) {
 	if f.news, err = follow(f.all); err != nil {
 		return nil, fmt.Errorf("fast path: %w", err)
 	}
-	if f.seen = f.k.see(f.all); f.seen.err != nil { // news reports later changes
+	if f.seen = f.k.look(f.all, false); f.seen.err != nil { // news reports later changes
 		return nil, fmt.Errorf("fast path: %w", errors.Join(f.seen.err, f.news.close()))
 	}
 	return f, nil
@@ -120,18 +120,10 @@ func (f *Fast) News() <-chan struct{} { return f.news.dirty }
 // second, and after News, without the switch's lock, and then calls the returned function with the
 // lock.
 func (f *Fast) Look() (note func()) {
-	f.looking.Lock()
-	defer f.looking.Unlock()
-	if f.ended {
-		return func() {}
-	}
-	if f.news.heard.Swap(false) {
-		clear(f.k.prober.seen) // earlier successes no longer count
-	}
-	seen := f.k.see(f.all)
+	seen := f.k.look(f.all, f.news.heard.Swap(false))
 	return func() {
-		if f.all == nil {
-			return // closed meanwhile
+		if f.k.closed {
+			return
 		}
 		if f.seen = seen; seen.err != nil {
 			f.fail(seen.err)
@@ -147,8 +139,17 @@ type view struct {
 	err     error
 }
 
-// see looks at all ports, and tests those that carry packets.
-func (p *prober) see(all []Port) (v view) {
+// look looks at all ports, and tests those that carry packets: anew if something has changed since
+// the last look.
+func (p *prober) look(all []Port, changed bool) (v view) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return view{}
+	}
+	if changed {
+		clear(p.seen) // earlier successes no longer count
+	}
 	states, err := lookAt()
 	v.err = err
 	for _, at := range all {
@@ -200,17 +201,14 @@ func (p Port) named() string { return fmt.Sprintf("port %d, interface %s", p.Num
 
 // Close detaches the programs. The kernel's latest counts and merging state are lost.
 func (f *Fast) Close() error {
-	if f.all == nil {
+	if f.k.closed {
 		return nil
 	}
 	if f.pipe != nil {
 		f.pipe.SetOffload(nil)
 		f.plan.engine.Changed = nil
 	}
-	f.pipe, f.plan, f.all, f.active, f.why = nil, nil, nil, false, "it has ended"
-	f.looking.Lock()
-	defer f.looking.Unlock()
-	f.ended = true
+	f.pipe, f.plan, f.active, f.why = nil, nil, false, "it has ended"
 	return errors.Join(f.news.close(), f.k.close())
 }
 

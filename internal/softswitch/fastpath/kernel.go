@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -182,7 +183,10 @@ var errRefuses = errors.New("the veth drops what the kernel sends to it until it
 type prober struct {
 	program *ebpf.Program
 	*statistics
-	seen map[int]uint64 // frames redirected until the last look, by interface
+
+	mu     sync.Mutex
+	seen   map[int]uint64 // frames redirected until the last look, by interface
+	closed bool           // changes with the switch's lock held too, so either lock suffices to read it
 }
 
 // probeHeader starts a frame that no bridge forwards and no host answers: Ethernet's configuration
@@ -201,7 +205,7 @@ func newProber() (*prober, error) {
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	return &prober{p, s, map[int]uint64{}}, nil
+	return &prober{program: p, statistics: s, seen: map[int]uint64{}}, nil
 }
 
 // takes reports whether a veth that is up sends what is redirected to it: it has done so since the
@@ -226,4 +230,10 @@ func (p *prober) takes(index int, name string) (bool, error) {
 	return after != before, err
 }
 
-func (p *prober) close() error { return errors.Join(p.program.Close(), p.statistics.close()) }
+// close waits for a look that is under way.
+func (p *prober) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	return errors.Join(p.program.Close(), p.statistics.close())
+}

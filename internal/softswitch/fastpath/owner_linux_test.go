@@ -439,10 +439,10 @@ func TestVethAdds(t *testing.T) {
 	w := newWired(t)
 	meets := func(what string, update bool) {
 		t.Helper()
-		before := maps.Clone(w.generation)
+		before := maps.Clone(w.generations.of)
 		wait := w.Ends()
-		if w.Changed(); (wait != nil) != update || maps.Equal(w.generation, before) == update || w.generation[everything] != before[everything] {
-			t.Errorf("%s: it waits: %t, generation %v, before %v", what, wait != nil, w.generation, before)
+		if w.Changed(); (wait != nil) != update || maps.Equal(w.generations.of, before) == update || w.generations.of[everything] != before[everything] {
+			t.Errorf("%s: it waits: %t, generation %v, before %v", what, wait != nil, w.generations.of, before)
 		}
 		if w.Stats().Updates > 0 || w.Status()[:3] != "xdp" {
 			t.Errorf("%s: %+v, %s", what, w.Stats(), w.Status())

@@ -43,19 +43,29 @@ func pause() {
 	}
 }
 
+// generations tell packets of each cell whether the tables change that they use.
+type generations struct {
+	of     map[uint32]uint64   // by cell
+	ending map[uint32]struct{} // cells whose packets are not copied any more
+}
+
+func newGenerations() generations {
+	return generations{map[uint32]uint64{}, map[uint32]struct{}{}}
+}
+
 // end stops the making of copies for the packets of some cells.
 func (f *Fast) end(cells map[uint32]struct{}) {
 	for cell := range cells {
-		if _, ends := f.ending[cell]; !ends {
-			f.ending[cell] = struct{}{}
+		if _, ends := f.generations.ending[cell]; !ends {
+			f.generations.ending[cell] = struct{}{}
 			f.turnGeneration(cell, bpf.Ending)
 		}
 	}
 }
 
 func (f *Fast) turnGeneration(cell uint32, by uint64) {
-	f.generation[cell] += by
-	if err := f.k.put("generation", cell, f.generation[cell]); err != nil {
+	f.generations.of[cell] += by
+	if err := f.k.put("generation", cell, f.generations.of[cell]); err != nil {
 		f.fail(err)
 	}
 }
@@ -154,11 +164,12 @@ func (f *Fast) apply(cells map[uint32]struct{}, change func() error) {
 	if _, all := cells[everything]; all {
 		cells = map[uint32]struct{}{everything: {}}
 	}
-	n := len(f.ending)
-	if f.end(cells); f.active && len(f.ending) > n {
+	ending := f.generations.ending
+	n := len(ending)
+	if f.end(cells); f.active && len(ending) > n {
 		pause()
 	}
-	for cell := range f.ending {
+	for cell := range ending {
 		f.turnGeneration(cell, 1) // odd
 	}
 	if f.broken == nil { // else it may not be odd
@@ -166,10 +177,10 @@ func (f *Fast) apply(cells map[uint32]struct{}, change func() error) {
 			f.fail(err)
 		}
 	}
-	for cell := range f.ending {
+	for cell := range ending {
 		f.turnGeneration(cell, 1)
 	}
-	clear(f.ending)
+	clear(ending)
 }
 
 // write writes a change.
