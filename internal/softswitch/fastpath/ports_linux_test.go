@@ -1,6 +1,7 @@
 package fastpath
 
 import (
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 	"github.com/mcrdma/mcrdma/tests/dataplane"
@@ -59,6 +61,28 @@ func TestVethRefuses(t *testing.T) {
 	w.looks(refusing("1"))
 }
 
+// elsewhere calls f on a thread that ends afterward, outside of the wires' namespace.
+func elsewhere(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		done <- f()
+	}()
+	return <-done
+}
+
+// move moves an interface into a new namespace.
+func move(name string) (ns netns.NsHandle, err error) {
+	if err = elsewhere(func() (err error) { ns, err = netns.New(); return err }); err != nil {
+		return ns, err
+	}
+	l, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkSetNsFd(l, int(ns))
+	}
+	return ns, err
+}
+
 // TestVethNews: changes at a port or at a host are reported at once.
 func TestVethNews(t *testing.T) {
 	w := newWired(t)
@@ -100,6 +124,23 @@ func TestVethNews(t *testing.T) {
 		return err
 	})
 	w.looks(whole)
+	ns, err := move("h4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	hears("a host in another namespace changes, of which the port shows nothing", func() error {
+		return elsewhere(func() error {
+			if err := netns.Set(ns); err != nil {
+				return err
+			}
+			h4, err := netlink.LinkByName("h4")
+			if err != nil {
+				return err
+			}
+			return netlink.LinkSetMTU(h4, 1400)
+		})
+	})
 	link, err := netlink.LinkByName("s2")
 	if err != nil {
 		t.Fatal(err)
