@@ -114,7 +114,10 @@ func refusal(code codes.Code, reason, text string) error {
 	return s.Err()
 }
 
-func ago(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(time.Now().Add(-d)) }
+// began is the time that call shows as now.
+var began = time.Now()
+
+func ago(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(began.Add(-d)) }
 
 // busy is the state of a daemon with two groups and a membership.
 func busy(t testing.TB) *fakeDaemon {
@@ -144,10 +147,10 @@ func busy(t testing.TB) *fakeDaemon {
 						Connection: &mcrdmav1.Connection{Address: "10.1.0.12", Qpn: 0x800003, Psn: 0xabcdef, Mtu: 1024}, McId: 0x800003,
 						Tree:   []string{"h1 ── torA ─┬─ h2", "            └─ torB ── h3"},
 						Phases: []*mcrdmav1.PhaseTime{{Phase: "prepare", Took: us(1800)}, {Phase: "install", Took: us(4200)}, {Phase: "total", Took: us(6400)}}},
-					Service: "journal", Mode: mcrdmav1.Mode_MODE_AUTO, MinSize: 2, Program: "osd", Uid: root, Pid: 4711, Created: ago(90*time.Minute + time.Second),
+					Service: "journal", Mode: mcrdmav1.Mode_MODE_AUTO, MinSize: 2, Program: "osd", Uid: root, Pid: 4711, Created: ago(90 * time.Minute),
 					Problems: []string{"10.2.0.11 (h3) may be dead: no answer for 600ms"},
 					States: []*mcrdmav1.MemberState{
-						{Address: "10.1.0.12", Host: "h2", State: "ok", Since: ago(90*time.Minute + time.Second)},
+						{Address: "10.1.0.12", Host: "h2", State: "ok", Since: ago(90 * time.Minute)},
 						{Address: "10.2.0.11", Host: "h3", State: "silent", Reason: "no answer", Since: ago(200 * time.Millisecond)},
 						{Address: "10.2.0.12", Host: "h4", State: "removed", Reason: "its application has ended", Since: ago(10*time.Minute + time.Second)},
 					},

@@ -40,7 +40,7 @@ The JSON is a ListGroupsResponse (api/mcrdma/v1/daemon.proto) without membership
 			for _, g := range l.GetGroups() {
 				f := g.GetFormation()
 				rows = append(rows, []any{groupName(f.GetGroup()), cli.QPN(f.GetMcId()), g.GetService(), pathName(f.GetPath()), len(f.GetMembers()), f.GetFormation(),
-					g.GetProgram(), g.GetPid(), userName(g.GetUid()), cli.Since(g.GetCreated(), time.Now()), strings.Join(g.GetProblems(), "; ")})
+					g.GetProgram(), g.GetPid(), userName(g.GetUid()), cli.Since(g.GetCreated(), cli.Now(q)), strings.Join(g.GetProblems(), "; ")})
 			}
 			return q.out.Table(q.w, []string{"group", "mc_id", "service", "path", "receivers", "formation", "program", "pid", "user", "age", "problems"}, rows)
 		})
@@ -75,7 +75,7 @@ The JSON is a ListGroupsResponse (api/mcrdma/v1/daemon.proto) without groups.`,
 			var rows [][]any
 			for _, m := range l.GetMemberships() {
 				rows = append(rows, []any{groupName(m.GetGroup()), cli.QPN(m.GetMcId()), m.GetSender(), m.GetService(), pathName(m.GetPath()), m.GetFormation(),
-					viewNumber(m.GetView()), viewHosts(m), m.GetProgram(), m.GetPid(), userName(m.GetUid()), cli.Since(m.GetSince(), time.Now())})
+					viewNumber(m.GetView()), viewHosts(m), m.GetProgram(), m.GetPid(), userName(m.GetUid()), cli.Since(m.GetSince(), cli.Now(q))})
 			}
 			return q.out.Table(q.w, []string{"group", "mc_id", "sender", "service", "path", "formation", "view", "receivers", "program", "pid", "user", "age"}, rows)
 		})
@@ -132,7 +132,7 @@ Exit code 1 means that the group was not found, or that something is wrong with 
 		} else if err != nil {
 			return err
 		}
-		err = q.show(g, func() error { return groupText(q.w, q.out, g, time.Now()) })
+		err = q.show(g, func() error { return groupText(q.w, q.out, g, cli.Now(q)) })
 		if n := len(g.GetProblems()); err == nil && n > 0 {
 			err = fmt.Errorf("group %s: %s", name, cli.Plural(n, "problem"))
 		}
@@ -167,7 +167,7 @@ func showMembership(q question, l *mcrdmav1.ListGroupsResponse, name string, id 
 
 func membershipText(q question, m *mcrdmav1.MembershipInfo) error {
 	_, err := fmt.Fprintf(q.w, "group %s, %sservice %s\n  sender    %s\n  program   %s, pid %d, user %s, since %s\n  path      %s, formation %d\n  view      %s\n",
-		groupName(m.GetGroup()), mcID(m.GetMcId()), m.GetService(), m.GetSender(), m.GetProgram(), m.GetPid(), userName(m.GetUid()), cli.Since(m.GetSince(), time.Now()),
+		groupName(m.GetGroup()), mcID(m.GetMcId()), m.GetService(), m.GetSender(), m.GetProgram(), m.GetPid(), userName(m.GetUid()), cli.Since(m.GetSince(), cli.Now(q)),
 		pathName(m.GetPath()), m.GetFormation(), cmp.Or(viewNumber(m.GetView()), "none is recorded"))
 	if err != nil {
 		return err

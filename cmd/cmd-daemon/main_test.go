@@ -45,7 +45,7 @@ func call(args ...string) (code int, stdout, stderr string) {
 	var out, errs testenv.SyncBuffer
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	code = run(ctx, args, &out, &errs)
+	code = run(cli.At(ctx, began), args, &out, &errs)
 	return code, out.String(), errs.String()
 }
 

@@ -33,7 +33,7 @@ The JSON is a GetDaemonResponse (api/mcrdma/v1/daemon.proto).`,
 		if err != nil {
 			return err
 		}
-		err = q.show(s, func() error { return statusText(q.w, q.out, q.Socket, s, time.Now()) })
+		err = q.show(s, func() error { return statusText(q.w, q.out, q.Socket, s, cli.Now(q)) })
 		if n := len(s.GetProblems()); err == nil && n > 0 {
 			err = fmt.Errorf("%s; cmd-daemon doctor says what to do", cli.Plural(n, "problem"))
 		}

@@ -33,7 +33,7 @@ GetStatusResponse (api/mcrdma/v1/switch.proto).`,
 	return asking(cmd, getStatus, func(w io.Writer, out *cli.Output, answers []answer[*mcrdmav1.GetStatusResponse], _ []string) error {
 		var rows [][]any
 		for _, a := range answers {
-			for _, r := range bgpRows(a.got.GetBgp(), time.Now()) {
+			for _, r := range bgpRows(a.got.GetBgp(), cli.Now(cmd.Context())) {
 				rows = append(rows, append([]any{a.agent.Address.HostPort}, r...))
 			}
 		}

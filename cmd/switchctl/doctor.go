@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -63,7 +62,7 @@ func doctorCommand() *cobra.Command {
 		if facts.Interfaces, err = doctor.Interfaces(interfaces, local || hostOnly && len(interfaces) == 0); err != nil {
 			return err
 		}
-		facts.Now = time.Now()
+		facts.Now = cli.Now(cmd.Context())
 		found := doctor.Diagnose(facts)
 		if out.IsJSON() {
 			err = out.JSON(cmd.OutOrStdout(), doctorReport{Agents: len(facts.Agents), Interfaces: len(facts.Interfaces),

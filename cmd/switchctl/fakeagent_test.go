@@ -137,10 +137,10 @@ func (f *fakeAgent) Get(_ context.Context, r *mcrdmav1.GetRequest) (*mcrdmav1.Ge
 	return nil, status.Error(codes.NotFound, "mcrdma: no such group")
 }
 
-// ago returns a time in the past. Its text stays the same for half a minute.
-func ago(d time.Duration) *timestamppb.Timestamp {
-	return timestamppb.New(time.Now().Add(-d - 30*time.Second))
-}
+// began is the time that call shows as now.
+var began = time.Now()
+
+func ago(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(began.Add(-d)) }
 
 // same compares keys as agents do: numbers are only to be shown.
 func same(a, b *mcrdmav1.GroupKey) bool {
@@ -200,7 +200,7 @@ func lab(t testing.TB) map[string]*fakeAgent {
 	torA.groups = []*mcrdmav1.GroupStatus{{
 		Group: &mcrdmav1.Group{Key: &mcrdmav1.GroupKey{Source: labKey.Source, McId: labKey.McId, Number: 17}, SenderQpn: 17, Receivers: []*mcrdmav1.Receiver{
 			{Address: "10.2.0.11", Qpn: 33}, {Address: "10.2.0.12", Qpn: 34}, {Address: "10.1.0.12", Qpn: 35}}},
-		Switch: "torA", Expires: ago(-2*time.Hour - time.Minute), Packets: 5000,
+		Switch: "torA", Expires: ago(-2 * time.Hour), Packets: 5000,
 		Members: []*mcrdmav1.MemberCounters{{Acks: 500, SequenceNaks: 3}, {Acks: 480, RnrNaks: 9}, {Acks: 500, Cnps: 4}},
 	}}
 	torA.steps = []*mcrdmav1.Step{{Group: labKey, Destination: "10.2.0.11", Root: true, Generation: 1, Receivers: []string{"10.2.0.11", "10.2.0.12", "10.1.0.12"},

@@ -36,7 +36,7 @@ The JSON is a list with the address of each agent and its ListResponse
 	return asking(cmd, func(ctx context.Context, a *agents.Agent, _ []string) (*mcrdmav1.ListResponse, error) {
 		return a.Groups.List(ctx, &mcrdmav1.ListRequest{Source: source})
 	}, func(w io.Writer, out *cli.Output, answers []answer[*mcrdmav1.ListResponse], _ []string) error {
-		return out.Table(w, []string{"group", "mc_id", "switch", "sender qpn", "receivers", "lease", "problems"}, groupRows(answers, time.Now()))
+		return out.Table(w, []string{"group", "mc_id", "switch", "sender qpn", "receivers", "lease", "problems"}, groupRows(answers, cli.Now(cmd.Context())))
 	}, nil)
 }
 
@@ -120,7 +120,7 @@ func groupShowCommand() *cobra.Command {
 		case "svg":
 			err = t.SVG(w)
 		default:
-			err = t.Text(w, grouptree.TextOptions{Now: time.Now(), Color: cli.Colored(w)})
+			err = t.Text(w, grouptree.TextOptions{Now: cli.Now(cmd.Context()), Color: cli.Colored(w)})
 		}
 		if n := len(t.All()); err == nil && n > 0 {
 			err = fmt.Errorf("group %v: %s", t.Key, cli.Either(n == 1, "there is a problem", fmt.Sprintf("there are %d problems", n)))

@@ -41,7 +41,7 @@ The JSON is a list with the address of each agent and its GetStatusResponse
 				fmt.Fprintln(w)
 			}
 			first = false
-			if err := statusText(w, out, a.agent.Address.HostPort, a.got, time.Now()); err != nil {
+			if err := statusText(w, out, a.agent.Address.HostPort, a.got, cli.Now(cmd.Context())); err != nil {
 				return err
 			}
 		}

@@ -1,11 +1,27 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
+
+type nowKey struct{}
+
+// At returns a context whose Now is a given time.
+func At(ctx context.Context, now time.Time) context.Context {
+	return context.WithValue(ctx, nowKey{}, now)
+}
+
+// Now returns the time to which a command relates the times that it shows.
+func Now(ctx context.Context) time.Time {
+	if now, ok := ctx.Value(nowKey{}).(time.Time); ok {
+		return now
+	}
+	return time.Now()
+}
 
 // Since returns how long ago something was.
 func Since(t *timestamppb.Timestamp, now time.Time) string {
