@@ -38,6 +38,7 @@ type options struct {
 	span           time.Duration
 	rate           uint64
 	only, device   string
+	dir            string // with the lab's files
 }
 
 func main() {
@@ -49,14 +50,17 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "create, goodput, ends, ends-bmv2, ends-programs or ends-kernel: by its beginning")
 	flag.StringVar(&o.device, "options", "", "of all hosts' devices, such as poll=off")
 	flag.Parse()
-	lab.Main("groups", "groups", func(ctx context.Context, dir string) error { return run(ctx, dir, o) })
+	lab.Main("groups", "groups", func(ctx context.Context, dir string) error {
+		o.dir = dir
+		return run(ctx, o)
+	})
 }
 
-func run(ctx context.Context, dir string, o options) (err error) {
+func run(ctx context.Context, o options) (err error) {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: it takes root", lab.ErrUnable)
 	}
-	p, err := lab.Build(filepath.Join(dir, "bin"))
+	p, err := lab.Build(filepath.Join(o.dir, "bin"))
 	if err != nil {
 		return err
 	}
@@ -75,7 +79,7 @@ func run(ctx context.Context, dir string, o options) (err error) {
 			fmt.Printf("SKIP %s: %v\n", b.name, noBMv2)
 			continue
 		}
-		at, err := os.MkdirTemp(dir, b.name)
+		at, err := os.MkdirTemp(o.dir, b.name)
 		if err != nil {
 			return err
 		}

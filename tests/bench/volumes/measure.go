@@ -4,19 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/mcrdma/mcrdma/tests/bench/report"
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
@@ -139,48 +132,14 @@ func counts(hosts []*lab.HostNode, writer int, p *lab.Process) (c count, err err
 	return c, err
 }
 
-// fdatasync measures 4 KiB written to each of so many files in parallel, and made durable.
-func fdatasync(dir string, files int, span time.Duration) (f figure, err error) {
-	var wg sync.WaitGroup
-	took, errs := make([][]time.Duration, files), make([]error, files)
-	for i := range files {
-		wg.Go(func() { took[i], errs[i] = fdatasyncs(filepath.Join(dir, fmt.Sprint("file", i)), span/4) })
+// fdatasync measures 4 KiB made durable in each of so many files in parallel.
+func fdatasync(dir string, files int, span time.Duration) (figure, error) {
+	all, err := report.Fdatasyncs(dir, files, span/4)
+	if err != nil {
+		return figure{}, err
 	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return f, err
-	}
-	all := slices.Concat(took...)
-	slices.Sort(all)
 	us := func(d time.Duration) float64 { return float64(d) / 1e3 }
 	return figure{typical: us(all[len(all)/2]), p99: us(all[len(all)*99/100])}, nil
-}
-
-func fdatasyncs(file string, span time.Duration) (took []time.Duration, err error) {
-	x, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer x.Close()
-	const length = 32 << 20
-	if _, err := x.WriteAt(make([]byte, length), 0); err != nil { // otherwise the file system's journal is measured too
-		return nil, err
-	}
-	if err := x.Sync(); err != nil {
-		return nil, err
-	}
-	block := make([]byte, 4096)
-	for begun := time.Now(); time.Since(begun) < span; {
-		at := time.Now()
-		if _, err := x.WriteAt(block, int64(len(took)*len(block)%length)); err != nil {
-			return nil, err
-		}
-		if err := unix.Fdatasync(int(x.Fd())); err != nil {
-			return nil, err
-		}
-		took = append(took, time.Since(at))
-	}
-	return took, nil
 }
 
 // metric reads a metric from a host's mcblock. A missing metric is an error.
