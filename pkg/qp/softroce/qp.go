@@ -203,6 +203,14 @@ func (q *QP) connect() error {
 	return nil
 }
 
+// What a veth with XDP or GRO at its other end buffers, in packets. The kernel frees places together
+// (ptr_ring), so that as many less one may be taken by packets that are received already.
+const (
+	vethRing   = 256
+	vethFrees  = 16
+	vethOthers = 16 // left for packets that no window counts: beats, hellos, TCP, answers
+)
+
 // window returns how many packets may be unacknowledged, and how often to request an
 // acknowledgement. The window is what a peer with a link like this one can buffer, space bytes,
 // while its process is not scheduled, and at most what a veth can buffer; more would be lost. Each
@@ -212,7 +220,7 @@ func window(want, mtu, space int) (window, ackEvery int) {
 	const (
 		gsoBytes  = 65507
 		enough    = 1 << 20 // a quarter of a millisecond at 40 Gb/s
-		mostCount = 256
+		mostCount = vethRing - vethFrees - vethOthers
 		overhead  = 512 // of a packet in a socket's buffer
 	)
 	if want <= 0 {
