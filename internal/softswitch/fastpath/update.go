@@ -164,7 +164,7 @@ func (f *Fast) apply(cells map[uint32]struct{}, change func() error) {
 	if _, all := cells[everything]; all {
 		cells = map[uint32]struct{}{everything: {}}
 	}
-	ending := f.generations.ending
+	was, ending := f.broken, f.generations.ending
 	n := len(ending)
 	if f.end(cells); f.active && len(ending) > n {
 		pause()
@@ -172,7 +172,7 @@ func (f *Fast) apply(cells map[uint32]struct{}, change func() error) {
 	for cell := range ending {
 		f.turnGeneration(cell, 1) // odd
 	}
-	if f.broken == nil { // else it may not be odd
+	if f.broken == was { // else it may not be odd
 		if err := change(); err != nil {
 			f.fail(err)
 		}
