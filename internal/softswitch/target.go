@@ -22,7 +22,7 @@ func (s *Switch) Do(f func(*pipeline.Pipeline, *pre.Engine)) {
 	if s.fast == nil {
 		return
 	}
-	if wait := s.fast.Ends(); wait != nil { // packets continue meanwhile, here by the new tables and there by the old ones
+	for wait := s.fast.Ends(); wait != nil; wait = s.fast.Ends() { // packets continue meanwhile, here by the new tables and there by the old ones
 		s.lock.give()
 		wait()
 		s.lock.take()
@@ -36,8 +36,9 @@ type FastPath interface {
 	// Loaded is called with the pipeline for all packets from now on.
 	Loaded(p *pipeline.Pipeline, e *pre.Engine)
 	// Ends is called after the control plane had access to the pipeline. It returns a function that
-	// waits until Changed may be called; nil: no wait is needed. The function is called without the
-	// switch's lock, so that the function returned by Look may run meanwhile.
+	// prepares Changed, or waits until it may be called; afterwards Ends is called again. nil: Changed
+	// may be called. The function is called without the switch's lock, so that the function returned by
+	// Look may run meanwhile.
 	Ends() (wait func())
 	Changed()
 	// Mine reports that a frame must not be processed here, and counts it.

@@ -170,7 +170,7 @@ func (c *churn) step(rng *rand.Rand) error {
 	if err := c.write(g, was); err != nil {
 		return err
 	}
-	if wait := c.Ends(); wait != nil {
+	for wait := c.Ends(); wait != nil; wait = c.Ends() {
 		c.mu.Unlock()
 		wait()
 		c.mu.Lock()

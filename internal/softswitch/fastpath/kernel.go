@@ -21,13 +21,20 @@ import (
 // counterCells is the maximum number of entries with counters; each takes 16 bytes.
 const counterCells = 1 << 17
 
+// placeCells is the maximum number of ports in all sets together: there are as many copies, and each
+// port may have a set to flood.
+const placeCells = 1 << 18
+
 // kernel holds the programs and their maps, by file descriptors only: when this process ends for
 // any reason, the kernel detaches the programs from the ports.
 type kernel struct {
 	*ebpf.Collection
 	*prober
-	inner *ebpf.MapSpec // template of a port set
 	links []link.Link
+
+	setsMu sync.Mutex
+	inner  *ebpf.MapSpec      // template of a port set
+	sets   map[uint32]portSet // that are in the kernel
 }
 
 // load loads programs and maps, without attaching them to ports.
@@ -37,6 +44,7 @@ func load() (*kernel, error) {
 		return nil, err
 	}
 	spec.Maps["counters"].MaxEntries = counterCells
+	spec.Maps["port_sets"].MaxEntries, spec.Maps["places"].MaxEntries = maxSets, placeCells
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, advised(fmt.Errorf("memory for maps: %w", err))
 	}
@@ -49,7 +57,7 @@ func load() (*kernel, error) {
 		c.Close()
 		return nil, advised(err)
 	}
-	return &kernel{Collection: c, prober: p, inner: spec.Maps["port_sets"].InnerMap}, nil
+	return &kernel{Collection: c, prober: p, inner: spec.Maps["port_sets"].InnerMap, sets: map[uint32]portSet{}}, nil
 }
 
 // capabilities are those needed without root. CAP_PERFMON allows subtracting pointers.
@@ -153,26 +161,58 @@ func (k *kernel) putSlot(n uint32, s *bpf.Slot) error {
 	return nil
 }
 
-func (k *kernel) out(index uint32) bpf.Out {
-	return bpf.Out{Interface: index, Program: uint32(k.Programs["copy_out"].FD())} //nolint:gosec // descriptors are small
+// putOut makes an interface one that packets leave by, unless it was removed.
+func (k *kernel) putOut(m *ebpf.Map, key, index uint32) error {
+	err := m.Put(key, bpf.Out{Interface: index, Program: uint32(k.Programs["copy_out"].FD())}) //nolint:gosec // descriptors are small
+	if err == nil {
+		return nil
+	}
+	if states, lost := lookAt(); lost == nil && states[int(index)].name == "" {
+		return nil
+	}
+	return fmt.Errorf("interface %d: %w", index, err)
 }
 
-// putSet creates a set of ports. Replacing one takes the kernel milliseconds.
-func (k *kernel) putSet(number uint32, interfaces []uint32) error {
-	set, err := ebpf.NewMap(k.inner)
+// putSets creates sets of ports, unless they are there. Each takes the kernel milliseconds, on a busy machine up to a
+// second.
+func (k *kernel) putSets(sets map[uint32]portSet) error {
+	k.setsMu.Lock()
+	defer k.setsMu.Unlock()
+	for number, s := range sets {
+		if k.sets[number] == s {
+			continue
+		}
+		if err := k.putSet(number, k.sets[number].interfaces(), s.interfaces()); err != nil {
+			return err
+		}
+		k.sets[number] = s
+	}
+	return nil
+}
+
+// putSet creates a set of ports, or replaces one that no packet meets any more.
+func (k *kernel) putSet(number uint32, had, interfaces []uint32) error {
+	for _, index := range had {
+		if err := k.remove("places", bpf.PlaceKey{Set: number, Interface: index}); err != nil {
+			return err
+		}
+	}
+	spec := *k.inner
+	spec.MaxEntries = uint32(len(interfaces)) //nolint:gosec // there are 512 ports
+	set, err := ebpf.NewMap(&spec)
 	if err != nil {
 		return fmt.Errorf("a set of ports: %w", err)
 	}
 	defer set.Close()
 	for i, index := range interfaces {
-		if err := k.put("places", bpf.PlaceKey{Set: number, Interface: index}, uint32(i)); err != nil { //nolint:gosec // there are 512 ports
+		if err := k.put("places", bpf.PlaceKey{Set: number, Interface: index}, uint32(i)); err != nil { //nolint:gosec // as above
 			return err
 		}
-		if err := set.Put(uint32(i), k.out(index)); err != nil { //nolint:gosec // there are 512 ports
-			return fmt.Errorf("a set of ports: interface %d: %w", index, err)
+		if err := k.putOut(set, uint32(i), index); err != nil { //nolint:gosec // as above
+			return fmt.Errorf("a set of ports: %w", err)
 		}
 	}
-	return k.put("port_sets", number, uint32(set.FD())) //nolint:gosec // as above
+	return k.put("port_sets", number, uint32(set.FD())) //nolint:gosec // descriptors are small
 }
 
 // errRefuses is the error of a veth whose other end does not accept XDP frames.

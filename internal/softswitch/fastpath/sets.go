@@ -2,23 +2,77 @@ package fastpath
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"github.com/mcrdma/mcrdma/bpf"
 )
 
-// maxSets is the maximum number of port sets in the kernel.
-const maxSets = 4096
+// maxSets is the maximum number of port sets in the kernel: at least one for each PRE group.
+const maxSets = 1<<16 - 1
 
 // sets are the sets of ports, which PRE groups share.
 type sets struct {
 	numbers map[portSet]uint32
-	next    uint32
+	next    uint32   // the lowest number that was never used
+	free    []uint32 // of sets that are not used any more
+	most    uint32
 }
 
-func newSets() sets { return sets{numbers: map[portSet]uint32{}, next: 1} } // 0 means none
+func newSets() sets { return sets{numbers: map[portSet]uint32{}, next: 1, most: maxSets} } // 0 means none
 
 // unused forgets all sets and restarts their numbering.
 func (s *sets) unused() { *s = newSets() }
+
+// assign gives numbers to the sets that a change needs, and returns those that had none.
+func (s *sets) assign(c *change) (added []portSet, err error) {
+	for _, v := range c.put {
+		is := setIn(v.is)
+		if _, there := s.numbers[is]; there || is == "" {
+			continue
+		}
+		n := s.next
+		switch {
+		case n <= s.most:
+			s.next++
+		case len(s.free) > 0:
+			n, s.free = s.free[0], s.free[1:]
+		default:
+			return added, fmt.Errorf("there are more than %d sets of ports that groups are copied to", s.most)
+		}
+		s.numbers[is] = n
+		added = append(added, is)
+	}
+	return added, nil
+}
+
+// of returns the numbers of sets.
+func (s *sets) of(list []portSet) map[uint32]portSet {
+	m := map[uint32]portSet{}
+	for _, is := range list {
+		m[s.numbers[is]] = is
+	}
+	return m
+}
+
+// collect frees the numbers of sets that no port or PRE group uses, if there are no others. The
+// kernel's tables must be as planned: it must not use them either.
+func (s *sets) collect(l *plan) {
+	if s.next <= s.most || len(s.free) > 0 {
+		return
+	}
+	used := map[portSet]bool{}
+	for _, has := range l.have {
+		for _, v := range has {
+			used[setIn(v)] = true
+		}
+	}
+	for is, n := range s.numbers {
+		if !used[is] {
+			delete(s.numbers, is)
+			s.free = append(s.free, n)
+		}
+	}
+}
 
 // A preGroup is the wanted content of pre_groups for one group, without the number of its set.
 type preGroup struct {
@@ -59,23 +113,4 @@ func (s portSet) interfaces() (list []uint32) {
 		list = append(list, binary.NativeEndian.Uint32(b))
 	}
 	return list
-}
-
-// takeUnused removes a set that no PRE group uses any more.
-func (s *sets) takeUnused(l *plan) (uint32, bool) {
-	used := map[portSet]bool{}
-	for _, has := range l.have {
-		for _, v := range has {
-			used[setIn(v)] = true
-		}
-	}
-	found, n := false, uint32(0)
-	for x, number := range s.numbers {
-		if !used[x] {
-			found, n = true, number
-			delete(s.numbers, x)
-			break
-		}
-	}
-	return n, found
 }

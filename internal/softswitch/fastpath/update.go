@@ -20,21 +20,26 @@ import (
 // makes them. One that takes longer, because its processor was preempted, is dropped.
 const leave = 50 * time.Microsecond
 
-// Ends returns a function that waits until copies in flight have left, before Changed may change
-// what they use; nil: no wait is needed. No more copies are made until then.
+// Ends returns a function that does what takes time, without the switch's lock, before Changed may
+// be called, and after which Ends is to be called again; nil: there is nothing. First it makes sets of
+// ports, for which the kernel waits until all processors have seen them. Then no more copies are
+// made of packets that may meet half the change, and it waits until those in flight have left.
 func (f *Fast) Ends() (wait func()) {
-	if f.plan == nil || !f.active {
+	if f.plan == nil || f.broken != nil {
 		return nil
 	}
 	c := f.changes()
-	if len(c.turns) == 0 {
-		return nil
-	}
-	if err := f.makeSets(c); err != nil { // takes milliseconds, during which no packet climbs
+	if added, err := f.sets.assign(c); err != nil {
 		f.fail(err)
+	} else if sets := f.sets.of(added); len(sets) > 0 {
+		return func() { _ = f.k.putSets(sets) } // Changed tries again, and reports
 	}
-	f.end(c.turns)
-	return pause
+	if n := len(f.generations.ending); f.active {
+		if f.end(c.turns); len(f.generations.ending) > n {
+			return pause
+		}
+	}
+	return nil
 }
 
 // pause sleeps in the kernel, because time.Sleep takes at least a millisecond in an idle process.
@@ -145,6 +150,7 @@ func (f *Fast) Changed() {
 	}
 	c.reset()
 	f.sweep()
+	f.sets.collect(f.plan)
 	if f.broken != nil && f.active {
 		f.Changed() // a write failed: back to the pipeline
 	}
@@ -152,7 +158,7 @@ func (f *Fast) Changed() {
 
 // tell logs where packets are processed when that has changed, ignoring the number of groups.
 func (f *Fast) tell() {
-	is := fmt.Sprint(f.why, f.seen.absent, f.active, f.settings.ICRCMode)
+	is := fmt.Sprint(f.why, f.seen.absent, f.seen.err, f.active, f.settings.ICRCMode)
 	if f.told != is {
 		f.told = is
 		f.log.Info("fast path", "is", f.Status())
@@ -198,7 +204,8 @@ func (f *Fast) write(c *change) error {
 		case preGroup:
 			is = bpf.PREGroup{Set: uint16(f.sets.numbers[p.set]), N: uint16(len(p.set.interfaces())), First: p.first} //nolint:gosec // 4096 and 512 at most
 		case bpf.Out:
-			is = f.k.out(p.Interface)
+			errs = append(errs, f.k.putOut(f.k.Maps[at.table], at.key.(uint32), p.Interface))
+			continue
 		}
 		errs = append(errs, f.k.put(at.table, at.key, is))
 	}
@@ -277,25 +284,16 @@ func (f *Fast) Mine(frame []byte) bool {
 	return true
 }
 
-// makeSets creates the port sets that a change needs, before it begins.
+// makeSets creates the port sets that a change needs, before it begins, if they are not there.
 func (f *Fast) makeSets(c *change) error {
-	for _, v := range c.put {
-		s := setIn(v.is)
-		if _, there := f.sets.numbers[s]; there || s == "" {
-			continue
-		}
-		n := f.sets.next
-		if n <= maxSets {
-			f.sets.next++
-		} else if unused, ok := f.sets.takeUnused(f.plan); ok {
-			n = unused
-		} else {
-			return errors.New("there are more than 4096 sets of ports that groups are copied to")
-		}
-		if err := f.k.putSet(n, s.interfaces()); err != nil {
-			return err
-		}
-		f.sets.numbers[s] = n
+	if _, err := f.sets.assign(c); err != nil {
+		return err
 	}
-	return nil
+	var needed []portSet
+	for _, v := range c.put {
+		if s := setIn(v.is); s != "" {
+			needed = append(needed, s)
+		}
+	}
+	return f.k.putSets(f.sets.of(needed))
 }
