@@ -125,10 +125,15 @@ func (f *Fast) Look() (note func()) {
 		if f.k.closed {
 			return
 		}
-		if f.seen = seen; seen.err != nil {
-			f.fail(seen.err)
+		turns := seen.err == nil && seen.refusal != f.seen.refusal
+		if f.seen.err = seen.err; seen.err == nil { // else what was seen before is likely to be so still
+			f.seen = seen
 		}
-		f.Changed()
+		if turns || f.broken != nil {
+			f.Changed()
+		} else if f.plan != nil {
+			f.tell()
+		}
 	}
 }
 
@@ -158,6 +163,8 @@ func (p *prober) look(all []Port, changed bool) (v view) {
 			return v
 		case !there:
 			v.absent = append(v.absent, at.named()+", was removed")
+		case !s.xdp: // its answers would come to the switch, which does not have the state to merge them with
+			v.refusal = at.named() + ": its XDP program was taken off; start the switch again"
 		case !s.up:
 			v.absent = append(v.absent, at.named()+", is down")
 		case s.veth: // other drivers report their limits directly

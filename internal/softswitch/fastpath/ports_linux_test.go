@@ -10,7 +10,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
+	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 	"github.com/mcrdma/mcrdma/tests/dataplane"
 )
@@ -212,7 +214,15 @@ func TestVethAbsent(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.looks(is("port 3, interface s3, was removed"))
+	if err := w.PRE.ModifyGroup(uint32(w.group.Index), []pre.Replica{{Port: 2, Instance: 1}, {Port: 3, Instance: 2}}); err != nil { //nolint:gosec // few
+		t.Fatal(err)
+	}
+	w.Changed()    // a set of ports, of which one is not there
 	w.merges(0, 5) // the others' packets are the kernel's still
+	w.wires.Send(t, 1, w.group.Data(rocev2.SendOnly, 1, nil).Frame())
+	w.until("copies", func(s Stats) uint64 { return s.Copies }, 1)
+	w.Loaded(w.Pipeline, w.PRE)
+	w.looks(is("port 3, interface s3, was removed"))
 
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
@@ -220,6 +230,38 @@ func TestVethAbsent(t *testing.T) {
 	if w.Look()(); w.broken != nil {
 		t.Errorf("a look after the end: %v", w.broken)
 	}
+}
+
+// TestVethTakenOff: all packets climb when the program was taken off at a port.
+func TestVethTakenOff(t *testing.T) {
+	w := newWired(t)
+	if err := w.k.links[1].Detach(); err != nil {
+		t.Fatal(err)
+	}
+	at := w.all[1]
+	w.looks("off: " + at.named() + ": its XDP program was taken off; start the switch again")
+}
+
+// TestVethSight: while the ports cannot be looked at, the kernel goes on.
+func TestVethSight(t *testing.T) {
+	w := newWired(t)
+	var had unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &had); err != nil {
+		t.Fatal(err)
+	}
+	none := had
+	none.Cur = 0
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	note := w.Look()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &had); err != nil {
+		t.Fatal(err)
+	}
+	if note(); w.broken != nil || !strings.Contains(w.Status(), "xdp at 4 ports (cannot look at them: ") {
+		t.Errorf("%s, %v", w.Status(), w.broken)
+	}
+	w.looks(whole)
 }
 
 // TestVethTaken: ports with an XDP program are found.
