@@ -41,7 +41,7 @@ func TestFastPathInGuest(t *testing.T) {
 	for _, c := range []struct{ program, tests string }{
 		{"bpf.test", "^Test(Scripts|Random|HalfAnUpdate|Counts|Climbs|Paths|UnicastHalfAnUpdate|VethCopies|VethMixed|VethStrays|VethAnswers)$"},
 		{"dataplane.test", "^TestVethKernel$"},
-		{"fastpath.test", "^TestVeth(Owner|Adds|Floods|News|Others|Refuses)$"},
+		{"fastpath.test", "^TestVeth(Owner|Adds|Floods|News|Others|Refuses|Sets|Fails)$"},
 	} {
 		began := time.Now()
 		out, err := g.Run(t.Context(), guestexec.Request{
