@@ -170,7 +170,7 @@ func (f *Fast) apply(cells map[uint32]struct{}, change func() error) {
 	if _, all := cells[everything]; all {
 		cells = map[uint32]struct{}{everything: {}}
 	}
-	was, ending := f.broken, f.generations.ending
+	failed, ending := f.broken != nil, f.generations.ending
 	n := len(ending)
 	if f.end(cells); f.active && len(ending) > n {
 		pause()
@@ -178,7 +178,7 @@ func (f *Fast) apply(cells map[uint32]struct{}, change func() error) {
 	for cell := range ending {
 		f.turnGeneration(cell, 1) // odd
 	}
-	if f.broken == was { // else it may not be odd
+	if failed || f.broken == nil { // else it may not be odd
 		if err := change(); err != nil {
 			f.fail(err)
 		}
