@@ -106,7 +106,7 @@ func (e *engine) write(a core.Action) {
 		e.layout.Fill(staging.Bytes()[at:at+size], a.Message, a.Seq)
 	}
 	op := &mcrdma.Op{Kind: mcrdma.OpWriteImm, At: mcrdma.At{Offset: uint64(e.layout.At(path, a.Lane, a.Seq) + from)}, //nolint:gosec // not negative
-		Imm: a.Imm, Pieces: []mcrdma.Piece{staging.Slice(at+from, size-from)}}
+		Imm: a.Imm, Deferred: a.Later, Pieces: []mcrdma.Piece{staging.Slice(at+from, size-from)}}
 	op.Done = func(*mcrdma.Op) {
 		e.locked(func() {
 			if op.Err != nil && (a.To == core.All || e.peers[a.To].unicast.Err() != nil) {

@@ -34,6 +34,9 @@ type Op struct {
 	At     At      // for OpWrite, OpWriteImm and OpRead
 	Imm    uint32  // for OpWriteImm and OpSendImm
 	Pieces []Piece // the data to send; OpRead fills them
+	// Deferred saves an acknowledgement: a device may complete the operation with a later one, or some
+	// milliseconds later. It arrives as soon as others.
+	Deferred bool
 	// Done is called when every member has the operation, or with Err set if the group failed or
 	// was closed before that. One goroutine calls the Done functions, in the order of Submit, so
 	// Done must not wait for other operations, nor close the group. It may call Submit without

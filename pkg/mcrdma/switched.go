@@ -38,6 +38,9 @@ func (s *switched) post(o *queued) error {
 		}
 	}
 	s.wr = qp.SendWR{ID: s.posted, Opcode: qp.Opcode(op.Kind), Flags: qp.FlagSignaled, SGEs: s.sges[:n], Imm: op.Imm}
+	if op.Deferred {
+		s.wr.Flags |= qp.FlagDeferred
+	}
 	if !op.Kind.send() {
 		r := s.g.regions[op.At.Region]
 		s.wr.RemoteAddr, s.wr.RKey = r.GetVa()+op.At.Offset, r.GetRkey()

@@ -231,7 +231,7 @@ func (u *Unicast) Submit(ctx context.Context, op *Op) error {
 }
 
 func (u *Unicast) submit(op *Op) error {
-	x := &unicast.Op{Kind: qp.Opcode(op.Kind), Imm: op.Imm, Region: op.At.Region, Offset: op.At.Offset, Bufs: make([]unicast.Buf, 0, len(op.Pieces))}
+	x := &unicast.Op{Kind: qp.Opcode(op.Kind), Deferred: op.Deferred, Imm: op.Imm, Region: op.At.Region, Offset: op.At.Offset, Bufs: make([]unicast.Buf, 0, len(op.Pieces))}
 	if !op.Kind.hasImm() {
 		x.Imm = 0
 	}

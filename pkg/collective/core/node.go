@@ -55,6 +55,7 @@ type Action struct {
 	Message Message
 	Size    int
 	Imm     uint32
+	Later   bool // Landed may wait for that of a later message to the same, or some milliseconds
 }
 
 // NewNode makes a rank of so many.
@@ -382,7 +383,7 @@ func (n *Node) sendNext(lane, to int) bool {
 	if !ok {
 		return false
 	}
-	n.actions = append(n.actions, Action{Type: Write, To: to, Lane: lane, Seq: seq, Message: m, Size: len(m.Data), Imm: messageImm(lane, seq)})
+	n.actions = append(n.actions, Action{Type: Write, To: to, Lane: lane, Seq: seq, Message: m, Size: len(m.Data), Imm: messageImm(lane, seq), Later: n.later(lane, to, m.call)})
 	ids := []int{to}
 	if to == All {
 		ids = m.call.IDs
@@ -396,6 +397,20 @@ func (n *Node) sendNext(lane, to int) bool {
 		n.wake(lane)
 	}
 	return true
+}
+
+// later says whether a message that is sent now need not be acknowledged soon: its operation ends without that, and there are slots for the next
+// ones. With 8 slots, every fourth message is acknowledged soon.
+func (n *Node) later(lane, to int, c *Call) bool {
+	flying := 0
+	if l := &n.lanes[lane]; to == All {
+		flying = l.all.flying
+	} else {
+		for i := range l.one {
+			flying += l.one[i].flying
+		}
+	}
+	return c.op.single() && 2*flying < n.layout.Slots
 }
 
 // Landed says that the device is done with the oldest message to a rank, or All, of which that was not said. If it is not ok, by unicast,

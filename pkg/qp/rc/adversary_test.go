@@ -288,6 +288,9 @@ func (e *endpoint) makeMessages() {
 		if rng.IntN(4) == 0 {
 			m.wr.Flags |= qp.FlagFence
 		}
+		if rng.IntN(3) == 0 {
+			m.wr.Flags |= qp.FlagDeferred
+		}
 		local := m.data
 		if m.wr.Opcode != qp.OpSend && m.wr.Opcode != qp.OpSendImm {
 			m.dst = make([]byte, n)

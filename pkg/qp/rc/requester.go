@@ -35,6 +35,7 @@ type Requester struct {
 	rnrRetries uint8         // retries left, unless cfg.RNRRetry is rnrForever
 	expect     time.Duration // see QP.Expect
 	ackBy      time.Duration // when the local ACK timer expires, Never if stopped
+	askBy      time.Duration // when to ask for an ACK of deferred requests, Never if one was asked for behind them
 	rnrUntil   time.Duration // end of the back-off after an RNR NAK, 0 if none
 	probe      bool          // ask for an ACK in the next packet
 	asked      []uint64      // for each outstanding READ request, one past the last position of its responses
@@ -73,7 +74,7 @@ type RequesterStats struct {
 }
 
 func newRequester(cfg Config) Requester {
-	r := Requester{cfg: cfg, sq: sendQueue{workQueue: newWorkQueue(cfg.MaxSendWR, cfg.MaxSGE)}, ackBy: Never, nakUna: noNak, lim: noLimit,
+	r := Requester{cfg: cfg, sq: sendQueue{workQueue: newWorkQueue(cfg.MaxSendWR, cfg.MaxSGE)}, ackBy: Never, askBy: Never, nakUna: noNak, lim: noLimit,
 		window: newLossWindow(cfg.Window)}
 	r.cc.init(cfg.CC)
 	return r
@@ -136,7 +137,7 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 		Pad:       uint8(-n & 3),
 		PKey:      rocev2.DefaultPKey,
 		DestQP:    r.cfg.RemoteQPN,
-		AckReq:    last || r.wantAck(k),
+		AckReq:    last && !r.defers(w) || r.wantAck(k),
 		PSN:       r.psn(r.nxt),
 	}
 	out.RETH = rocev2.RETH{VA: w.remoteAddr, RKey: w.rkey, Length: w.length}
@@ -170,13 +171,18 @@ func (r *Requester) open() uint64 {
 	return room
 }
 
+// defers says whether the end of a request asks for no acknowledgement. It does when it is sent again, and where no timer would.
+func (r *Requester) defers(w *wqe) bool {
+	return w.flags&qp.FlagDeferred != 0 && r.nxt >= r.max && r.cfg.Timeout != 0
+}
+
 // wantAck says whether packet k of a message asks for an acknowledgement, besides the last packet.
 // It does every AckEvery packets, so that the window advances smoothly; when it fills the window or
 // is the last that the limit allows, because nothing else would advance them; and when it is the
 // first after a timeout, to learn early what has arrived.
 func (r *Requester) wantAck(k int) bool {
 	return r.probe || k%r.cfg.AckEvery == r.cfg.AckEvery-1 ||
-		r.nxt-r.una == r.window.size-1 || r.nxt == r.lim-1
+		r.nxt-r.una == r.window.size-1 || r.nxt == r.lim-1 && r.lim < r.sq.end
 }
 
 // sent records that the packet in out is sent now, and accounts for that many positions.
@@ -195,6 +201,11 @@ func (r *Requester) sent(now time.Duration, out *Out, positions uint64, last boo
 	r.max = max(r.max, r.nxt)
 	if r.ackBy == Never {
 		r.armTimer(now)
+	}
+	if out.AckReq {
+		r.askBy = Never
+	} else if last && r.askBy == Never {
+		r.askBy = now + qp.AckTimeout(r.cfg.Timeout)/askShare
 	}
 	r.cc.sent(out.Len()+out.PayloadLen, now)
 }
@@ -218,7 +229,9 @@ const maxPatience = 3
 // armTimer starts the ACK timer.
 func (r *Requester) armTimer(now time.Duration) {
 	r.ackBy = Never
-	if t := qp.AckTimeout(r.cfg.Timeout); t != 0 && r.una < r.max {
+	if r.una == r.max {
+		r.askBy = Never
+	} else if t := qp.AckTimeout(r.cfg.Timeout); t != 0 {
 		r.ackBy = now + min(max(t, r.expect), maxPatience*t)
 	}
 }
@@ -406,8 +419,23 @@ func (r *Requester) fatalNak(pos uint64, status qp.Status, now time.Duration) {
 	r.fail(status)
 }
 
-// tick processes the local ACK timer.
+// askShare is the fraction of the local ACK timeout after which deferred requests ask for an ACK.
+const askShare = 8
+
+// ask sends the last packet again, and it asks for an ACK: that of a duplicate acknowledges all before it. If packets were lost, it brings
+// the NAK.
+func (r *Requester) ask() {
+	r.askBy = Never
+	if r.probe = true; r.nxt == r.max {
+		r.seek(r.max - 1)
+	}
+}
+
+// tick processes the local ACK timer, and the time to ask for ACKs.
 func (r *Requester) tick(now time.Duration) {
+	if now >= r.askBy {
+		r.ask()
+	}
 	if now < r.ackBy {
 		return
 	}
@@ -434,12 +462,12 @@ func (r *Requester) fail(status qp.Status) {
 func (r *Requester) stop() {
 	r.sq.flush()
 	r.live, r.err = false, true
-	r.ackBy = Never
+	r.ackBy, r.askBy = Never, Never
 }
 
 // deadline returns when tick or next has something to do without new input.
 func (r *Requester) deadline() time.Duration {
-	d := r.ackBy
+	d := min(r.ackBy, r.askBy)
 	if r.sendable() {
 		d = min(d, max(r.rnrUntil, r.cc.nextSend()))
 	}

@@ -21,7 +21,7 @@ import (
 //
 //	new    [mtu= window= ackevery= psn= rpsn= timeout= retry= rnr= rnrtimer= rd= destrd= nocc nowrite noread]
 //	start  [psn= timeout= retry= rnr= rd=]   the step to RTS, which new rtr leaves out
-//	post   id= op=SEND|RDMA_WRITE|… len= [cut=] [imm=] [unsignaled] [fence] [solicited]     its memory is in two pieces, the first of cut bytes
+//	post   id= op=SEND|RDMA_WRITE|… len= [cut=] [imm=] [unsignaled] [fence] [solicited] [deferred]     its memory is in two pieces, the first of cut bytes
 //	recv   id= len=
 //	ack    psn= [msn=]          an ACK arrives
 //	nak    psn= code=sequence|invalid|access|operation|rnr:N
@@ -161,6 +161,9 @@ func (s *script) do(words []string) {
 		}
 		if a.has("solicited") {
 			wr.Flags |= qp.FlagSolicited
+		}
+		if a.has("deferred") {
+			wr.Flags |= qp.FlagDeferred
 		}
 		mem, cut := make([]byte, a.num("len", 0)), a.num("cut", 0)
 		s.posted = append(s.posted, posted{a["id"], mem})

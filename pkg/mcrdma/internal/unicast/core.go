@@ -28,12 +28,13 @@ type Board struct {
 
 // An Op is an operation to the other end. It belongs to the end until Done is called.
 type Op struct {
-	Kind   qp.Opcode
-	Region int    // of WRITE and READ
-	Offset uint64 // in it
-	Imm    uint32
-	Bufs   []Buf // what is sent; a READ fills them
-	Done   func(error)
+	Kind     qp.Opcode
+	Deferred bool   // it may complete late: see qp.FlagDeferred
+	Region   int    // of WRITE and READ
+	Offset   uint64 // in it
+	Imm      uint32
+	Bufs     []Buf // what is sent; a READ fills them
+	Done     func(error)
 }
 
 // A Buf is bytes of memory that is registered, where there is a device.

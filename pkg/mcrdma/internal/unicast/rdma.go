@@ -144,6 +144,9 @@ func (q *rdma) post(op *Op) error {
 	}
 	r := q.remote[op.Region]
 	q.wr = qp.SendWR{ID: idOp, Opcode: op.Kind, Imm: op.Imm, RemoteAddr: r.VA + op.Offset, RKey: r.RKey, SGEs: q.sges[:0]}
+	if op.Deferred {
+		q.wr.Flags = qp.FlagDeferred
+	}
 	for _, x := range op.Bufs {
 		if len(x.Bytes) > 0 {
 			q.wr.SGEs = append(q.wr.SGEs, x.SGE)
