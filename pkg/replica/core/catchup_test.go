@@ -115,3 +115,40 @@ func TestBackfillRests(t *testing.T) {
 		w.ends(t)
 	}
 }
+
+// TestBackfillEven: beside a client that writes all the time, one piece of the store follows the other after the pause
+// that is meant for it, whatever the disks take. None is refused because the member has applied later entries, and no
+// report is late because another has come by the group.
+func TestBackfillEven(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct{ takes, every, syncs time.Duration }{ // a piece; from one write to the next; a sync
+		{0, 20 * ms, 20 * ms}, {2 * ms, 5 * ms, 60 * ms}, {10 * ms, 20 * ms, 60 * ms}, {10 * ms, ms, 0}, {50 * ms, ms, 0},
+	} {
+		w := begun(t, 3, 2)
+		back := w.absent(t, 60, 8)
+		w.syncs, w.pieces = c.syncs, 12
+		var sent []time.Duration
+		w.holds = func(m Message) time.Duration {
+			if _, ok := m.Body.(Chunk); !ok {
+				return 0
+			}
+			sent = append(sent, w.now)
+			return c.takes
+		}
+		w.start(back)
+		for _, h := range w.hosts { // as many writes come in a pause
+			h.n.cfg.Keep, h.n.cfg.Limit, h.n.cfg.Near, h.n.cfg.Batch = 100, 4000, 64, 1000
+		}
+		for i := 0; len(w.osdmap.Acting) < 3 || w.host(Member{back.id, back.n.self.Incarnation}) == nil || back.n.hard.Backfilling; i++ {
+			w.client.write(w, w.primary(t), i%blocks)
+			if w.pass(c.every); i > 20_000 {
+				t.Fatalf("%+v: it does not come back:\n%s", c, w.status())
+			}
+		}
+		for i := range sent[1:] {
+			if d := sent[i+1] - sent[i]; d > 7*c.takes+150*ms {
+				t.Errorf("%+v: piece %d of %d comes %v after the one before", c, i+1, len(sent), d)
+			}
+		}
+	}
+}

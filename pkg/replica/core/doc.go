@@ -120,12 +120,13 @@
 // A member that is not in the acting set gets the log as in peering. If its log diverges from the
 // primary's before the tail, its store is copied, piece by piece (Push with Reset, Chunk). The log
 // begins again at what the primary's store has, and new entries arrive meanwhile: those for blocks
-// before the cursor are applied, the others come with a later piece. A piece must not be older
-// than what is applied. The copy is complete when the log on disk covers everything that the
-// newest piece may contain. Meanwhile the log is trimmed as always. While clients have requests,
-// the copy pauses after each piece for six times as long as the piece took. A Reset that arrives
-// late would destroy a member that has been promoted meanwhile. So it names the member's position,
-// and is void if that has advanced; and while one may be in flight the member is not promoted.
+// before the cursor are applied, the others come with a later piece. A piece must not be older than
+// what is applied, so no more is applied than the piece before has. The copy is complete when the
+// log on disk covers everything that the newest piece may contain. Meanwhile the log is trimmed as
+// always. While clients have requests, the copy pauses after each piece for six times as long as
+// the piece took. A Reset that arrives late would destroy a member that has been promoted
+// meanwhile. So it names the member's position, and is void if that has advanced; and while one may
+// be in flight the member is not promoted.
 //
 // What was sent and has not arrived is sent again after four times as long as the data before it
 // took, and then after twice as long each time, so that a slow link does not get more to carry.

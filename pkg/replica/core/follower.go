@@ -195,7 +195,7 @@ func (n *Node) chunk(b Chunk) {
 	}
 	n.do(Install{b})
 	f.cursor, f.fill = b.Next, max(f.fill, b.Applied)
-	if to := n.storable(); to > n.applied && f.cursor != Full {
+	if to := min(n.storable(), b.Applied); to > n.applied && f.cursor != Full {
 		n.applied = to
 		n.do(Apply{to, true, f.cursor})
 	}

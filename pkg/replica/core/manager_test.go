@@ -24,7 +24,9 @@ func (w *world) apply(h *host, a Apply) {
 }
 
 func (w *world) install(h *host, c Chunk) {
-	h.store.blocks[c.Cursor] = h.chunk
+	if c.Cursor < blocks {
+		h.store.blocks[c.Cursor] = h.chunk
+	}
 }
 
 // ask sends a request to the configuration manager.

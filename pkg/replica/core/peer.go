@@ -87,7 +87,7 @@ func (p *peer) resetPending() bool {
 }
 
 // base returns the entry after which the member may need entries of the log.
-func (p *peer) base() uint64 { return max(p.match, p.next) }
+func (p *peer) base() uint64 { return max(p.match, p.next, p.durable) }
 
 func (p *peer) leased(now, lease time.Duration) bool { return p.lease > 0 && now-p.lease < lease }
 

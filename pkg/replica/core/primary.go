@@ -218,7 +218,8 @@ func (n *Node) reported(m Message, r Report, now time.Duration) {
 	n.advance(now)
 }
 
-// durable handles a member's report about its disk. The entries are in its memory, too.
+// durable handles a member's report about its disk. The entries are in its memory, too; but match is
+// of the newest Report, which comes another way and would seem late.
 func (n *Node) durable(m Message, b Durable, now time.Duration) {
 	p := n.member(m)
 	if p == nil || b.Index > n.log.head().Index {
@@ -226,7 +227,7 @@ func (n *Node) durable(m Message, b Durable, now time.Duration) {
 		return
 	}
 	p.heard = now
-	p.match, p.durable = max(p.match, b.Index), max(p.durable, b.Index)
+	p.durable = max(p.durable, b.Index)
 	n.advance(now)
 }
 
@@ -386,7 +387,7 @@ func (n *Node) promote(now time.Duration) {
 		}
 		ready := l.state == Peering
 		if l.state == Active {
-			ready = l.wanted == nil && slices.Contains(l.members, p.member) && p.from != 0 && p.match+1 >= p.from
+			ready = l.wanted == nil && slices.Contains(l.members, p.member) && p.from != 0 && max(p.match, p.durable)+1 >= p.from
 		}
 		if !ready || now-p.heard > n.cfg.Lease {
 			continue

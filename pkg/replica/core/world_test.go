@@ -19,6 +19,8 @@ type world struct {
 	steps  bool          // the explorer says what happens next
 	trace  bool
 	holds  func(Message) time.Duration // what a message takes longer; nil: nothing
+	syncs  time.Duration               // what a sync takes longer
+	pieces int                         // of a store, if more than blocks
 	tally  tally
 	err    error
 	order  uint64
@@ -391,7 +393,7 @@ func (w *world) sendMessage(h *host, m Message) {
 	}
 	switch b := m.Body.(type) {
 	case Chunk:
-		if b.Next = b.Cursor + 1; b.Next >= blocks { // a hostile member asks for what is beyond the end, too
+		if b.Next = b.Cursor + 1; b.Next >= uint64(max(blocks, w.pieces)) { // a hostile member asks for what is beyond the end, too
 			b.Next = Full
 		}
 		m.Body = b
@@ -464,7 +466,7 @@ func (w *world) persist(h *host, a Persist) {
 	}
 	h.ops = append(h.ops, a)
 	if !w.steps {
-		w.later(w.soon(), event{kind: evSync, host: h.n.self, seq: a.Seq})
+		w.later(w.soon()+w.syncs, event{kind: evSync, host: h.n.self, seq: a.Seq})
 	}
 }
 
