@@ -39,6 +39,20 @@ func (l *pipes) dial() net.Conn {
 	return ours
 }
 
+// dialFrom connects from an IP address that ends with a byte.
+func (l *pipes) dialFrom(last byte) net.Conn {
+	ours, theirs := net.Pipe()
+	l.conns <- addressed{theirs, &net.TCPAddr{IP: net.IPv4(10, 0, 0, last), Port: 1}}
+	return ours
+}
+
+type addressed struct {
+	net.Conn
+	from net.Addr
+}
+
+func (a addressed) RemoteAddr() net.Addr { return a.from }
+
 // only is a Config that serves these exports.
 func only(exports ...Export) Config {
 	return Config{

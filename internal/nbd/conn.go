@@ -23,6 +23,7 @@ const lingerTime = time.Second
 var (
 	errStopped = errors.New("the server or the export has been shut down")
 	errStalled = errors.New("stalled")
+	errCrowded = errors.New("it gave way to another client: as many are open as may be")
 )
 
 // A conn is one connection.
@@ -37,6 +38,8 @@ type conn struct {
 	waiting  bool // for the first byte of a request; before that, for the handshake
 	bounded  bool // the read deadline is set
 	stopping bool
+
+	settled bool // the handshake is done; the server's mu
 }
 
 // A session is a connection after its handshake: what its reader needs.

@@ -30,8 +30,10 @@ type Config struct {
 	HandshakeTime time.Duration // limit for the handshake; 0: 30 s
 	// StallTime is how long a client may stop in the middle of a payload, or accept no reply data;
 	// 0: 1 min. Between requests a client may be silent forever.
-	StallTime      time.Duration
-	MaxConnections int // further ones are closed at once; 0: 256
+	StallTime time.Duration
+	// MaxConnections bounds the connections, and half of it those of one IP address; 0: 512. A further one
+	// takes the place of the oldest that is still in its handshake, or else is closed at once.
+	MaxConnections int
 	MaxRequests    int // in flight, per connection; 0: 128
 	// MaxBytes bounds the memory for READ and WRITE in flight, per connection; the minimum, and the
 	// value for 0, is 32 MiB.
@@ -52,7 +54,8 @@ type Server struct {
 	mu        sync.Mutex
 	closed    bool
 	listeners map[net.Listener]struct{}
-	conns     map[*conn]struct{}
+	conns     map[*conn]uint64 // by the order in which they were accepted
+	accepted  uint64
 	running   sync.WaitGroup // conns, until all their goroutines have ended
 }
 
@@ -64,7 +67,7 @@ type counters struct {
 // Stats are counters since the start.
 type Stats struct {
 	Connections int64 // now
-	Refused     int64 // connections beyond Config.MaxConnections
+	Refused     int64 // connections closed because of Config.MaxConnections
 	Handshakes  int64 // failed ones
 	Violations  int64 // connections ended because the client violated the protocol
 	Stalls      int64 // connections ended because the client stalled
@@ -91,7 +94,7 @@ func New(c Config) (*Server, error) {
 		c.StallTime = time.Minute
 	}
 	if c.MaxConnections == 0 {
-		c.MaxConnections = 256
+		c.MaxConnections = 512
 	}
 	if c.MaxRequests == 0 {
 		c.MaxRequests = 128
@@ -104,7 +107,7 @@ func New(c Config) (*Server, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Server{config: c, pool: newPool(c.MaxReading), listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}}, nil
+	return &Server{config: c, pool: newPool(c.MaxReading), listeners: map[net.Listener]struct{}{}, conns: map[*conn]uint64{}}, nil
 }
 
 // Serve accepts connections of a TCP or Unix listener until Shutdown or Close; then it returns nil.
@@ -158,17 +161,17 @@ func (s *Server) start(raw net.Conn) {
 	_ = raw.SetDeadline(time.Now().Add(s.config.HandshakeTime)) // an error shows in the handshake
 	log := s.config.Log.With("client", raw.RemoteAddr())
 	s.mu.Lock()
-	full := len(s.conns) >= s.config.MaxConnections
-	if !s.closed && !full {
-		s.conns[c] = struct{}{}
+	closed := s.closed
+	accepted := !closed && s.room(raw)
+	if accepted {
+		s.accepted++
+		s.conns[c] = s.accepted
 		s.running.Add(1)
 	}
-	refused := s.closed || full
 	s.mu.Unlock()
-	if refused {
-		if full {
-			s.stats.refused.Add(1)
-			log.Warn("nbd: connection refused: as many are open as may be", "connections", s.config.MaxConnections)
+	if !accepted {
+		if !closed {
+			log.Warn("nbd: connection refused: as many are open as may be, of all clients or of half as many from this address", "connections", s.config.MaxConnections)
 		}
 		cancel(nil)
 		_ = raw.Close() // no reply has been sent yet
@@ -178,6 +181,9 @@ func (s *Server) start(raw net.Conn) {
 	go func() {
 		defer s.running.Done()
 		err := c.serve(ctx, func(client Client, info Info) {
+			s.mu.Lock()
+			c.settled = true
+			s.mu.Unlock()
 			log = log.With("export", info.Name, "tls", client.TLS != nil)
 			log.Info("nbd: client connected")
 		})
@@ -188,6 +194,41 @@ func (s *Server) start(raw net.Conn) {
 		s.stats.open.Add(-1)
 		log.Info("nbd: client disconnected", "why", err)
 	}()
+}
+
+// room reports whether there is room for a connection, which may end another one.
+func (s *Server) room(raw net.Conn) bool {
+	address := func(c net.Conn) (ip string) {
+		if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+			ip = a.IP.String()
+		}
+		return ip
+	}
+	own := address(raw)
+	return (own == "" || s.below(max(s.config.MaxConnections/2, 1), func(c *conn) bool { return address(c.raw) == own })) &&
+		s.below(s.config.MaxConnections, func(*conn) bool { return true })
+}
+
+// below reports whether fewer of these connections than a limit are open, if need be after it has ended
+// the oldest one in its handshake.
+func (s *Server) below(limit int, these func(*conn) bool) bool {
+	n, oldest := 0, (*conn)(nil)
+	for c, number := range s.conns {
+		if these(c) {
+			if n++; !c.settled && (oldest == nil || number < s.conns[oldest]) {
+				oldest = c
+			}
+		}
+	}
+	if n < limit {
+		return true
+	}
+	s.stats.refused.Add(1)
+	if oldest != nil {
+		delete(s.conns, oldest)
+		oldest.end(errCrowded)
+	}
+	return oldest != nil
 }
 
 // Shutdown stops accepting connections, completes and answers the requests in flight, and closes

@@ -454,22 +454,57 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// TestRefused: connections beyond the limit are closed, until others have ended.
+// TestRefused: a connection beyond the limit takes the place of the oldest one in its handshake. If there is none, it is
+// closed, until others have ended.
 func TestRefused(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		l := newPipes()
 		config := only(small("vol"))
-		config.MaxConnections = 2
+		config.MaxConnections = 3
 		s := start(t, config, l)
 		first := newClient(t, l.dial()).enter("vol", false)
-		newClient(t, l.dial())
+		silent := newClient(t, l.dial())
+		silent.read(18)
+		later := newClient(t, l.dial()).greet(fixed)
+		second := newClient(t, l.dial()).enter("vol", false)
+		silent.ended()
+		later.must(optGo, str("vol"), be16(0))
+		synctest.Wait()
 		newClient(t, l.dial()).ended()
-		if n := s.Stats(); n.Refused != 1 || n.Connections != 2 {
+		if n := s.Stats(); n.Refused != 2 || n.Connections != 3 {
 			t.Errorf("%+v", n)
 		}
 		first.conn.Close()
 		synctest.Wait()
 		newClient(t, l.dial()).enter("vol", false)
+		if e := second.do(cmdFlush, 0, 0, 0); e != 0 {
+			t.Error(e)
+		}
+	})
+}
+
+// TestAddressLimit: connections of one address leave half of the room to others, whatever they have chosen.
+func TestAddressLimit(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		l := newPipes()
+		config := only(small("vol"))
+		config.MaxConnections = 4
+		s := start(t, config, l)
+		for range 2 {
+			newClient(t, l.dialFrom(1)).enter("vol", false)
+		}
+		synctest.Wait()
+		newClient(t, l.dialFrom(1)).ended()
+		newClient(t, l.dialFrom(2)).enter("vol", false)
+		synctest.Wait()
+		silent := newClient(t, l.dialFrom(2))
+		silent.read(18)
+		newClient(t, l.dialFrom(1)).ended() // in place of its own connections alone
+		newClient(t, l.dialFrom(3)).enter("vol", false)
+		silent.ended()
+		if n := s.Stats(); n.Refused != 3 || n.Connections != 4 {
+			t.Errorf("%+v", n)
+		}
 	})
 }
 
