@@ -24,8 +24,9 @@ import (
 // statuses serves the status of the host.
 type statuses struct {
 	replicav1.UnimplementedStatusesServer
-	cfg  *config.Config
-	host atomic.Pointer[replica.Host] // nil: it is being opened
+	cfg     *config.Config
+	largest uint64                       // store.Largest
+	host    atomic.Pointer[replica.Host] // nil: it is being opened
 }
 
 // GetHost implements the protocol.
@@ -41,7 +42,7 @@ func (s *statuses) GetHost(ctx context.Context, _ *replicav1.GetHostRequest) (*r
 	if h == nil {
 		return nil, status.Errorf(codes.Unavailable, "host %s is starting: try again", s.cfg.Name)
 	}
-	a := &replicav1.GetHostResponse{Name: s.cfg.Name, Version: cli.Version()}
+	a := &replicav1.GetHostResponse{Name: s.cfg.Name, Version: cli.Version(), LargestBytes: s.largest}
 	a.DataBytes, a.FreeBytes = space(s.cfg.Data)
 	if _, until, err := files(s.cfg).Read(); err == nil && !until.IsZero() {
 		a.CertificateUntil = timestamppb.New(until)

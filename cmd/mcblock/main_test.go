@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/testenv"
@@ -129,8 +131,8 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// store starts etcd with n members, records hosts, and writes the configuration of the first.
-func store(t *testing.T, n, hosts int) (m *osdmap.Manager, config string, members []*embedded.Member) {
+// records starts etcd with n members, records hosts, and writes the configuration of the first.
+func records(t *testing.T, n, hosts int) (m *osdmap.Manager, config string, members []*embedded.Member) {
 	t.Helper()
 	peers, text, first := map[string]string{}, "name: h1\nid: 1\naddress: 127.0.0.1\netcd:\n  members:\n", ""
 	var at []netip.Addr
@@ -170,7 +172,7 @@ func store(t *testing.T, n, hosts int) (m *osdmap.Manager, config string, member
 
 // TestVolumes: a volume is created, shown and deleted.
 func TestVolumes(t *testing.T) {
-	m, config, _ := store(t, 1, 4)
+	m, config, _ := records(t, 1, 4)
 	t.Setenv(configEnv, config)
 	for _, c := range []struct {
 		args string
@@ -248,9 +250,37 @@ func TestSilent(t *testing.T) {
 	}
 }
 
+// TestFits: a volume that a host cannot hold is not created; one larger than a disk only if the user insists.
+func TestFits(t *testing.T) {
+	v := osdmaptest.Volume(7, "vol")
+	s := osdmap.State{Hosts: []osdmap.Host{osdmaptest.Host(1), osdmaptest.Host(2), osdmaptest.Host(3)}}
+	size := uint64(v.Size)
+	host := func(longest, disk uint64) told {
+		return told{GetHostResponse: &replicav1.GetHostResponse{LargestBytes: longest, DataBytes: disk}}
+	}
+	for i, c := range []struct {
+		h3   told
+		over bool
+		want string
+	}{
+		{told{err: errors.New("away")}, false, ""},
+		{host(0, 0), false, ""}, // it is older, or does not know
+		{host(size, size), false, ""},
+		{host(size-1, size), true, "no file on h3, where the copy would be, can have more than 1073741823 bytes"},
+		{host(size, size-1), false, "the disk of h3 has 1073741823 bytes in all"},
+		{host(size, size-1), true, ""},
+	} {
+		o := createOptions{overcommit: c.over}
+		err := o.fits(&s, v, map[core.ID]told{1: host(size, size), 3: c.h3})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%d: %v; want %q", i, err, c.want)
+		}
+	}
+}
+
 // TestNoMajority: without a majority of etcd, status fails, and still shows which members are down.
 func TestNoMajority(t *testing.T) {
-	_, config, members := store(t, 3, 1)
+	_, config, members := records(t, 3, 1)
 	for _, m := range members {
 		<-m.Ready() // all have published their names
 	}
@@ -296,7 +326,7 @@ func TestNoMajority(t *testing.T) {
 
 // TestReplaceMember: the command prints the lines for the configurations.
 func TestReplaceMember(t *testing.T) {
-	_, config, members := store(t, 3, 1)
+	_, config, members := records(t, 3, 1)
 	for _, m := range members {
 		<-m.Ready()
 	}

@@ -21,7 +21,7 @@ import (
 // TestOperate: the primary is changed, a host is replaced, copies are compared, and differences are
 // found.
 func TestOperate(t *testing.T) {
-	m, config, _ := store(t, 1, 0)
+	m, config, _ := records(t, 1, 0)
 	t.Setenv(configEnv, config)
 	rack := mcrdmatest.Start(t, 4)
 	dirs, hosts := map[string]string{}, map[string]*replica.Host{}

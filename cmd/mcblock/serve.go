@@ -34,6 +34,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/embedded"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
+	"github.com/mcrdma/mcrdma/pkg/replica/store"
 )
 
 const serveHelp = `Runs this host's copies of volumes, and exports these volumes to NBD clients by name:
@@ -255,7 +256,7 @@ func (s *server) host(ctx context.Context, m *osdmap.Manager, registry prometheu
 		return nil, errors.Join(err, l.Close())
 	}
 	self := osdmap.Host{ID: core.ID(s.cfg.ID), Name: s.cfg.Name, Peer: s.cfg.Listen, NBD: s.cfg.NBD, Device: s.cfg.Address.String()}
-	tell := &statuses{cfg: s.cfg}
+	tell := &statuses{cfg: s.cfg, largest: store.Largest(dir)}
 	h, err := replica.Open(replica.Config{Self: self, Client: s.client, Manager: m, Dir: dir, Listener: l, Files: files(s.cfg), Options: s.options, Log: s.log,
 		Registry: registry, Register: func(r grpc.ServiceRegistrar) { replicav1.RegisterStatusesServer(r, tell) }})
 	if err != nil {

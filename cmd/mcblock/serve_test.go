@@ -20,6 +20,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/nbd"
 	"github.com/mcrdma/mcrdma/internal/testenv"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
 )
 
@@ -48,6 +49,12 @@ func TestAccess(t *testing.T) {
 	r := newRig(t, 1)
 	h, vm1, vm2, plain := r.hosts[0], r.client("vm1"), r.client("vm2"), identity.Files{}
 	r.must("volume create open --size 16M")
+	if code, _, said := call(t, "volume", "create", "huge", "--size", "512P"); code != 2 || !strings.Contains(said, "choose a smaller size") {
+		t.Errorf("no host can hold it: %d, %s", code, said)
+	}
+	if a := ask(t.Context(), files(h.cfg), own(h.cfg), []osdmap.Host{{ID: 1, Name: "h1", Peer: h.cfg.Listen}}, time.Minute)[1]; a.GetLargestBytes() == 0 || a.GetDataBytes() == 0 {
+		t.Errorf("the host does not say what it can hold: %+v", a)
+	}
 	if out := r.must("volume create vol --size 16M --allow vm1"); !strings.Contains(out, "clients: host:vm1\n") {
 		t.Error(out)
 	}

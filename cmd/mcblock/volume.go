@@ -26,6 +26,7 @@ type createOptions struct {
 	minSize     int
 	hosts       []string
 	allow       []string
+	overcommit  bool
 }
 
 func createCommand() *cobra.Command {
@@ -34,7 +35,8 @@ func createCommand() *cobra.Command {
 		Use:   "create NAME --size BYTES [flags]",
 		Short: "Create a volume",
 		Long: `Creates a volume with a copy on each of the given hosts. It reads as zeros, and takes
-space as it is written.
+space as it is written. So volumes may be larger together than the hosts' disks; a single
+one only with --overcommit: make sure then that it is never written completely.
 
 With fewer than min_size up-to-date copies the volume waits: no request fails, and it
 goes on when enough copies are back. By default min_size is all copies but one, and at
@@ -50,6 +52,7 @@ least one; with 1 a single remaining copy takes writes, which are lost if its di
 	o.block = 4096
 	f.Var((*cmdline.Size)(&o.block), "block-size", "`bytes` that reads and writes are whole multiples of: a power of two, 512 to 64K")
 	f.IntVar(&o.minSize, "min-size", 0, "`copies` without which the volume waits; default: all but one, and at least one")
+	f.BoolVar(&o.overcommit, "overcommit", false, "create it even if the disk of one of its hosts is smaller")
 	out := cli.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch changed := cmd.Flags().Changed; {
@@ -75,11 +78,15 @@ least one; with 1 a single remaining copy takes writes, which are lost if its di
 			if err != nil {
 				return err
 			}
+			hosts := ask(ctx, files(c.cfg), own(c.cfg), s.Hosts, min(flags.timeout, noteTime))
+			if err := o.fits(&s, v, hosts); err != nil {
+				return err
+			}
 			first := osdmap.FirstMap(v, minSize)
 			if err := c.Create(ctx, v, first); err != nil {
 				return err
 			}
-			silent(cmd.ErrOrStderr(), &s, v, minSize, ask(ctx, files(c.cfg), own(c.cfg), s.Hosts, min(flags.timeout, noteTime)))
+			silent(cmd.ErrOrStderr(), &s, v, minSize, hosts)
 			return showVolume(cmd.OutOrStdout(), out, &s, osdmap.VolumeState{Volume: v, Map: first})
 		})
 	}
@@ -152,6 +159,21 @@ func (o *createOptions) volume(s *osdmap.State, name string) (v osdmap.Volume, m
 		return v, 0, cli.Usage(err)
 	}
 	return v, minSize, nil
+}
+
+// fits checks that the hosts that answer can hold the volume. Errors are usage errors.
+func (o *createOptions) fits(s *osdmap.State, v osdmap.Volume, hosts map[core.ID]told) error {
+	size := uint64(v.Size) //nolint:gosec // above 0
+	for _, id := range v.Hosts {
+		longest, disk := hosts[id].GetLargestBytes(), hosts[id].GetDataBytes()
+		if longest > 0 && size > longest {
+			return cli.Usagef("--size: no file on %s, where the copy would be, can have more than %d bytes: choose a smaller size, or other hosts", s.HostName(id), longest)
+		}
+		if disk > 0 && size > disk && !o.overcommit {
+			return cli.Usagef("--size: the disk of %s has %d bytes in all, and so the volume could never be full: choose a smaller size, other hosts, or --overcommit", s.HostName(id), disk)
+		}
+	}
+	return nil
 }
 
 // newID draws a number that no volume has or had.

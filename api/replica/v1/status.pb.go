@@ -68,6 +68,7 @@ type GetHostResponse struct {
 	Away             string                 `protobuf:"bytes,6,opt,name=away,proto3" json:"away,omitempty"`                                                 // why the configuration manager does not answer; empty: it does
 	Volumes          []*VolumeStatus        `protobuf:"bytes,7,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	Broken           []*BrokenVolume        `protobuf:"bytes,8,rep,name=broken,proto3" json:"broken,omitempty"`
+	LargestBytes     uint64                 `protobuf:"varint,9,opt,name=largest_bytes,json=largestBytes,proto3" json:"largest_bytes,omitempty"` // the longest possible file in that file system, and so volume; 0: not known
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -156,6 +157,13 @@ func (x *GetHostResponse) GetBroken() []*BrokenVolume {
 		return x.Broken
 	}
 	return nil
+}
+
+func (x *GetHostResponse) GetLargestBytes() uint64 {
+	if x != nil {
+		return x.LargestBytes
+	}
+	return 0
 }
 
 // A VolumeStatus is the status of a volume's replica on one host. Entries are counted from the
@@ -343,7 +351,7 @@ const file_replica_v1_status_proto_rawDesc = "" +
 	"\n" +
 	"\x17replica/v1/status.proto\x12\n" +
 	"replica.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n" +
-	"\x0eGetHostRequest\"\xc0\x02\n" +
+	"\x0eGetHostRequest\"\xe5\x02\n" +
 	"\x0fGetHostResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1d\n" +
@@ -354,7 +362,8 @@ const file_replica_v1_status_proto_rawDesc = "" +
 	"\x11certificate_until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x10certificateUntil\x12\x12\n" +
 	"\x04away\x18\x06 \x01(\tR\x04away\x122\n" +
 	"\avolumes\x18\a \x03(\v2\x18.replica.v1.VolumeStatusR\avolumes\x120\n" +
-	"\x06broken\x18\b \x03(\v2\x18.replica.v1.BrokenVolumeR\x06broken\"\xad\x02\n" +
+	"\x06broken\x18\b \x03(\v2\x18.replica.v1.BrokenVolumeR\x06broken\x12#\n" +
+	"\rlargest_bytes\x18\t \x01(\x04R\flargestBytes\"\xad\x02\n" +
 	"\fVolumeStatus\x12\x16\n" +
 	"\x06volume\x18\x01 \x01(\x04R\x06volume\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +

@@ -182,6 +182,26 @@ func told(err error) error {
 	return err
 }
 
+// Largest returns the length of the longest possible file in a directory, in bytes: no volume there can be
+// larger. 0: not known.
+func Largest(dir string) uint64 {
+	f, err := os.CreateTemp(dir, ".longest-*")
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = f.Close() }()
+	if os.Remove(f.Name()) != nil {
+		return 0
+	}
+	n := int64(0)
+	for bit := int64(1) << 62; bit > 0; bit >>= 1 {
+		if f.Truncate(n|bit) == nil {
+			n |= bit
+		}
+	}
+	return uint64(n) //nolint:gosec // not negative
+}
+
 // in returns an error if a range is not within the volume.
 func (s *Store) in(off, n int64) error {
 	if off < 0 || n < 0 || off > s.size-n {

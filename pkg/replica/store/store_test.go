@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -310,6 +311,26 @@ func FuzzHeader(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestLargest: a file can be so long in a directory, and not a byte longer.
+func TestLargest(t *testing.T) {
+	dir := t.TempDir()
+	n := int64(Largest(dir)) //nolint:gosec // a file's length
+	f, err := os.Create(filepath.Join(dir, "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(n); err != nil || n < 1<<30 {
+		t.Errorf("%d: %v", n, err)
+	}
+	if n < math.MaxInt64 && f.Truncate(n+1) == nil {
+		t.Errorf("%d, and one more byte is possible", n)
+	}
+	if list, err := os.ReadDir(dir); len(list) != 1 || Largest(filepath.Join(dir, "none")) != 0 {
+		t.Errorf("left: %v, %v", list, err)
+	}
 }
 
 // TestTooLong: a file system that has no files as long as the volume is not told as full.
