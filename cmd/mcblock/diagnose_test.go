@@ -16,7 +16,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
-	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/osdmaptest"
+	"github.com/mcrdma/mcrdma/tests/osdmaptest"
 )
 
 // well returns the facts of three hosts with a volume, without findings.

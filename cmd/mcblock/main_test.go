@@ -26,7 +26,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/embedded"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
-	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/osdmaptest"
+	"github.com/mcrdma/mcrdma/tests/osdmaptest"
 )
 
 // call runs a command line that ends by itself.

@@ -21,7 +21,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
-	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/osdmaptest"
+	"github.com/mcrdma/mcrdma/tests/osdmaptest"
 )
 
 // until waits until the program's output has a text.

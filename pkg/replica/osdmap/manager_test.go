@@ -13,7 +13,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
-	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/osdmaptest"
+	"github.com/mcrdma/mcrdma/tests/osdmaptest"
 )
 
 func TestMemory(t *testing.T) {

@@ -25,7 +25,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/embedded"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
-	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/osdmaptest"
+	"github.com/mcrdma/mcrdma/tests/osdmaptest"
 )
 
 // A cluster is some members, each at a loopback address of its own.
