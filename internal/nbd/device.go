@@ -189,6 +189,13 @@ func (d *Device) do(ctx context.Context, r request, read, payload []byte) error 
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { d.fail(ctx.Err()) })()
+	if err := d.write(r, payload); err != nil {
+		d.fail(err)
+	}
+	return <-c.done
+}
+
+func (d *Device) write(r request, payload []byte) error {
 	b := binary.BigEndian.AppendUint32(make([]byte, 0, requestLen), requestMagic)
 	b = binary.BigEndian.AppendUint16(b, r.flags)
 	b = binary.BigEndian.AppendUint16(b, r.cmd)
@@ -196,12 +203,9 @@ func (d *Device) do(ctx context.Context, r request, read, payload []byte) error 
 	b = binary.BigEndian.AppendUint64(b, r.offset)
 	parts := net.Buffers{binary.BigEndian.AppendUint32(b, r.length), payload}
 	d.send.Lock()
-	_, err = parts.WriteTo(d.conn)
-	d.send.Unlock()
-	if err != nil {
-		d.fail(err)
-	}
-	return <-c.done
+	defer d.send.Unlock()
+	_, err := parts.WriteTo(d.conn)
+	return err
 }
 
 // receive handles replies until the connection ends.
@@ -260,12 +264,8 @@ func (d *Device) fail(err error) {
 
 // Close sends DISC and closes the connection.
 func (d *Device) Close() error {
-	d.refuse(net.ErrClosed) // first, because the server may close the connection at once
-	b := binary.BigEndian.AppendUint32(make([]byte, 0, requestLen), requestMagic)
-	b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, 0), cmdDisc)
-	d.send.Lock()
-	_, _ = d.conn.Write(append(b, make([]byte, requestLen-len(b))...)) // the connection may have ended already
-	d.send.Unlock()
+	d.refuse(net.ErrClosed)                 // first, because the server may close the connection at once
+	_ = d.write(request{cmd: cmdDisc}, nil) // the connection may have ended already
 	d.fail(net.ErrClosed)
 	<-d.stopped
 	return nil

@@ -25,25 +25,10 @@ const (
 )
 
 func (e Errno) Error() string {
-	switch e {
-	case EPERM:
-		return "operation not permitted"
-	case EIO:
-		return "input/output error"
-	case ENOMEM:
-		return "out of memory"
-	case EINVAL:
-		return "invalid argument"
-	case ENOSPC:
-		return "no space left"
-	case EOVERFLOW:
-		return "value too large"
-	case ENOTSUP:
-		return "not supported"
-	case ESHUTDOWN:
+	if e == ESHUTDOWN { // Linux speaks of transport endpoints
 		return "shutting down"
 	}
-	return "unknown error"
+	return syscall.Errno(e).Error()
 }
 
 // errnoOf returns the Errno to send for an error, as described there.

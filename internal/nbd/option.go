@@ -2,6 +2,7 @@ package nbd
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -206,15 +207,9 @@ func (i Info) appendExport(b []byte, structured bool) []byte {
 
 // complete replaces zeros by defaults, and returns an error if the rest violates the protocol.
 func (i Info) complete() (Info, error) {
-	if i.MinBlock == 0 {
-		i.MinBlock = 1
-	}
-	if i.PreferredBlock == 0 {
-		i.PreferredBlock = max(4096, i.MinBlock)
-	}
-	if i.MaxPayload == 0 {
-		i.MaxPayload = MaxPayload
-	}
+	i.MinBlock = cmp.Or(i.MinBlock, 1)
+	i.PreferredBlock = cmp.Or(i.PreferredBlock, max(4096, i.MinBlock))
+	i.MaxPayload = cmp.Or(i.MaxPayload, MaxPayload)
 	power := func(n int) bool { return n > 0 && n&(n-1) == 0 }
 	switch {
 	case !power(i.MinBlock) || i.MinBlock > 1<<16,

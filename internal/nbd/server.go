@@ -1,6 +1,7 @@
 package nbd
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -87,26 +88,13 @@ func New(c Config) (*Server, error) {
 	case c.HandshakeTime < 0 || c.StallTime < 0 || c.MaxConnections < 0 || c.MaxRequests < 0 || c.MaxBytes < 0 || c.MaxReading < 0:
 		return nil, errors.New("nbd: a limit is negative")
 	}
-	if c.HandshakeTime == 0 {
-		c.HandshakeTime = 30 * time.Second
-	}
-	if c.StallTime == 0 {
-		c.StallTime = time.Minute
-	}
-	if c.MaxConnections == 0 {
-		c.MaxConnections = 512
-	}
-	if c.MaxRequests == 0 {
-		c.MaxRequests = 128
-	}
+	c.HandshakeTime = cmp.Or(c.HandshakeTime, 30*time.Second)
+	c.StallTime = cmp.Or(c.StallTime, time.Minute)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 512)
+	c.MaxRequests = cmp.Or(c.MaxRequests, 128)
 	c.MaxBytes = max(c.MaxBytes, MaxPayload)
-	if c.MaxReading == 0 {
-		c.MaxReading = 512 << 20
-	}
-	c.MaxReading = max(c.MaxReading, c.MaxBytes)
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.MaxReading = max(cmp.Or(c.MaxReading, 512<<20), c.MaxBytes)
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return &Server{config: c, pool: newPool(c.MaxReading), listeners: map[net.Listener]struct{}{}, conns: map[*conn]uint64{}}, nil
 }
 

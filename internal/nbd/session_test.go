@@ -160,7 +160,7 @@ func TestErrors(t *testing.T) {
 		}
 		k := c.chunk()
 		if text := string(k.data[6:]); k.kind != replyError || k.data[3] != byte(ENOSPC) || len(text) > maxText ||
-			!strings.HasPrefix(text, "host c: "+method+"  no space left x") {
+			!strings.HasPrefix(text, "host c: "+method+"  no space left on device x") {
 			t.Errorf("command %d: %+v", cmd, k)
 		}
 	}
