@@ -112,13 +112,8 @@ func (v *Volume) checksum(ctx context.Context, q *replicav1.ChecksumRequest) (*r
 
 // ask runs f in the loop, to read its state. If ask fails, f may still run.
 func (l *loop) ask(ctx context.Context, f func()) error {
-	done := make(chan struct{})
-	l.post(func() {
-		f()
-		close(done)
-	})
 	select {
-	case <-done:
+	case <-l.await(f):
 		return nil
 	case <-l.stopped:
 		return status.Error(codes.Unavailable, ErrClosed.Error())

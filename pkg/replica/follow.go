@@ -74,18 +74,15 @@ func (f *following) accept(r *mcrdma.Request) (*mcrdma.Grant, error) {
 	if err != nil {
 		return nil, err
 	}
-	type answer struct {
-		grant *mcrdma.Grant
-		err   error
-	}
-	c := make(chan answer, 1)
+	var grant *mcrdma.Grant
+	done := make(chan struct{})
 	f.post(func() {
-		grant, err := f.grant(iv, r.Group)
-		c <- answer{grant, err}
+		grant, err = f.grant(iv, r.Group)
+		close(done)
 	})
 	select {
-	case a := <-c:
-		return a.grant, a.err
+	case <-done:
+		return grant, err
 	case <-f.ctx.Done():
 		return nil, f.ctx.Err()
 	}

@@ -347,17 +347,14 @@ func (v *Volume) deliver(ctx context.Context, m *replicav1.Message) error {
 	if err != nil {
 		return err
 	}
-	taken := make(chan struct{})
-	v.loop.post(func() {
+	select {
+	case <-v.loop.await(func() {
 		if _, ok := x.Body.(core.Chunk); ok {
 			v.loop.disk.job(func() error { return nil }, func() { v.loop.step(x) })
 		} else {
 			v.loop.step(x)
 		}
-		close(taken)
-	})
-	select {
-	case <-taken:
+	}):
 	case <-v.loop.stopped:
 	case <-ctx.Done():
 	}

@@ -43,6 +43,16 @@ func (m *mailbox) offer(f func()) bool {
 	return true
 }
 
+// await is post. The channel is closed when f has run.
+func (m *mailbox) await(f func()) <-chan struct{} {
+	done := make(chan struct{})
+	m.post(func() {
+		f()
+		close(done)
+	})
+	return done
+}
+
 // batch runs the functions posted so far, and reports whether run must continue.
 func (m *mailbox) batch() bool {
 	m.mu.Lock()

@@ -39,16 +39,10 @@ func versionFrom(v *replicav1.Version) core.Version {
 	return core.Version{Epoch: v.GetEpoch(), Index: v.GetIndex()}
 }
 
-func versionsTo(list []core.Version) (out []*replicav1.Version) {
+// each converts the elements of a list.
+func each[T, U any](list []T, convert func(T) U) (out []U) {
 	for _, v := range list {
-		out = append(out, versionTo(v))
-	}
-	return out
-}
-
-func versionsFrom(list []*replicav1.Version) (out []core.Version) {
-	for _, v := range list {
-		out = append(out, versionFrom(v))
+		out = append(out, convert(v))
 	}
 	return out
 }
@@ -61,7 +55,7 @@ func (m *message) encode() (*replicav1.Message, error) {
 	case core.Lease:
 		out.Body = &replicav1.Message_Lease{Lease: &replicav1.Lease{Epoch: b.Epoch, SentNs: int64(b.Sent), Commit: b.Commit, Stable: b.Stable, Hurry: b.Hurry}}
 	case core.Push:
-		p := &replicav1.Push{Prev: versionTo(b.Prev), Runs: versionsTo(b.Runs), Reset_: b.Reset, Have: b.Have}
+		p := &replicav1.Push{Prev: versionTo(b.Prev), Runs: each(b.Runs, versionTo), Reset_: b.Reset, Have: b.Have}
 		for i := range m.entries {
 			e := &m.entries[i].Entry
 			if !m.entries[i].resident() {
@@ -86,7 +80,7 @@ func (m *message) encode() (*replicav1.Message, error) {
 		}
 		out.Body = &replicav1.Message_Chunk{Chunk: c}
 	case core.Report:
-		out.Body = &replicav1.Message_Report{Report: &replicav1.Report{SentNs: int64(b.Sent), Log: versionsTo(b.Log), Applying: b.Applying,
+		out.Body = &replicav1.Message_Report{Report: &replicav1.Report{SentNs: int64(b.Sent), Log: each(b.Log, versionTo), Applying: b.Applying,
 			Received: b.Received, Durable: b.Durable, Started: b.Started, Backfill: uint32(b.Backfill), Cursor: b.Cursor}}
 	case core.Notify:
 		out.Body = &replicav1.Message_Notify{Notify: &replicav1.Notify{Incarnation: b.Incarnation, Epoch: b.Epoch, Born: b.Born,
@@ -116,7 +110,7 @@ func decode(ctx context.Context, m *replicav1.Message, buffers pool) (message, e
 		return out, out.chunk(b.Chunk)
 	case *replicav1.Message_Report:
 		r := b.Report
-		out.Body = core.Report{Sent: time.Duration(r.GetSentNs()), Log: versionsFrom(r.GetLog()), Applying: r.GetApplying(), Received: r.GetReceived(),
+		out.Body = core.Report{Sent: time.Duration(r.GetSentNs()), Log: each(r.GetLog(), versionFrom), Applying: r.GetApplying(), Received: r.GetReceived(),
 			Durable: r.GetDurable(), Started: r.GetStarted(), Backfill: core.Backfill(min(r.GetBackfill(), math.MaxUint8)), Cursor: r.GetCursor()}
 	case *replicav1.Message_Notify:
 		n := b.Notify
@@ -136,7 +130,7 @@ func memberFrom(m *replicav1.Member) core.Member {
 // program sends, and memory is short, the Push is cut to its first entries: the others are sent
 // again.
 func (m *message) push(ctx context.Context, p *replicav1.Push, buffers pool) error {
-	b := core.Push{Prev: versionFrom(p.GetPrev()), Runs: versionsFrom(p.GetRuns()), Reset: p.GetReset_(), Have: p.GetHave()}
+	b := core.Push{Prev: versionFrom(p.GetPrev()), Runs: each(p.GetRuns(), versionFrom), Reset: p.GetReset_(), Have: p.GetHave()}
 	m.Body = b
 	runs, at := b.Runs, b.Prev.Index
 	bytes := 0

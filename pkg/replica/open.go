@@ -92,7 +92,7 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 	l.wg.Add(1) // the loop may start others until it has stopped
 	stored := l.disk.log.Stored()
 	l.content, l.shown = newContent(stored.Tail.Index), stored.Tail.Index
-	for e := range l.disk.log.Headers() {
+	for _, e := range l.disk.log.Headers() {
 		l.content.load(e)
 	}
 	l.memory = newMemory(cfg.Memory, o.alloc, func() {
@@ -122,12 +122,7 @@ func (v *Volume) close() error {
 	v.access.close()
 	l := v.loop
 	l.cancel()
-	begun := make(chan struct{})
-	l.post(func() {
-		l.calls.end()
-		close(begun)
-	})
-	<-begun
+	<-l.await(l.calls.end)
 	l.follow.receiving.Wait() // no further receive starts, and all received entries have been posted
 	l.mailbox.close()
 	<-l.stopped

@@ -22,27 +22,20 @@ type overlay struct {
 // add adds an entry that is older than those before. It returns false when the whole range is
 // covered.
 func (o *overlay) add(index uint64, s span) bool {
-	for i := 0; i < len(o.gaps); i++ {
-		g := o.gaps[i]
+	var gaps []span
+	for _, g := range o.gaps {
 		hit := g.cut(s)
 		if hit.empty() {
+			gaps = append(gaps, g)
 			continue
 		}
 		o.parts = append(o.parts, part{hit, index})
-		before, after := span{g.off, hit.off}, span{hit.end, g.end}
-		switch {
-		case before.empty() && after.empty():
-			o.gaps = append(o.gaps[:i], o.gaps[i+1:]...)
-			i--
-		case before.empty():
-			o.gaps[i] = after
-		case after.empty():
-			o.gaps[i] = before
-		default:
-			o.gaps[i] = before
-			o.gaps = append(o.gaps[:i+1], append([]span{after}, o.gaps[i+1:]...)...)
-			i++
+		for _, left := range []span{{g.off, hit.off}, {hit.end, g.end}} {
+			if !left.empty() {
+				gaps = append(gaps, left)
+			}
 		}
 	}
-	return len(o.gaps) > 0
+	o.gaps = gaps
+	return len(gaps) > 0
 }

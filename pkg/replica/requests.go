@@ -51,13 +51,8 @@ func (l *loop) take(c *call) {
 
 // abandon returns when the loop will not try a call any more, so the caller may reuse its memory.
 func (l *loop) abandon(c *call) {
-	gone := make(chan struct{})
-	l.post(func() {
-		c.gone = true
-		close(gone)
-	})
 	select {
-	case <-gone:
+	case <-l.await(func() { c.gone = true }):
 	case <-l.stopped:
 	}
 }

@@ -26,29 +26,23 @@ type Event struct {
 
 // Status returns the present status.
 func (v *Volume) Status() Status {
-	type answer struct {
-		Status
-		group *mcrdma.Group
-	}
-	c := make(chan answer, 1)
-	v.loop.post(func() {
-		a := answer{Status: v.last}
-		if v.loop.lead != nil {
-			a.group = v.loop.lead.group
-		}
-		c <- a
-	})
+	var s Status
+	var group *mcrdma.Group
 	select {
-	case a := <-c:
-		if a.group != nil {
-			i := a.group.Info()
-			a.Group = &i
+	case <-v.loop.await(func() {
+		if s = v.last; v.loop.lead != nil {
+			group = v.loop.lead.group
 		}
-		a.Copied = v.loop.disk.copied.Load()
-		return a.Status
+	}):
 	case <-v.loop.stopped:
 		return v.last
 	}
+	if group != nil {
+		i := group.Info()
+		s.Group = &i
+	}
+	s.Copied = v.loop.disk.copied.Load()
+	return s
 }
 
 // Events returns a channel of the volume's events. If they are not read, the oldest are lost. The
@@ -89,11 +83,8 @@ func (v *Volume) report(s core.Status, failure error) {
 	}
 }
 
-func hostsOf(list []core.Member) (ids []core.ID) {
-	for _, m := range list {
-		ids = append(ids, m.ID)
-	}
-	return ids
+func hostsOf(list []core.Member) []core.ID {
+	return each(list, func(m core.Member) core.ID { return m.ID })
 }
 
 // counters count what was refused.

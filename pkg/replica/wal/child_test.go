@@ -85,7 +85,7 @@ func child(args []string) error {
 func load(l *Log) (model, error) {
 	s := l.Stored()
 	m := model{hard: s.HardState, tail: s.Tail}
-	for e := range l.Headers() {
+	for _, e := range l.Headers() {
 		e, err := l.Read(e.Version.Index)
 		if err != nil {
 			return m, err

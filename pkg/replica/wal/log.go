@@ -3,7 +3,6 @@ package wal
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -239,26 +238,15 @@ func (l *Log) Read(index uint64) (Entry, error) {
 }
 
 // Headers returns the entries in the log, in order, without their data.
-func (l *Log) Headers() iter.Seq[Entry] {
-	return func(yield func(Entry) bool) {
-		l.mu.Lock()
-		next := l.state.tail.Index + 1
-		l.mu.Unlock()
-		for {
-			l.mu.Lock()
-			sl := l.state.slot(max(next, l.state.tail.Index+1))
-			if sl == nil {
-				l.mu.Unlock()
-				return
-			}
-			e := sl.entry
-			l.mu.Unlock()
-			e.Data = nil
-			if next = e.Version.Index + 1; !yield(e) {
-				return
-			}
-		}
+func (l *Log) Headers() []Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := make([]Entry, len(l.state.slots))
+	for i, sl := range l.state.slots {
+		list[i] = sl.entry
+		list[i].Data = nil
 	}
+	return list
 }
 
 // Err returns the error that ended the log, or nil. Nothing becomes durable after it.

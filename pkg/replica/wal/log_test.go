@@ -357,7 +357,7 @@ func TestConcurrent(t *testing.T) {
 				default:
 				}
 				s := l.Stored()
-				for e := range l.Headers() {
+				for _, e := range l.Headers() {
 					if got, err := l.Read(e.Version.Index); err != nil && !errors.Is(err, ErrNotFound) {
 						t.Error(err)
 					} else if err == nil && got.DataLen() != len(got.Data) {

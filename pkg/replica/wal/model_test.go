@@ -88,7 +88,7 @@ func (m *model) compare(l *Log) error {
 	if s := l.Stored(); s.HardState != want.HardState || s.Tail != want.Tail || !slices.Equal(s.Runs, want.Runs) {
 		return fmt.Errorf("stored %+v, not %+v", s, want)
 	}
-	headers := slices.Collect(l.Headers())
+	headers := l.Headers()
 	if len(headers) != len(m.entries) {
 		return fmt.Errorf("%d headers, not %d", len(headers), len(m.entries))
 	}
