@@ -80,9 +80,7 @@ func (c *conn) serve(ctx context.Context, began func(Client, Info)) error {
 	}
 	s := &session{conn: c, in: h.in, budget: newBudget(c.config.MaxRequests, c.config.MaxBytes), jobs: make(chan job)}
 	out.budget = s.budget
-	s.handler = handler{export: h.export, out: out, stats: c.stats, pool: c.pool, limits: limits{size: h.info.Size,
-		minBlock: h.info.MinBlock, maxPayload: h.info.MaxPayload, readOnly: h.info.ReadOnly,
-		structured: h.structured, status: h.structured && h.selected}}
+	s.handler = handler{export: h.export, out: out, stats: c.stats, pool: c.pool, limits: limits{h.info, h.structured, h.structured && h.selected}}
 	unwatch := make(chan struct{})
 	s.workers.Go(func() {
 		select {

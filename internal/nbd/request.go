@@ -95,17 +95,14 @@ func (v violation) Error() string { return "against the protocol: " + string(v) 
 
 // limits are the limits for the requests of one connection.
 type limits struct {
-	size       int64
-	minBlock   int
-	maxPayload int
-	readOnly   bool
+	Info
 	structured bool // structured replies are negotiated
 	status     bool // base:allocation is negotiated
 }
 
 // check returns nil if the request may be executed. Its errors wrap the Errno that the protocol
 // requires.
-func (l limits) check(r request) error {
+func (l *limits) check(r request) error {
 	allowed, writes, beyond := uint16(flagFUA), false, EINVAL
 	switch r.cmd {
 	case cmdRead:
@@ -134,21 +131,21 @@ func (l limits) check(r request) error {
 	if extra := r.flags &^ allowed; extra != 0 {
 		return fmt.Errorf("command %d with flags %#x: %w", r.cmd, extra, EINVAL)
 	}
-	if writes && l.readOnly {
+	if writes && l.ReadOnly {
 		return fmt.Errorf("the export is read-only: %w", EPERM)
 	}
-	if r.offset > uint64(l.size) || uint64(r.length) > uint64(l.size)-r.offset {
-		return fmt.Errorf("%d bytes at %d of an export of %d: %w", r.length, r.offset, l.size, beyond)
+	if r.offset > uint64(l.Size) || uint64(r.length) > uint64(l.Size)-r.offset {
+		return fmt.Errorf("%d bytes at %d of an export of %d: %w", r.length, r.offset, l.Size, beyond)
 	}
-	if mask := uint64(l.minBlock) - 1; (r.offset|uint64(r.length))&mask != 0 {
-		return fmt.Errorf("%d bytes at %d, in blocks of %d: %w", r.length, r.offset, l.minBlock, EINVAL)
+	if mask := uint64(l.MinBlock) - 1; (r.offset|uint64(r.length))&mask != 0 {
+		return fmt.Errorf("%d bytes at %d, in blocks of %d: %w", r.length, r.offset, l.MinBlock, EINVAL)
 	}
-	if (r.cmd == cmdRead || r.cmd == cmdWrite) && int64(r.length) > int64(l.maxPayload) {
+	if (r.cmd == cmdRead || r.cmd == cmdWrite) && int64(r.length) > int64(l.MaxPayload) {
 		e := EINVAL
 		if r.cmd == cmdRead && l.structured {
 			e = EOVERFLOW
 		}
-		return fmt.Errorf("%d bytes; at most %d: %w", r.length, l.maxPayload, e)
+		return fmt.Errorf("%d bytes; at most %d: %w", r.length, l.MaxPayload, e)
 	}
 	if r.cmd == cmdBlockStatus && r.length == 0 {
 		return fmt.Errorf("BLOCK_STATUS of 0 bytes: %w", EINVAL)
