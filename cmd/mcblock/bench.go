@@ -189,7 +189,7 @@ func (o *benchOptions) makeScratch(ctx context.Context, c *cluster, s *osdmap.St
 	return v, undo, c.Create(ctx, v, osdmap.FirstMap(v, minSize)) // after an error it may have been created anyway
 }
 
-// opening is how long a new volume may be unknown to its hosts.
+// opening is how long a host may take to open a new volume; it lets clients wait for it.
 const opening = 30 * time.Second
 
 // connect opens the volume as an NBD client.
@@ -211,15 +211,5 @@ func (o *benchOptions) connect(ctx context.Context, c *cluster, s *osdmap.State,
 	}
 	wait, cancel := context.WithTimeout(ctx, opening)
 	defer cancel()
-	for {
-		d, err := nbd.Dial(wait, at, v.Name, t)
-		if err == nil || !o.scratch || errors.Is(err, nbd.EPERM) {
-			return d, err
-		}
-		select {
-		case <-time.After(100 * time.Millisecond): // its hosts are opening it
-		case <-wait.Done():
-			return nil, cmp.Or(ctx.Err(), err)
-		}
-	}
+	return nbd.Dial(wait, at, v.Name, t)
 }

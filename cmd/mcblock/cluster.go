@@ -56,8 +56,16 @@ func addClusterFlags(cmd *cobra.Command) *clusterFlags {
 // A cluster is the configuration store, and the manager above it.
 type cluster struct {
 	*osdmap.Manager
-	store *etcd.Store
-	cfg   *config.Config
+	store   *etcd.Store
+	cfg     *config.Config
+	timeout time.Duration // for each answer
+}
+
+// members asks etcd for its members, and each how it is.
+func (c *cluster) members(ctx context.Context) ([]etcd.Member, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	return c.store.Members(ctx)
 }
 
 // with connects to the store and calls a function.
@@ -73,7 +81,7 @@ func (f *clusterFlags) with(ctx context.Context, do func(context.Context, *clust
 	if err != nil {
 		return err
 	}
-	err = do(ctx, &cluster{osdmap.New(store, osdmap.Options{Timeout: f.timeout}), store, cfg})
+	err = do(ctx, &cluster{osdmap.New(store, osdmap.Options{Timeout: f.timeout}), store, cfg, f.timeout})
 	if closing := store.Close(); err == nil && closing != nil && ctx.Err() == nil {
 		err = fmt.Errorf("etcd: %w", closing)
 	}

@@ -38,7 +38,7 @@ func doctorCommand() *cobra.Command {
 	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
-			f, err := examine(ctx, c, flags.timeout)
+			f, err := examine(ctx, c)
 			if err != nil {
 				return err
 			}
@@ -50,14 +50,14 @@ func doctorCommand() *cobra.Command {
 }
 
 // examine collects all facts. The error is that of ctx.
-func examine(ctx context.Context, c *cluster, limit time.Duration) (*facts, error) {
+func examine(ctx context.Context, c *cluster) (*facts, error) {
 	f := &facts{now: time.Now(), self: c.cfg.Name, endpoints: strings.Join(c.cfg.EtcdClients(), ", ")}
 	for _, m := range c.cfg.Etcd.Members {
 		f.configured = append(f.configured, memberAt(m.Name, m.Peer))
 	}
 	slices.Sort(f.configured)
 	f.certificate, f.secret = checkCertificate(c.cfg, f.now), files(c.cfg).Exposed()
-	d, err := cli.DialDaemon(c.cfg.Socket, "mcblock", limit)
+	d, err := cli.DialDaemon(c.cfg.Socket, "mcblock", c.timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -65,12 +65,9 @@ func examine(ctx context.Context, c *cluster, limit time.Duration) (*facts, erro
 	if _, err := d.GetDaemon(ctx, &mcrdmav1.GetDaemonRequest{}); err != nil && cli.CodeOf(err) != codes.Canceled {
 		f.daemon = err
 	}
-	short, cancel := context.WithTimeout(ctx, limit)
-	f.members, f.noMember = c.store.Members(short)
-	cancel()
-	if f.noMember == nil {
+	if f.members, f.noMember = c.members(ctx); f.noMember == nil {
 		f.state, f.away = c.Read(ctx)
-		f.hosts = ask(ctx, files(c.cfg), own(c.cfg), f.state.Hosts, limit)
+		f.hosts = ask(ctx, c.cfg, f.state.Hosts, c.timeout)
 	}
 	return f, ctx.Err()
 }

@@ -32,9 +32,7 @@ func membersCommand() *cobra.Command {
 	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
-			ctx, cancel := context.WithTimeout(ctx, flags.timeout)
-			defer cancel()
-			members, err := c.store.Members(ctx)
+			members, err := c.members(ctx)
 			if err != nil {
 				return err
 			}
@@ -51,17 +49,8 @@ func membersCommand() *cobra.Command {
 // has been healthy for several seconds.
 const patience = time.Minute
 
-// newMember parses NAME=HOST:PORT.
-func newMember(arg string) (name, peer string, err error) {
-	name, peer, ok := strings.Cut(arg, "=")
-	if _, _, bad := net.SplitHostPort(peer); !ok || name == "" || bad != nil {
-		return "", "", cli.Usagef("%q: want NAME=HOST:PORT, as h4=10.2.0.12:2380", arg)
-	}
-	return name, peer, nil
-}
-
 func addCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return changing(&cobra.Command{
 		Use:   "add NAME=HOST:PORT [flags]",
 		Short: "Add a member to etcd",
 		Long: `Adds a member to etcd, given by its host's name and its address for other members. The
@@ -69,22 +58,13 @@ member must have started before you add another. Three members tolerate the loss
 five the loss of two.`,
 		Example: "  mcblock etcd add h4=10.2.0.12:2380",
 		Args:    cli.ExactArg("one member"),
-	}
-	flags := addClusterFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		name, peer, err := newMember(args[0])
-		if err != nil {
-			return err
-		}
-		return changeMembers(cmd, flags, name, func(ctx context.Context, c *cluster) (map[string]string, error) {
-			return c.store.Add(ctx, name, peer)
-		})
-	}
-	return cmd
+	}, func(ctx context.Context, c *cluster, _ []string, name, peer string) (map[string]string, error) {
+		return c.store.Add(ctx, name, peer)
+	})
 }
 
 func replaceCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return changing(&cobra.Command{
 		Use:   "replace LOST NAME=HOST:PORT [flags]",
 		Short: "Replace a member of etcd whose disk is lost",
 		Long: `Removes a member of etcd whose disk is lost from the cluster, and adds another, given by
@@ -94,37 +74,38 @@ run. A member that answers is not removed.
 If it fails after removing the lost member, "etcd add" does the rest.`,
 		Example: "  mcblock etcd replace h3 h4=10.2.0.12:2380",
 		Args:    cli.ExactArgs("the lost member", "the new one with its address"),
-	}
+	}, func(ctx context.Context, c *cluster, args []string, name, peer string) (map[string]string, error) {
+		return c.store.Replace(ctx, args[0], name, peer)
+	})
+}
+
+// changing completes a command whose last argument is a member, NAME=HOST:PORT: it changes the members
+// of etcd, and prints what to do next.
+func changing(cmd *cobra.Command, change func(ctx context.Context, c *cluster, args []string, name, peer string) (map[string]string, error)) *cobra.Command {
 	flags := addClusterFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		name, peer, err := newMember(args[1])
-		if err != nil {
-			return err
+		arg := args[len(args)-1]
+		name, peer, ok := strings.Cut(arg, "=")
+		if _, _, bad := net.SplitHostPort(peer); !ok || name == "" || bad != nil {
+			return cli.Usagef("%q: want NAME=HOST:PORT, as h4=10.2.0.12:2380", arg)
 		}
-		return changeMembers(cmd, flags, name, func(ctx context.Context, c *cluster) (map[string]string, error) {
-			return c.store.Replace(ctx, args[0], name, peer)
+		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
+			ctx, cancel := context.WithTimeout(ctx, max(patience, flags.timeout))
+			defer cancel()
+			all, err := change(ctx, c, args, name, peer)
+			if err != nil {
+				return err
+			}
+			var b strings.Builder
+			fmt.Fprintf(&b, "%s may come in. In its mcblock.yaml set\n\n  etcd:\n    join: true\n    members:\n", name)
+			for _, n := range slices.Sorted(maps.Keys(all)) {
+				host, _, _ := net.SplitHostPort(all[n])
+				fmt.Fprintf(&b, "      - {name: %s, address: %s, peer: %q}\n", n, host, all[n])
+			}
+			b.WriteString("\nand start it there. Give the other hosts the same members, for their next start.\n")
+			_, err = fmt.Fprint(cmd.OutOrStdout(), b.String())
+			return err
 		})
 	}
 	return cmd
-}
-
-// changeMembers changes the members of etcd, and prints what to do next.
-func changeMembers(cmd *cobra.Command, flags *clusterFlags, name string, change func(context.Context, *cluster) (map[string]string, error)) error {
-	return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
-		ctx, cancel := context.WithTimeout(ctx, max(patience, flags.timeout))
-		defer cancel()
-		all, err := change(ctx, c)
-		if err != nil {
-			return err
-		}
-		var b strings.Builder
-		fmt.Fprintf(&b, "%s may come in. In its mcblock.yaml set\n\n  etcd:\n    join: true\n    members:\n", name)
-		for _, n := range slices.Sorted(maps.Keys(all)) {
-			host, _, _ := net.SplitHostPort(all[n])
-			fmt.Fprintf(&b, "      - {name: %s, address: %s, peer: %q}\n", n, host, all[n])
-		}
-		b.WriteString("\nand start it there. Give the other hosts the same members, for their next start.\n")
-		_, err = fmt.Fprint(cmd.OutOrStdout(), b.String())
-		return err
-	})
 }

@@ -73,13 +73,13 @@ type told struct {
 }
 
 // ask asks all hosts in parallel, each with a timeout.
-func ask(ctx context.Context, f identity.Files, own identity.Identity, hosts []osdmap.Host, limit time.Duration) map[core.ID]told {
+func ask(ctx context.Context, cfg *config.Config, hosts []osdmap.Host, limit time.Duration) map[core.ID]told {
 	all := map[core.ID]told{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for _, h := range hosts {
 		wg.Go(func() {
-			a, err := askOne(ctx, f, own, h, limit)
+			a, err := askOne(ctx, cfg, h, limit)
 			mu.Lock()
 			defer mu.Unlock()
 			all[h.ID] = told{a, err}
@@ -92,12 +92,12 @@ func ask(ctx context.Context, f identity.Files, own identity.Identity, hosts []o
 // maxStatus is the maximum number of bytes in a host's answer.
 const maxStatus = 4 << 20
 
-func askOne(ctx context.Context, f identity.Files, own identity.Identity, h osdmap.Host, limit time.Duration) (*replicav1.GetHostResponse, error) {
-	creds, err := f.Client(identity.Identity{Role: identity.Host, Name: h.Name})
+func askOne(ctx context.Context, cfg *config.Config, h osdmap.Host, limit time.Duration) (*replicav1.GetHostResponse, error) {
+	creds, err := files(cfg).Client(identity.Identity{Role: identity.Host, Name: h.Name})
 	if err != nil {
 		return nil, err
 	}
-	conn, err := grpcclient.New(grpcclient.Config{Target: h.Peer, Creds: creds, Own: own, MaxMessage: maxStatus})
+	conn, err := grpcclient.New(grpcclient.Config{Target: h.Peer, Creds: creds, Own: identity.Identity{Role: identity.Host, Name: cfg.Name}, MaxMessage: maxStatus})
 	if err != nil {
 		return nil, fmt.Errorf("host %s: %w", h.Name, err)
 	}
@@ -110,9 +110,4 @@ func askOne(ctx context.Context, f identity.Files, own identity.Identity, h osdm
 		return err
 	})
 	return a, conn.Explain(err)
-}
-
-// own returns the identity of this host's programs for other hosts.
-func own(c *config.Config) identity.Identity {
-	return identity.Identity{Role: identity.Host, Name: c.Name}
 }

@@ -95,10 +95,7 @@ func (r *scrubView) add(s *osdmap.State, p *replica.Scrubbed) {
 			b.CRC32C[name] = fmt.Sprintf("%08x", x.CRC)
 		}
 	}
-	for _, id := range p.Wrong() {
-		b.Suspect = append(b.Suspect, s.HostName(id))
-	}
-	if len(b.Suspect) > 0 {
+	if b.Suspect = s.HostNames(p.Wrong()); len(b.Suspect) > 0 {
 		r.Bad = append(r.Bad, b)
 	}
 }

@@ -52,7 +52,7 @@ func TestAccess(t *testing.T) {
 	if code, _, said := call(t, "volume", "create", "huge", "--size", "512P"); code != 2 || !strings.Contains(said, "choose a smaller size") {
 		t.Errorf("no host can hold it: %d, %s", code, said)
 	}
-	if a := ask(t.Context(), files(h.cfg), own(h.cfg), []osdmap.Host{{ID: 1, Name: "h1", Peer: h.cfg.Listen}}, time.Minute)[1]; a.GetLargestBytes() == 0 || a.GetDataBytes() == 0 {
+	if a := ask(t.Context(), h.cfg, []osdmap.Host{{ID: 1, Name: "h1", Peer: h.cfg.Listen}}, time.Minute)[1]; a.GetLargestBytes() == 0 || a.GetDataBytes() == 0 {
 		t.Errorf("the host does not say what it can hold: %+v", a)
 	}
 	if out := r.must("volume create vol --size 16M --allow vm1"); !strings.Contains(out, "clients: host:vm1\n") {

@@ -46,16 +46,14 @@ shows which members answer. "mcblock doctor" says what is wrong.`,
 	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
-			short, cancel := context.WithTimeout(ctx, flags.timeout)
-			members, err := c.store.Members(short)
-			cancel()
+			members, err := c.members(ctx)
 			if err != nil {
 				return err
 			}
 			s, away := c.Read(ctx)
 			var live []partView
 			if len(s.Volumes) > 0 {
-				live = parts(&s, ask(ctx, files(c.cfg), own(c.cfg), s.Hosts, flags.timeout))
+				live = parts(&s, ask(ctx, c.cfg, s.Hosts, flags.timeout))
 			}
 			if err := writeStatus(cmd.OutOrStdout(), out, members, &s, live, away == nil); err != nil {
 				return err

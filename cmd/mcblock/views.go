@@ -24,15 +24,12 @@ type volumeView struct {
 
 func volume(s *osdmap.State, v osdmap.VolumeState) volumeView {
 	j := volumeView{ID: fmt.Sprintf("%016x", v.Volume.ID), Name: v.Volume.Name, Size: v.Volume.Size, BlockSize: v.Volume.BlockSize,
-		MinSize: v.Map.MinSize, Epoch: v.Map.Epoch, Created: v.Volume.Created.UTC(), Acting: []string{}, Hosts: []string{}, Allow: append([]string{}, v.Volume.Allow...)}
+		MinSize: v.Map.MinSize, Epoch: v.Map.Epoch, Created: v.Volume.Created.UTC(), Acting: []string{}, Hosts: s.HostNames(v.Volume.Hosts), Allow: append([]string{}, v.Volume.Allow...)}
 	if v.Map.Since > 0 {
 		j.Primary = s.HostName(v.Map.Primary.ID)
 	}
 	for _, m := range v.Map.Acting {
 		j.Acting = append(j.Acting, s.HostName(m.ID))
-	}
-	for _, id := range v.Volume.Hosts {
-		j.Hosts = append(j.Hosts, s.HostName(id))
 	}
 	return j
 }

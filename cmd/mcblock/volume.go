@@ -78,7 +78,7 @@ least one; with 1 a single remaining copy takes writes, which are lost if its di
 			if err != nil {
 				return err
 			}
-			hosts := ask(ctx, files(c.cfg), own(c.cfg), s.Hosts, min(flags.timeout, noteTime))
+			hosts := ask(ctx, c.cfg, s.Hosts, min(flags.timeout, noteTime))
 			if err := o.fits(&s, v, hosts); err != nil {
 				return err
 			}

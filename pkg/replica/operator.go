@@ -164,11 +164,7 @@ func (o *Operator) Replace(ctx context.Context, volume uint64, lost, by core.ID,
 		if !slices.Contains(v.Volume.Hosts, lost) && v.Map.Has(by, lost) {
 			return v.Map, nil
 		}
-		var has []string
-		for _, id := range v.Volume.Hosts {
-			has = append(has, s.HostName(id))
-		}
-		switch on := strings.Join(has, ", "); {
+		switch on := strings.Join(s.HostNames(v.Volume.Hosts), ", "); {
 		case !slices.Contains(v.Volume.Hosts, lost):
 			return core.Map{}, fmt.Errorf("%w: volume %s has no copy on %s: its hosts are %s", core.ErrPlace, v.Volume.Name, s.HostName(lost), on)
 		case slices.Contains(v.Volume.Hosts, by):
@@ -231,11 +227,8 @@ func (o *Operator) without(ctx context.Context, s *osdmap.State, v *osdmap.Volum
 	if loss == "" || loseData && !never {
 		return only, nil
 	}
-	var names []string
-	for _, m := range v.Map.Acting {
-		names = append(names, s.HostName(m.ID))
-	}
-	text := strings.NewReplacer("LOST", s.HostName(lost), "ONLY", s.HostName(only.ID), "ACTING", strings.Join(names, ", ")).Replace(loss)
+	acting := strings.Join(s.HostNames(hostsOf(v.Map.Acting)), ", ")
+	text := strings.NewReplacer("LOST", s.HostName(lost), "ONLY", s.HostName(only.ID), "ACTING", acting).Replace(loss)
 	return core.Member{}, fmt.Errorf("%w: volume %s: %s", ErrLoss, v.Volume.Name, text)
 }
 

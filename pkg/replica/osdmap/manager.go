@@ -220,20 +220,16 @@ func (m *Manager) Map(ctx context.Context, volume uint64) (core.Map, error) {
 }
 
 // Propose replaces the map of a volume if the present one's epoch is one less, and returns the one
-// that is there then: the proposal has won if it is that. The volume's hosts stay as they are. If it fails, the proposal may have been
-// written all the same, or be written later, unless another has been; the same call made again
-// tells.
+// that is there then: the proposal has won if it is that. The volume's hosts stay as they are. If it
+// fails, the proposal may have been written all the same, or be written later, unless another has
+// been; the same call made again tells.
 func (m *Manager) Propose(ctx context.Context, volume uint64, next core.Map) (core.Map, error) {
 	next.Up = nil
-	return m.swap(ctx, volume, next)
+	return m.Change(ctx, volume, next)
 }
 
 // Change is Propose for an operator, whose map has the volume's hosts too.
 func (m *Manager) Change(ctx context.Context, volume uint64, next core.Map) (core.Map, error) {
-	return m.swap(ctx, volume, next)
-}
-
-func (m *Manager) swap(ctx context.Context, volume uint64, next core.Map) (core.Map, error) {
 	hosts := next.Up
 	for {
 		v, revision, err := m.volume(ctx, volume)

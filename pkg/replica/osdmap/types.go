@@ -106,6 +106,15 @@ func (s *State) HostName(id core.ID) string {
 	return fmt.Sprintf("host %d", id)
 }
 
+// HostNames returns the names of hosts, as HostName does.
+func (s *State) HostNames(ids []core.ID) []string {
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = s.HostName(id)
+	}
+	return names
+}
+
 // FirstMap is the map of a volume that has never been used: epoch 1, no primary, all hosts acting.
 func FirstMap(v Volume, minSize int) core.Map {
 	m := core.Map{Epoch: 1, MinSize: minSize, Up: v.Hosts}

@@ -7,6 +7,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -70,10 +71,7 @@ func Dial(c Config) (*Store, error) {
 	if len(c.Endpoints) == 0 {
 		return nil, errors.New("etcd: no endpoint: say at least one host:port, better all members'")
 	}
-	s := &Store{endpoints: c.Endpoints, prefix: c.Prefix, files: c.Files}
-	if s.prefix == "" {
-		s.prefix = DefaultPrefix
-	}
+	s := &Store{endpoints: c.Endpoints, prefix: cmp.Or(c.Prefix, DefaultPrefix), files: c.Files}
 	cfg := clientv3.Config{Logger: zap.NewNop(), DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 5 * time.Second, PermitWithoutStream: true,
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(s.note)}}
 	if !c.Files.Plain() {
