@@ -9,16 +9,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
-	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
 const forwardVersion = 1 // of the protocol
-
-var operations = map[operation]replicav1.Operation{opRead: replicav1.Operation_OPERATION_READ, opFlush: replicav1.Operation_OPERATION_FLUSH,
-	opExtents: replicav1.Operation_OPERATION_EXTENTS}
-
-var kinds = map[replicav1.Operation]wal.Kind{replicav1.Operation_OPERATION_WRITE: wal.Data, replicav1.Operation_OPERATION_TRIM: wal.Trim,
-	replicav1.Operation_OPERATION_ZERO: wal.Zero}
 
 // forward sends a request to another host, until that has answered or is no longer the primary.
 func (v *Volume) forward(ctx context.Context, to *route, r *request) error {
@@ -26,13 +19,8 @@ func (v *Volume) forward(ctx context.Context, to *route, r *request) error {
 	if x == nil {
 		return errAgain
 	}
-	q := &replicav1.ForwardRequest{Version: forwardVersion, Volume: v.info.ID, Operation: operations[r.op], Offset: r.off, Length: r.n,
+	q := &replicav1.ForwardRequest{Version: forwardVersion, Volume: v.info.ID, Operation: r.op, Offset: r.off, Length: r.n,
 		Durable: r.durable, Session: r.entry.Session, Seq: r.entry.Seq, Floor: r.floor, Data: r.entry.Data, Limit: uint32(r.limit)} //nolint:gosec // not negative
-	for op, kind := range kinds {
-		if r.op == opChange && kind == r.entry.Kind {
-			q.Operation = op
-		}
-	}
 	call, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(to.ctx, cancel)()

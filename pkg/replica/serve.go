@@ -36,34 +36,28 @@ func (v *Volume) serve(ctx context.Context, q *replicav1.ForwardRequest) (*repli
 
 // parse reads a request. Its data is copied into a buffer.
 func (v *Volume) parse(ctx context.Context, q *replicav1.ForwardRequest) (*request, error) {
-	r := &request{off: q.GetOffset(), n: q.GetLength(), durable: q.GetDurable(), floor: q.GetFloor(), limit: int(min(q.GetLimit(), 1<<16))}
+	r := &request{op: q.GetOperation(), off: q.GetOffset(), n: q.GetLength(), durable: q.GetDurable(), floor: q.GetFloor(), limit: int(min(q.GetLimit(), 1<<16))}
 	if err := v.check(r.off, r.n); err != nil || q.GetVersion() != forwardVersion {
 		return nil, status.Errorf(codes.InvalidArgument, "a request of version %d, and this host has %d: %v", q.GetVersion(), forwardVersion, err)
 	}
-	kind, change := kinds[q.GetOperation()]
-	switch op := q.GetOperation(); {
+	kind, change := kinds[r.op]
+	switch {
 	case change && (r.n == 0 || q.GetSession() == 0 || kind == wal.Data && (r.n > MaxEntry || int64(len(q.GetData())) != r.n)):
-		return nil, status.Errorf(codes.InvalidArgument, "%v of %d bytes with %d", op, r.n, len(q.GetData()))
+		return nil, status.Errorf(codes.InvalidArgument, "%v of %d bytes with %d", r.op, r.n, len(q.GetData()))
 	case change:
-		r.op = opChange
 		buf, err := v.Buffer(ctx, len(q.GetData()))
 		if err != nil {
 			return nil, err
 		}
 		copy(buf.data, q.GetData())
-		r.buf, r.entry = buf, wal.Entry{Kind: kind, Offset: r.off, Length: r.n, Session: q.GetSession(), Seq: q.GetSeq()}
-		if kind == wal.Data {
-			r.entry.Data = buf.data
-			r.entry.AppendHeader(buf.slot.Bytes()[:0])
-		}
-	case op == replicav1.Operation_OPERATION_READ && r.n <= maxRead:
-		r.op, r.read = opRead, make([]byte, r.n)
-	case op == replicav1.Operation_OPERATION_FLUSH:
-		r.op = opFlush
-	case op == replicav1.Operation_OPERATION_EXTENTS:
-		r.op, r.limit = opExtents, max(r.limit, 1)
+		r.change(q.GetSession(), q.GetSeq(), buf)
+	case r.op == opRead && r.n <= maxRead:
+		r.read = make([]byte, r.n)
+	case r.op == opFlush:
+	case r.op == opExtents:
+		r.limit = max(r.limit, 1)
 	default:
-		return nil, status.Errorf(codes.InvalidArgument, "%v of %d bytes: a newer program, or a mistake", op, r.n)
+		return nil, status.Errorf(codes.InvalidArgument, "%v of %d bytes: a newer program, or a mistake", r.op, r.n)
 	}
 	return r, nil
 }

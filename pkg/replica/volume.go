@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
@@ -100,7 +101,7 @@ func (v *Volume) WriteBuffer(ctx context.Context, b *Buffer, off int64, durable 
 	if err := v.check(off, int64(len(b.data))); err != nil || len(b.data) == 0 {
 		return err
 	}
-	return v.do(ctx, v.changing(wal.Data, off, int64(len(b.data)), b, durable))
+	return v.do(ctx, v.changing(opWrite, off, int64(len(b.data)), b, durable))
 }
 
 // StartWrite is WriteBuffer without waiting: done is called once, by any goroutine, perhaps before
@@ -111,7 +112,7 @@ func (v *Volume) StartWrite(ctx context.Context, b *Buffer, off int64, durable b
 		done(err)
 		return
 	}
-	v.start(ctx, v.changing(wal.Data, off, int64(len(b.data)), b, durable), func(err error) {
+	v.start(ctx, v.changing(opWrite, off, int64(len(b.data)), b, durable), func(err error) {
 		b.Release()
 		done(err)
 	})
@@ -139,15 +140,15 @@ func (v *Volume) WriteAt(ctx context.Context, p []byte, off int64, durable bool)
 
 // Trim makes a range read as zeros and frees its space.
 func (v *Volume) Trim(ctx context.Context, off, n int64, durable bool) error {
-	return v.clear(ctx, wal.Trim, off, n, durable)
+	return v.clear(ctx, opTrim, off, n, durable)
 }
 
 // WriteZeroes makes a range read as zeros, and keeps its space.
 func (v *Volume) WriteZeroes(ctx context.Context, off, n int64, durable bool) error {
-	return v.clear(ctx, wal.Zero, off, n, durable)
+	return v.clear(ctx, opZero, off, n, durable)
 }
 
-func (v *Volume) clear(ctx context.Context, kind wal.Kind, off, n int64, durable bool) error {
+func (v *Volume) clear(ctx context.Context, op replicav1.Operation, off, n int64, durable bool) error {
 	if err := v.check(off, n); err != nil || n == 0 {
 		return err
 	}
@@ -156,17 +157,13 @@ func (v *Volume) clear(ctx context.Context, kind wal.Kind, off, n int64, durable
 		return err
 	}
 	defer b.Release()
-	return v.do(ctx, v.changing(kind, off, n, b, durable))
+	return v.do(ctx, v.changing(op, off, n, b, durable))
 }
 
 // changing is a request that changes a range.
-func (v *Volume) changing(kind wal.Kind, off, n int64, b *Buffer, durable bool) *request {
-	r := &request{op: opChange, off: off, n: n, durable: durable, buf: b, floor: v.floor.Load()}
-	r.entry = wal.Entry{Kind: kind, Offset: off, Length: n, Session: v.session, Seq: v.seq.Add(1)}
-	if kind == wal.Data {
-		r.entry.Data = b.data
-		r.entry.AppendHeader(b.slot.Bytes()[:0]) // computes the CRC here, and not in the loop
-	}
+func (v *Volume) changing(op replicav1.Operation, off, n int64, b *Buffer, durable bool) *request {
+	r := &request{op: op, off: off, n: n, durable: durable, floor: v.floor.Load()}
+	r.change(v.session, v.seq.Add(1), b)
 	return r
 }
 
@@ -189,18 +186,22 @@ func (v *Volume) Extents(ctx context.Context, off, n int64, limit int) ([]Extent
 	return r.extents, err
 }
 
-type operation uint8
-
+// Operations of requests.
 const (
-	opRead operation = iota
-	opChange
-	opFlush
-	opExtents
+	opRead    = replicav1.Operation_OPERATION_READ
+	opWrite   = replicav1.Operation_OPERATION_WRITE
+	opTrim    = replicav1.Operation_OPERATION_TRIM
+	opZero    = replicav1.Operation_OPERATION_ZERO
+	opFlush   = replicav1.Operation_OPERATION_FLUSH
+	opExtents = replicav1.Operation_OPERATION_EXTENTS
 )
+
+// kinds are the entries of the operations that change the volume.
+var kinds = map[replicav1.Operation]wal.Kind{opWrite: wal.Data, opTrim: wal.Trim, opZero: wal.Zero}
 
 // A request is repeated, at each new primary, until it is done.
 type request struct {
-	op      operation
+	op      replicav1.Operation
 	off, n  int64
 	read    []byte
 	entry   wal.Entry
@@ -210,6 +211,15 @@ type request struct {
 	tries   int    // that may have taken effect
 	limit   int
 	extents []Extent
+}
+
+// change sets the entry of a request that changes a range.
+func (r *request) change(session, seq uint64, b *Buffer) {
+	r.buf, r.entry = b, wal.Entry{Kind: kinds[r.op], Offset: r.off, Length: r.n, Session: session, Seq: seq}
+	if r.op == opWrite {
+		r.entry.Data = b.data
+		r.entry.AppendHeader(b.slot.Bytes()[:0]) // computes the CRC here, and not in the loop
+	}
 }
 
 // retryTime is the time after which a request is repeated if nothing has changed.
@@ -281,11 +291,11 @@ func (v *Volume) here(ctx context.Context, r *request) (err error) {
 	switch r.op {
 	case opRead:
 		return v.loop.readAt(ctx, r.read, r.off)
-	case opChange, opFlush:
-		return v.loop.do(ctx, v.loop.trying(r))
+	case opExtents:
+		r.extents, err = v.loop.extents(ctx, r.off, r.n, r.limit)
+		return err
 	}
-	r.extents, err = v.loop.extents(ctx, r.off, r.n, r.limit)
-	return err
+	return v.loop.do(ctx, v.loop.trying(r))
 }
 
 // statusChanged handles the node's status. It is called in the loop.
