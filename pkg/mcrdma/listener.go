@@ -109,21 +109,11 @@ func (l *Listener) forget() (first bool) {
 // Accept returns this application's membership in the next group. The error wraps ErrClosed, or is
 // ctx's.
 func (l *Listener) Accept(ctx context.Context) (*Member, error) {
-	for {
-		l.mu.Lock()
-		m, ok := l.ready.take()
-		l.mu.Unlock()
-		if ok {
-			return m, nil
-		}
-		select {
-		case <-l.ready.news:
-		case <-l.ended:
-			return nil, fmt.Errorf("%w: the listener for %q", ErrClosed, l.cfg.Service)
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	m, ok, err := l.ready.wait(ctx, &l.mu, l.ended)
+	if !ok && err == nil {
+		err = fmt.Errorf("%w: the listener for %q", ErrClosed, l.cfg.Service)
 	}
+	return m, err
 }
 
 // Close stops listening. Accepted members go on. It may be called again.

@@ -1,6 +1,7 @@
 package mcrdma
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -134,30 +135,17 @@ func (m *Member) Recv(ctx context.Context) (Received, error) {
 			return Received{}, err
 		}
 	}
-	for {
-		m.mu.Lock()
-		r, ok := m.inbox.take()
-		err := m.err
-		m.mu.Unlock()
-		if ok && r.Unicast {
-			m.unicast.Took()
-			return r, nil
-		}
-		if ok {
-			r.Piece.release()
-			m.back, m.lent = m.replenish, r.Piece
-			return r, nil
-		}
-		if err != nil {
-			return Received{}, err
-		}
-		select {
-		case <-m.inbox.news:
-		case <-m.ended:
-		case <-ctx.Done():
-			return Received{}, ctx.Err()
-		}
+	r, ok, err := m.inbox.wait(ctx, &m.mu, m.ended)
+	switch {
+	case !ok:
+		return Received{}, cmp.Or(err, m.Err())
+	case r.Unicast:
+		m.unicast.Took()
+	default:
+		r.Piece.release()
+		m.back, m.lent = m.replenish, r.Piece
 	}
+	return r, nil
 }
 
 // Region returns the bytes of a region, as granted, even after the member's end. They include all

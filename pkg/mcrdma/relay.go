@@ -220,19 +220,12 @@ func (r *relayed) settle() {
 // pump sends what is posted, until ctx ends or the group does.
 func (r *relayed) pump(ctx context.Context) {
 	for {
-		r.mu.Lock()
-		msg, ok := r.out.take()
-		r.mu.Unlock()
-		if ok {
-			if r.group.Send(ctx, msg) != nil {
-				return // run learns of it, too
-			}
-			continue
+		msg, _, err := r.out.wait(ctx, &r.mu, nil)
+		if err == nil {
+			err = r.group.Send(ctx, msg)
 		}
-		select {
-		case <-r.out.news:
-		case <-ctx.Done():
-			return
+		if err != nil {
+			return // run learns of it, too
 		}
 	}
 }

@@ -1,5 +1,10 @@
 package mcrdma
 
+import (
+	"context"
+	"sync"
+)
+
 // A ring is a queue that grows as needed and never shrinks: in the steady state it does not
 // allocate. The zero value is empty.
 type ring[T any] struct {
@@ -30,6 +35,26 @@ func (b *inbox[T]) take() (v T, ok bool) {
 		poke(b.news)
 	}
 	return v, true
+}
+
+// wait returns the oldest when there is one. ok is false if there is none, and over is closed or ctx
+// has ended, which is the error. mu guards the inbox.
+func (b *inbox[T]) wait(ctx context.Context, mu sync.Locker, over <-chan struct{}) (v T, ok bool, err error) {
+	for last := false; ; {
+		mu.Lock()
+		v, ok = b.take()
+		mu.Unlock()
+		if ok || last {
+			return v, ok, nil
+		}
+		select {
+		case <-b.news:
+		case <-over:
+			last = true // what came just before counts
+		case <-ctx.Done():
+			return v, false, ctx.Err()
+		}
+	}
 }
 
 // poke leaves a token.

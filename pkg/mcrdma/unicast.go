@@ -2,6 +2,7 @@ package mcrdma
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -288,28 +289,12 @@ func unicastReceived(m unicast.Message) Received {
 // member may be lost, and its Send returns an error. After the remaining messages, the error is
 // that of Err, or ctx's.
 func (u *Unicast) Recv(ctx context.Context) (Received, error) {
-	for {
-		u.mu.Lock()
-		r, ok := u.inbox.take()
-		u.mu.Unlock()
-		if ok {
-			u.end.Took()
-			return r, nil
-		}
-		select {
-		case <-u.inbox.news:
-			continue
-		case <-ctx.Done():
-			return Received{}, ctx.Err()
-		case <-u.end.Closed():
-		}
-		u.mu.Lock()
-		left := u.inbox.len()
-		u.mu.Unlock()
-		if left == 0 {
-			return Received{}, u.Err()
-		}
+	r, ok, err := u.inbox.wait(ctx, &u.mu, u.end.Closed())
+	if !ok {
+		return Received{}, cmp.Or(err, u.Err())
 	}
+	u.end.Took()
+	return r, nil
 }
 
 // Counter returns the latest known value of one of the member's counters, even after the member's
