@@ -201,7 +201,6 @@ func (l *life) changed(e *mcrdmav1.GroupChanged) {
 		return
 	}
 	current := e.GetFormation() == present
-	event := Event{Address: e.GetAddress(), Host: e.GetHost(), Text: e.GetText(), Formation: e.GetFormation()}
 	switch e.GetType() {
 	case mcrdmav1.GroupChanged_TYPE_VIEW:
 		if current && l.re.next.GetFormation() <= present { // otherwise it was before the next formation
@@ -213,27 +212,19 @@ func (l *life) changed(e *mcrdmav1.GroupChanged) {
 		if current {
 			l.fail(&formationError{err: errors.New(e.GetText())})
 		}
-	case mcrdmav1.GroupChanged_TYPE_TREE:
-		l.setTree(e, current)
-	case mcrdmav1.GroupChanged_TYPE_ROUTE:
-		l.setTree(e, current)
-		event.Type = EventRoute
-		l.tell(event)
-	case mcrdmav1.GroupChanged_TYPE_SUSPECTED:
-		event.Type = EventSuspected
-		l.tell(event)
-	case mcrdmav1.GroupChanged_TYPE_RECOVERED:
-		event.Type = EventRecovered
-		l.tell(event)
+	case mcrdmav1.GroupChanged_TYPE_TREE, mcrdmav1.GroupChanged_TYPE_ROUTE:
+		if current && len(e.GetTree()) > 0 { // daemons of older releases send none
+			l.tree = e.GetTree()
+		}
+	}
+	if t := passedOn[e.GetType()]; t != 0 {
+		l.tell(Event{Type: t, Address: e.GetAddress(), Host: e.GetHost(), Text: e.GetText(), Formation: e.GetFormation()})
 	}
 }
 
-// setTree sets the tree; daemons of older releases send none.
-func (l *life) setTree(e *mcrdmav1.GroupChanged, current bool) {
-	if current && len(e.GetTree()) > 0 {
-		l.tree = e.GetTree()
-	}
-}
+// passedOn are the daemon's events that the application gets as they are.
+var passedOn = map[mcrdmav1.GroupChanged_Type]EventType{mcrdmav1.GroupChanged_TYPE_ROUTE: EventRoute,
+	mcrdmav1.GroupChanged_TYPE_SUSPECTED: EventSuspected, mcrdmav1.GroupChanged_TYPE_RECOVERED: EventRecovered}
 
 // takenOut: the group goes on without a member, or has, in an earlier formation.
 func (l *life) takenOut(e *mcrdmav1.GroupChanged, current bool) {
