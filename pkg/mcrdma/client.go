@@ -36,8 +36,7 @@ type Client struct {
 	memories  map[*Memory]struct{}
 	port      unicastPort
 
-	closing sync.Once
-	err     error // of Close
+	closing func() error // Close, once
 }
 
 // A device is what a Client has of it.

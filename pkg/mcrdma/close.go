@@ -15,10 +15,7 @@ const goodbye = 2 * time.Second
 // Close ends the session and everything that belongs to it: it closes groups and listeners, leaves
 // groups as a member, and deregisters memory. Operations in flight fail with ErrClosed; to complete
 // them, close their groups first. Close may be called again.
-func (c *Client) Close() error {
-	c.closing.Do(func() { c.err = c.close() })
-	return c.err
-}
+func (c *Client) Close() error { return c.closing() }
 
 func (c *Client) close() error {
 	c.mu.Lock()

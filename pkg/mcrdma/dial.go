@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -48,6 +49,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		memories: map[*Memory]struct{}{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.closing = sync.OnceValue(c.close)
 	s, err := c.first(ctx)
 	if err == nil {
 		c.hello, c.tok, c.grace = s.hello, s.hello.GetToken(), s.hello.GetGrace().AsDuration()
