@@ -118,7 +118,7 @@ func (g *Group) create(ctx context.Context) error {
 		return err
 	}
 	g.id, g.cfg.MinSize = groupID(resp.GetFormation().GetGroup()), int(resp.GetMinSize())
-	g.regions = resp.GetRegions()
+	g.places = resp.GetRegions()
 	err = g.checkRegions()
 	if g.cfg.WaitForMinSize && !resp.GetWaits() {
 		err = fmt.Errorf("%w: the daemon ends groups with too few receivers, and WaitForMinSize wants them to wait: update it", ErrVersion)
@@ -218,10 +218,10 @@ func (g *Group) ask(ctx context.Context, b *brought) (resp *mcrdmav1.CreateGroup
 }
 
 func (g *Group) checkRegions() error {
-	if len(g.regions) != len(g.cfg.Regions) {
-		return fmt.Errorf("%w: it answered with %d regions instead of %d", ErrDaemon, len(g.regions), len(g.cfg.Regions))
+	if len(g.places) != len(g.cfg.Regions) {
+		return fmt.Errorf("%w: it answered with %d regions instead of %d", ErrDaemon, len(g.places), len(g.cfg.Regions))
 	}
-	for i, r := range g.regions {
+	for i, r := range g.places {
 		if r.GetLength() != g.cfg.Regions[i].Length {
 			return fmt.Errorf("%w: it made region %d %d bytes long instead of %d", ErrDaemon, i, r.GetLength(), g.cfg.Regions[i].Length)
 		}

@@ -13,12 +13,10 @@ import (
 
 // A Group is the sender's end of a group. All methods may be called by any goroutine.
 type Group struct {
-	c       *Client
 	cfg     GroupConfig
 	id      GroupID
-	regions []*mcrdmav1.RegionSpec
+	places  []*mcrdmav1.RegionSpec // where the packets' addresses have the regions
 	events  *eventQueue
-	room    chan struct{} // has a token for each operation in flight
 	begun   chan struct{} // closed when the first formation has begun
 	ended   chan struct{} // closed when the group has ended
 	drained chan struct{} // closed when closing and no operation is in flight
@@ -64,10 +62,10 @@ type outbound interface {
 
 func newGroup(c *Client, cfg GroupConfig) *Group {
 	g := &Group{
-		c: c, cfg: cfg, events: newEventQueue(), room: make(chan struct{}, cfg.Depth), begun: make(chan struct{}),
-		ended: make(chan struct{}), drained: make(chan struct{}), news: make(chan struct{}, 1),
+		cfg: cfg, events: newEventQueue(), begun: make(chan struct{}), ended: make(chan struct{}), drained: make(chan struct{}),
+		news: make(chan struct{}, 1), poster: poster{c: c, regions: cfg.Regions, room: make(chan struct{}, cfg.Depth)},
 	}
-	g.poster.to = g
+	g.to, g.over = g, g.ended
 	g.life.needViews, g.life.waits = cfg.OnView != nil, cfg.WaitForMinSize
 	g.ctx, g.stop = context.WithCancelCause(c.ctx)
 	return g
@@ -112,34 +110,14 @@ func (g *Group) SendImm(ctx context.Context, imm uint32, pieces ...Piece) error 
 // unacknowledged. Operations take effect in the order of Submit. In the steady state it does not
 // allocate.
 func (g *Group) Submit(ctx context.Context, op *Op) error {
-	if err := op.check(g.cfg.Regions, g.c.maxPieces, OpSendImm); err != nil {
+	if err := g.admit(ctx, op, OpSendImm); err != nil {
 		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := holdAll(g.c, op.Pieces); err != nil {
-		return err
-	}
-	select {
-	case g.room <- struct{}{}:
-	default:
-		select {
-		case g.room <- struct{}{}:
-		case <-g.ended:
-			releaseAll(op.Pieces)
-			return g.Err()
-		case <-ctx.Done():
-			releaseAll(op.Pieces)
-			return ctx.Err()
-		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l := &g.life
 	if err := l.takes(op); err != nil {
-		releaseAll(op.Pieces)
-		<-g.room
+		g.letGo(op)
 		return err
 	}
 	if l.queue.ops.len() == 0 {

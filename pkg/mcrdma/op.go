@@ -56,7 +56,8 @@ func errPieces(n, limit int) error {
 	return fmt.Errorf("%w operation: %d pieces, at most %d", ErrInvalid, n, limit)
 }
 
-// check says what is wrong with an operation, and sets its size. Its kind is at most last.
+// check says what is wrong with an operation, and sets its size. Its kind is at most last: OpRead for
+// one member.
 func (op *Op) check(regions []Region, maxPieces int, last Kind) error {
 	switch {
 	case op.Kind == OpRead && last < OpRead:
@@ -76,6 +77,9 @@ func (op *Op) check(regions []Region, maxPieces int, last Kind) error {
 		return fmt.Errorf("%w: a message of %d bytes; at most %d", ErrInvalid, op.size, qp.MaxMessage)
 	}
 	if op.Kind.send() {
+		if last == OpRead && op.size > MaxUnicastMessage {
+			return fmt.Errorf("%w: a message of %d bytes to one member; at most %d: write it", ErrInvalid, op.size, MaxUnicastMessage)
+		}
 		return nil
 	}
 	if op.At.Region < 0 || op.At.Region >= len(regions) {

@@ -189,7 +189,7 @@ func TestCompletions(t *testing.T) {
 		"silent":  {[]qp.WC{{ID: 0, Status: qp.StatusRetryExcErr}, {ID: 1, Status: qp.StatusWRFlushErr}}, 0, "nothing is acknowledged", true, false},
 	} {
 		done := 0
-		g := &Group{room: make(chan struct{}, 3), drained: make(chan struct{})}
+		g := &Group{poster: poster{room: make(chan struct{}, 3)}, drained: make(chan struct{})}
 		for range 3 {
 			g.room <- struct{}{}
 			g.life.queue.push(&Op{Done: func(*Op) { done++ }})
@@ -285,7 +285,7 @@ func (c *lateCQ) Close() error { return nil }
 // completion was not polled by then.
 func TestFlush(t *testing.T) {
 	done := 0
-	g := &Group{room: make(chan struct{}, 3), drained: make(chan struct{})}
+	g := &Group{poster: poster{room: make(chan struct{}, 3)}, drained: make(chan struct{})}
 	for range 3 {
 		g.room <- struct{}{}
 		g.life.queue.push(&Op{Done: func(*Op) { done++ }})
@@ -326,7 +326,7 @@ func TestRegionsOfDaemon(t *testing.T) {
 		"more":   {[]*mcrdmav1.RegionSpec{{Length: 10}, {Length: 20}, {Length: 30}}, false},
 		"longer": {[]*mcrdmav1.RegionSpec{{Length: 10}, {Length: 21}}, false},
 	} {
-		g := &Group{cfg: GroupConfig{Regions: asked}, regions: c.got}
+		g := &Group{cfg: GroupConfig{Regions: asked}, places: c.got}
 		if err := g.checkRegions(); (err == nil) != c.ok || (err != nil && !errors.Is(err, ErrDaemon)) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -1,6 +1,7 @@
 package mcrdma
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -8,11 +9,49 @@ import (
 
 // A poster begins operations of a Group, or of a Unicast, and waits for them.
 type poster struct {
+	c  *Client
 	to interface {
 		Submit(ctx context.Context, op *Op) error
+		Err() error
 		groupID() GroupID
 	}
-	waiters sync.Pool // of *Pending
+	regions []Region        // that operations may name
+	room    chan struct{}   // has a token for each operation in flight
+	over    <-chan struct{} // closed when there will be no room any more; Err says why
+	waiters sync.Pool       // of *Pending
+}
+
+// admit checks an operation, whose kind is at most last, and waits for room. After that its memory
+// is held until letGo.
+func (s *poster) admit(ctx context.Context, op *Op, last Kind) error {
+	if err := cmp.Or(op.check(s.regions, s.c.maxPieces, last), ctx.Err()); err != nil {
+		return err
+	}
+	err := holdAll(s.c, op.Pieces)
+	if err != nil {
+		return err
+	}
+	select {
+	case s.room <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case s.room <- struct{}{}:
+		return nil
+	case <-s.over:
+		err = s.to.Err()
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	releaseAll(op.Pieces)
+	return err
+}
+
+// letGo gives back the memory and the room of an operation.
+func (s *poster) letGo(op *Op) {
+	releaseAll(op.Pieces)
+	<-s.room
 }
 
 // A Pending is an operation begun by Post. All methods may be called by any goroutine.

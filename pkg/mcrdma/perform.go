@@ -130,8 +130,7 @@ func (g *Group) finish(n int) {
 func (g *Group) hand(err error) {
 	batch := g.life.batch
 	for _, op := range batch {
-		releaseAll(op.Pieces)
-		<-g.room
+		g.letGo(op)
 	}
 	for i, op := range batch {
 		batch[i] = nil

@@ -42,7 +42,7 @@ func (s *switched) post(o *queued) error {
 		s.wr.Flags |= qp.FlagDeferred
 	}
 	if !op.Kind.send() {
-		r := s.g.regions[op.At.Region]
+		r := s.g.places[op.At.Region]
 		s.wr.RemoteAddr, s.wr.RKey = r.GetVa()+op.At.Offset, r.GetRkey()
 	}
 	if err := s.qp.PostSend(&s.wr); err != nil {
@@ -76,10 +76,10 @@ const maxNudges = 4
 // acknowledged completes as soon as any of them answers again, otherwise only after the queue
 // pair's timeout. An empty WRITE makes them answer.
 func (s *switched) nudge() {
-	if s.nudges.Load() == maxNudges || len(s.g.regions) == 0 {
+	if s.nudges.Load() == maxNudges || len(s.g.places) == 0 {
 		return
 	}
-	r := s.g.regions[0]
+	r := s.g.places[0]
 	s.wr = qp.SendWR{ID: nudgeID, Opcode: qp.OpWrite, Flags: qp.FlagSignaled, RemoteAddr: r.GetVa(), RKey: r.GetRkey()}
 	if s.qp.PostSend(&s.wr) == nil { // otherwise the timeout does it
 		s.nudges.Add(1)

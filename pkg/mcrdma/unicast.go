@@ -33,7 +33,6 @@ type Unicast struct {
 	peer   Peer
 	how    []byte // as the member has answered
 	end    *unicast.End
-	room   chan struct{} // has a token for each operation in flight
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -77,10 +76,10 @@ func (g *Group) newUnicast(m *mcrdmav1.Member) *Unicast {
 	for _, r := range g.cfg.Regions {
 		cfg.Lengths = append(cfg.Lengths, r.Length)
 	}
-	u := &Unicast{g: g, peer: g.life.marked([]Peer{peerOf(m)})[0], how: m.GetUnicast(), room: make(chan struct{}, g.cfg.Depth), inbox: newInbox[Received]()}
-	u.poster.to = u
+	u := &Unicast{g: g, peer: g.life.marked([]Peer{peerOf(m)})[0], how: m.GetUnicast(), inbox: newInbox[Received]()}
 	cfg.Deliver = u.deliver
 	u.end = unicast.NewEnd(cfg)
+	u.poster = poster{c: c, to: u, regions: g.cfg.Regions, room: make(chan struct{}, g.cfg.Depth), over: u.end.Closed()}
 	u.ctx, u.cancel = context.WithCancel(c.ctx)
 	if g.unicasts == nil {
 		g.unicasts = map[string]*Unicast{}
@@ -117,7 +116,7 @@ func (u *Unicast) run() {
 		if errors.Is(err, unicast.ErrPeer) {
 			u.g.tally.violations.Add(1)
 		}
-		u.g.c.opt.Logger.Info("no unicast connection", "group", u.groupID(), "member", u.peer.Address, "error", err)
+		u.c.opt.Logger.Info("no unicast connection", "group", u.groupID(), "member", u.peer.Address, "error", err)
 		select {
 		case <-u.ctx.Done():
 		case <-time.After(pause):
@@ -136,7 +135,7 @@ func (u *Unicast) dial() error {
 	if err == nil {
 		ctx, cancel := context.WithTimeout(u.ctx, joinWithin)
 		defer cancel()
-		conn, err = u.g.c.opt.Dial(ctx, "tcp", string(u.how[copy(secret[:], u.how):]))
+		conn, err = u.c.opt.Dial(ctx, "tcp", string(u.how[copy(secret[:], u.how):]))
 	}
 	if err != nil {
 		u.end.Fail(err)
@@ -200,38 +199,9 @@ func (u *Unicast) Post(ctx context.Context, op Op) (*Pending, error) {
 // Submit is Group.Submit, to this member: Op.Number counts the operations of this Unicast, and
 // Op.View is not set. Done may run concurrently with Done of the group's operations.
 func (u *Unicast) Submit(ctx context.Context, op *Op) error {
-	err := op.check(u.g.cfg.Regions, u.g.c.maxPieces, OpRead)
-	if err == nil && op.Kind.send() && op.size > MaxUnicastMessage {
-		err = fmt.Errorf("%w: a message of %d bytes to one member; at most %d: write it", ErrInvalid, op.size, MaxUnicastMessage)
-	}
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err == nil {
-		err = holdAll(u.g.c, op.Pieces)
-	}
-	if err != nil {
+	if err := u.admit(ctx, op, OpRead); err != nil {
 		return err
 	}
-	select {
-	case u.room <- struct{}{}:
-	case <-u.end.Closed():
-		err = u.Err()
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if err == nil {
-		if err = u.submit(op); err != nil {
-			<-u.room
-		}
-	}
-	if err != nil {
-		releaseAll(op.Pieces)
-	}
-	return err
-}
-
-func (u *Unicast) submit(op *Op) error {
 	x := &unicast.Op{Kind: qp.Opcode(op.Kind), Deferred: op.Deferred, Imm: op.Imm, Region: op.At.Region, Offset: op.At.Offset, Bufs: make([]unicast.Buf, 0, len(op.Pieces))}
 	if !op.Kind.hasImm() {
 		x.Imm = 0
@@ -242,19 +212,19 @@ func (u *Unicast) submit(op *Op) error {
 		}
 	}
 	x.Done = func(err error) {
-		releaseAll(op.Pieces)
-		<-u.room
+		u.letGo(op)
 		op.Err = u.explain(err)
 		op.Done(op)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	op.Number = u.number
-	err := u.end.Submit(x)
-	if err == nil {
-		u.number++
+	if err := u.end.Submit(x); err != nil {
+		u.letGo(op)
+		return err
 	}
-	return err
+	u.number++
+	return nil
 }
 
 // explain turns the end's error into one of this package.
