@@ -2,14 +2,12 @@ package connmgr
 
 import (
 	"context"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
-	machine "github.com/mcrdma/mcrdma/internal/group"
 	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
@@ -62,18 +60,13 @@ func (m *Manager) hello(s *session, resumed bool) *mcrdmav1.Hello {
 		Limits: &mcrdmav1.Limits{Receivers: uint32(m.cfg.Limits.Receivers), Regions: uint32(m.cfg.Limits.Regions), Memory: m.cfg.Limits.Memory}} //nolint:gosec // checked by the configuration
 }
 
-// session returns the session of a request, by its token.
-func (a *appsServer) session(ctx context.Context, req interface{ GetToken() string }) (*session, error) {
+// with calls f with the session of a request, by its token.
+func (a *appsServer) with(ctx context.Context, req interface{ GetToken() string }, f func(*session) error) error {
 	u, err := unixsock.UserOf(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return a.m.sessions.of(u, req.GetToken())
-}
-
-// with calls f with the session of a request.
-func (a *appsServer) with(ctx context.Context, req interface{ GetToken() string }, f func(*session) error) error {
-	s, err := a.session(ctx, req)
+	s, err := a.m.sessions.of(u, req.GetToken())
 	if err != nil {
 		return err
 	}
@@ -96,44 +89,24 @@ func (a *appsServer) Leave(ctx context.Context, req *mcrdmav1.LeaveRequest) (*mc
 	return &mcrdmav1.LeaveResponse{}, a.with(ctx, req, func(s *session) error { return a.m.members.leave(s, req.GetAttach(), req.GetReason()) })
 }
 
-func (a *appsServer) CreateGroup(ctx context.Context, req *mcrdmav1.CreateGroupRequest) (*mcrdmav1.CreateGroupResponse, error) {
-	s, err := a.session(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	return a.m.create(ctx, s, req)
-}
-
-func (a *appsServer) ReformGroup(ctx context.Context, req *mcrdmav1.ReformGroupRequest) (*mcrdmav1.ReformGroupResponse, error) {
-	g, err := a.group(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	res, err := a.m.reform(ctx, g, req)
-	if err != nil {
-		// If the group has failed meanwhile, that is the result, not the error of this call.
-		if why := g.sess.whyEnded(g.id, 0, nil); why != nil {
-			return nil, why
-		}
-	}
+func (a *appsServer) CreateGroup(ctx context.Context, req *mcrdmav1.CreateGroupRequest) (res *mcrdmav1.CreateGroupResponse, err error) {
+	err = a.with(ctx, req, func(s *session) (err error) {
+		res, err = a.m.create(ctx, s, req)
+		return err
+	})
 	return res, err
 }
 
+func (a *appsServer) ReformGroup(ctx context.Context, req *mcrdmav1.ReformGroupRequest) (*mcrdmav1.ReformGroupResponse, error) {
+	return ofGroup(ctx, a, req, a.m.reform)
+}
+
 func (a *appsServer) ReportStall(ctx context.Context, req *mcrdmav1.ReportStallRequest) (*mcrdmav1.ReportStallResponse, error) {
-	g, err := a.group(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	return a.m.stalled(ctx, g, req)
+	return ofGroup(ctx, a, req, a.m.stalled)
 }
 
 func (a *appsServer) AckView(ctx context.Context, req *mcrdmav1.AckViewRequest) (*mcrdmav1.AckViewResponse, error) {
-	g, err := a.group(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	_, err = g.call(ctx, func(s *machine.Sender, call uint64, now time.Time) { s.AckView(call, req.GetView(), now) })
-	return &mcrdmav1.AckViewResponse{}, err
+	return ofGroup(ctx, a, req, a.m.ackView)
 }
 
 func (a *appsServer) CloseGroup(ctx context.Context, req *mcrdmav1.CloseGroupRequest) (*mcrdmav1.CloseGroupResponse, error) {
@@ -148,33 +121,29 @@ func (a *appsServer) CloseGroup(ctx context.Context, req *mcrdmav1.CloseGroupReq
 }
 
 func (a *appsServer) ResumeGroup(ctx context.Context, req *mcrdmav1.ResumeGroupRequest) (*mcrdmav1.ResumeGroupResponse, error) {
-	g, err := a.group(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	return a.m.resumeGroup(ctx, g, req)
+	return ofGroup(ctx, a, req, a.m.resumeGroup)
 }
 
 func (a *appsServer) ResumeMember(ctx context.Context, req *mcrdmav1.ResumeMemberRequest) (*mcrdmav1.ResumeMemberResponse, error) {
 	return &mcrdmav1.ResumeMemberResponse{}, a.with(ctx, req, func(s *session) error { return a.m.members.resume(s, req) })
 }
 
-// group returns the group of a request, which must belong to the request's session.
-func (a *appsServer) group(ctx context.Context, req interface {
+// ofGroup calls f with the group of a request, which must belong to the request's session.
+func ofGroup[Req interface {
 	GetToken() string
 	GetGroup() *mcrdmav1.GroupID
-}) (*group, error) {
-	s, err := a.session(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	id, err := groupIDFrom(req.GetGroup())
-	if err != nil {
-		return nil, err
-	}
-	g := a.m.groupOf(s, id)
-	if g == nil {
-		return nil, s.whyEnded(id, 0, failure.New(mcrdmav1.Reason_NOT_FOUND, "there is no group %v of this application", id))
-	}
-	return g, nil
+}, Res any](ctx context.Context, a *appsServer, req Req, f func(context.Context, *group, Req) (*Res, error)) (res *Res, err error) {
+	err = a.with(ctx, req, func(s *session) error {
+		id, err := groupIDFrom(req.GetGroup())
+		if err != nil {
+			return err
+		}
+		g := a.m.groupOf(s, id)
+		if g == nil {
+			return s.whyEnded(id, 0, failure.New(mcrdmav1.Reason_NOT_FOUND, "there is no group %v of this application", id))
+		}
+		res, err = f(ctx, g, req)
+		return err
+	})
+	return res, err
 }

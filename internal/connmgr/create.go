@@ -64,9 +64,19 @@ func (m *Manager) reform(ctx context.Context, g *group, req *mcrdmav1.ReformGrou
 		s.Reform(machine.Call{ID: call, Begun: begun, By: by}, again, now)
 	})
 	if err != nil {
+		// If the group has failed meanwhile, that is the result, not the error of this call.
+		if why := g.sess.whyEnded(g.id, 0, nil); why != nil {
+			return nil, why
+		}
 		return nil, err
 	}
 	return &mcrdmav1.ReformGroupResponse{Formation: f}, nil
+}
+
+// ackView takes the application's acknowledgement of a view.
+func (m *Manager) ackView(ctx context.Context, g *group, req *mcrdmav1.AckViewRequest) (*mcrdmav1.AckViewResponse, error) {
+	_, err := g.call(ctx, func(s *machine.Sender, call uint64, now time.Time) { s.AckView(call, req.GetView(), now) })
+	return &mcrdmav1.AckViewResponse{}, err
 }
 
 // enterGroup makes a group that has no formation yet, and says whether its application calls
