@@ -26,11 +26,11 @@ type beatLists struct {
 	hosts  map[netip.Addr]string // by source
 }
 
-// from returns the list of a host that has the boot and number of another one, or that one.
-func (l *beatLists) from(host string, list *beatList) *beatList {
+// from returns the known list with the host, boot and number of another one, or that one.
+func (l *beatLists) from(list *beatList) *beatList {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if known := l.byHost[host]; known != nil && known.boot == list.boot && known.number == list.number {
+	if known := l.byHost[list.host]; known != nil && known.boot == list.boot && known.number == list.number {
 		return known
 	}
 	return list
@@ -41,7 +41,7 @@ func (l *beatLists) of(source netip.Addr, boot, number uint64) *beatList {
 	l.mu.Lock()
 	host := l.hosts[source]
 	l.mu.Unlock()
-	if list := l.from(host, &beatList{boot: boot, number: number}); list.source == source {
+	if list := l.from(&beatList{host: host, boot: boot, number: number}); list.source == source {
 		return list
 	}
 	return &beatList{}

@@ -16,28 +16,37 @@ type hostsServer struct {
 	m *Manager
 }
 
-// owner reads a group's name; the caller must be its sender's host.
-func (h *hostsServer) owner(ctx context.Context, g *mcrdmav1.GroupID) (groupID, identity.Identity, error) {
+// caller returns the host, or another, that makes a call.
+func caller(ctx context.Context) (identity.Identity, error) {
 	who, err := identity.FromContext(ctx)
 	if err != nil {
-		return groupID{}, who, failure.New(mcrdmav1.Reason_UNTRUSTED, "%v", err)
+		return who, failure.New(mcrdmav1.Reason_UNTRUSTED, "%v", err)
 	}
+	return who, nil
+}
+
+// owner reads a group's name; the caller must be its sender's host.
+func owner(who identity.Identity, g *mcrdmav1.GroupID) (groupID, error) {
 	if !who.Is(identity.Host) {
-		return groupID{}, who, failure.New(mcrdmav1.Reason_DENIED, "%v may not call this, which is for daemons of hosts", who)
+		return groupID{}, failure.New(mcrdmav1.Reason_DENIED, "%v may not call this, which is for daemons of hosts", who)
 	}
 	id, err := groupIDFrom(g)
 	if err != nil {
-		return id, who, err
+		return id, err
 	}
 	if !who.Owns(id.source) {
-		return id, who, failure.New(mcrdmav1.Reason_DENIED, "%v is not %v, and a host makes groups with itself as the source only: its certificate, or without TLS its configuration, must have its address", who, id.source)
+		return id, failure.New(mcrdmav1.Reason_DENIED, "%v is not %v, and a host makes groups with itself as the source only: its certificate, or without TLS its configuration, must have its address", who, id.source)
 	}
-	return id, who, nil
+	return id, nil
 }
 
 // here is owner for a request to a receiver, and checks that the receiver is this host.
 func (h *hostsServer) here(ctx context.Context, g *mcrdmav1.GroupID, address string) (groupID, identity.Identity, error) {
-	id, who, err := h.owner(ctx, g)
+	who, err := caller(ctx)
+	if err != nil {
+		return groupID{}, who, err
+	}
+	id, err := owner(who, g)
 	if err != nil {
 		return id, who, err
 	}
@@ -121,10 +130,13 @@ func (h *hostsServer) Beat(ctx context.Context, req *mcrdmav1.BeatRequest) (*mcr
 
 // beatList returns the groups of a beat: those that it names, or the remembered list.
 func (h *hostsServer) beatList(ctx context.Context, req *mcrdmav1.BeatRequest) (who identity.Identity, list *beatList, err error) {
-	list = &beatList{boot: req.GetBoot(), number: req.GetList()}
+	if who, err = caller(ctx); err != nil {
+		return who, nil, err
+	}
+	list = &beatList{host: who.Name, boot: req.GetBoot(), number: req.GetList()}
 	for _, b := range req.GetGroups() {
-		var id groupID
-		if id, who, err = h.owner(ctx, b.GetGroup()); err != nil {
+		id, err := owner(who, b.GetGroup())
+		if err != nil {
 			return who, nil, err
 		}
 		if list.source = id.source; list.groups != nil && list.groups[0].id.source != id.source {
@@ -132,14 +144,7 @@ func (h *hostsServer) beatList(ctx context.Context, req *mcrdmav1.BeatRequest) (
 		}
 		list.groups = append(list.groups, beatOf{id, b.GetFormation()})
 	}
-	if len(req.GetGroups()) > 0 {
-		list.host = who.Name
-		return who, list, nil
-	}
-	if who, err = identity.FromContext(ctx); err != nil {
-		return who, nil, failure.New(mcrdmav1.Reason_UNTRUSTED, "%v", err)
-	}
-	if known := h.m.members.lists.from(who.Name, list); who.Owns(known.source) {
+	if known := h.m.members.lists.from(list); list.groups == nil && who.Owns(known.source) {
 		list = known
 	}
 	return who, list, nil
