@@ -25,7 +25,6 @@ import (
 type peers struct {
 	connect  func(config.Host) (*grpcclient.Conn, error)
 	metrics  *metrics
-	spares   int           // beyond this number, unused connections are closed
 	interval time.Duration // of beats
 
 	mu     sync.Mutex
@@ -75,7 +74,7 @@ func (m *Manager) connect(target string, to identity.Identity, more []grpc.DialO
 
 // newPeers returns peers with the hosts of the configuration.
 func newPeers(m *Manager) (*peers, error) {
-	t := &peers{metrics: m.metrics, spares: len(m.cfg.Hosts) + maxIdlePeers, interval: m.cfg.Beat.Interval, at: map[netip.Addr]*peer{}, moved: map[netip.Addr]time.Time{},
+	t := &peers{metrics: m.metrics, interval: m.cfg.Beat.Interval, at: map[netip.Addr]*peer{}, moved: map[netip.Addr]time.Time{},
 		health: health.New(health.Config{Interval: m.cfg.Beat.Interval, DeadAfter: m.cfg.Beat.DeadAfter, Grace: m.cfg.Beat.Grace}),
 		connect: func(h config.Host) (*grpcclient.Conn, error) {
 			return m.connect(h.Daemon, identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Address}}, m.opts.DialHosts)
@@ -150,7 +149,7 @@ func (p *peer) let() {
 	defer t.mu.Unlock()
 	p.users--
 	p.idle = time.Now()
-	if t.spare(p) && (!p.conn.Ready() || len(t.at) > t.spares) {
+	if t.spare(p) {
 		t.closeIdleLocked(p.idle)
 	}
 }
