@@ -56,7 +56,7 @@ type beatOf struct {
 // heartbeats returns all groups in which a host has receivers. It is called with Manager.mu.
 func (m *Manager) heartbeats(a netip.Addr) (list []*mcrdmav1.Heartbeat) {
 	for _, g := range m.groups {
-		if f := g.form(); f != nil && f.Has(a) {
+		if f := g.form(); f.Has(a) {
 			list = append(list, &mcrdmav1.Heartbeat{Group: g.id.proto(), Formation: f.N, Address: a.String()})
 		}
 	}
@@ -240,13 +240,10 @@ func (m *Manager) removeEnded(p *peer, res *mcrdmav1.BeatResponse) {
 		if err != nil || x.GetAddress() != p.addr.String() {
 			continue
 		}
-		g := m.groups[id]
-		if g == nil {
-			continue
+		if g := m.groups[id]; g != nil {
+			if f := g.form(); f.Has(p.addr) && f.N == x.GetFormation() {
+				m.lose(g, p.addr, "left", failure.Clip(x.GetReason(), failure.MaxText))
+			}
 		}
-		if f := g.form(); f == nil || f.N != x.GetFormation() || !f.Has(p.addr) {
-			continue
-		}
-		m.lose(g, p.addr, "left", failure.Clip(x.GetReason(), failure.MaxText))
 	}
 }

@@ -37,6 +37,13 @@ func (g *group) happened(kind string, receiver netip.Addr, host, text string) {
 	g.m.watched.happened(g.sess.record(), e)
 }
 
+// noticed tells watchers and the group's application what is known of a receiver's host.
+func (g *group) noticed(f *formation, t mcrdmav1.GroupChanged_Type, kind string, r *machine.Receiver, text string) {
+	g.happened(kind, r.Addr, r.Host, text)
+	g.sess.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_GroupChanged{GroupChanged: &mcrdmav1.GroupChanged{
+		Group: g.id.proto(), Type: t, Formation: f.N, Address: r.Addr.String(), Host: r.Host, Text: r.Host + ": " + text}}})
+}
+
 func (a *appsServer) WatchEvents(_ *mcrdmav1.WatchEventsRequest, out grpc.ServerStreamingServer[mcrdmav1.WatchEventsResponse]) error {
 	m, ctx := a.m, out.Context()
 	u, err := unixsock.UserOf(ctx)

@@ -30,7 +30,6 @@ type group struct {
 	cancel  context.CancelFunc
 	status  atomic.Pointer[machine.SenderStatus]
 	checks  atomic.Pointer[stallChecks] // for receivers that stall the present formation
-	states  memberStates
 
 	mu     sync.Mutex
 	events []event
@@ -51,7 +50,7 @@ type answer struct {
 
 func (m *Manager) newGroup(id groupID, sp machine.Spec, s *session, created time.Time) *group {
 	g := &group{m: m, id: id, spec: sp, created: created, timeout: ackTimeout(m.cfg.Beat.DeadAfter), sess: s,
-		wake: make(chan struct{}, 1), calls: map[uint64]chan answer{}, states: memberStates{of: map[netip.Addr]memberState{}}}
+		wake: make(chan struct{}, 1), calls: map[uint64]chan answer{}}
 	g.checks.Store(&stallChecks{})
 	g.ctx, g.cancel = context.WithCancel(m.life)
 	g.status.Store(&machine.SenderStatus{Resumed: true})
@@ -162,17 +161,4 @@ func (g *group) info(f *formation) *mcrdmav1.FormationInfo {
 		out.Phases = append(out.Phases, &mcrdmav1.PhaseTime{Phase: s.Name, Took: durationpb.New(s.Took)})
 	}
 	return out
-}
-
-// tell tells the application of a group about a receiver.
-func (m *Manager) tell(g *group, t mcrdmav1.GroupChanged_Type, addr netip.Addr, text string) {
-	c := &mcrdmav1.GroupChanged{Group: g.id.proto(), Type: t, Text: text}
-	if f := g.form(); f != nil {
-		c.Formation = f.N
-	}
-	if addr.IsValid() {
-		c.Address = addr.String()
-		c.Host = g.states.get(addr).host
-	}
-	g.sess.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_GroupChanged{GroupChanged: c}})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/connmgr/health"
@@ -19,11 +20,8 @@ import (
 
 // watch starts following the receivers of a group, and stops following hosts without receivers. It
 // is called with Manager.mu.
-func (m *Manager) watch(g *group, f *formation, now time.Time) {
+func (m *Manager) watch(f *formation, now time.Time) {
 	for _, r := range f.Receivers {
-		if s := g.states.get(r.Addr); s.state != stateOK || s.host != r.Host {
-			g.states.set(r.Addr, memberState{host: r.Host, state: stateOK, since: now})
-		}
 		if err := m.peers.follow(r.Addr, now); err != nil {
 			m.log.Error("no connection can be made", "host", r.Addr, "error", err)
 		}
@@ -44,33 +42,44 @@ func (m *Manager) unwatch() {
 	m.peers.keep(used)
 }
 
-// judge handles changes in the health of receivers' hosts. It is called with Manager.mu.
-func (m *Manager) judge(now time.Time) {
-	for _, c := range m.peers.tick(now) {
-		m.act(c, now)
+// Names of states, as in api/mcrdma/v1.
+const (
+	stateOK      = "ok"
+	stateSilent  = "silent"
+	stateDown    = "daemon down"
+	stateRemoved = "removed"
+)
+
+// condition returns what users are told of a host's state: its name and the reason.
+func condition(c health.Change) (state, reason string) {
+	switch c.State {
+	case health.OK:
+		return stateOK, ""
+	case health.Down:
+		return stateDown, "its daemon does not run"
 	}
+	return stateSilent, fmt.Sprintf("nothing is heard of its daemon for %v", c.For.Round(time.Millisecond))
 }
 
-func (m *Manager) act(c health.Change, now time.Time) {
+// act handles a change in the health of receivers' hosts. It is called with Manager.mu.
+func (m *Manager) act(c health.Change) {
+	_, reason := condition(c)
 	for _, g := range m.groups {
-		if f := g.form(); f == nil || !f.Has(c.Addr) {
-			continue
-		}
-		s, was := g.states.change(c, now)
+		f := g.form()
+		r := f.Receiver(c.Addr)
 		switch {
+		case r == nil:
 		case c.State == health.OK:
-			g.happened("recovered", c.Addr, s.host, "it answers again")
-			m.tell(g, mcrdmav1.GroupChanged_TYPE_RECOVERED, c.Addr, fmt.Sprintf("%s answers again", s.host))
-		case c.State == health.Silent || c.State == health.Down && was == stateOK:
-			g.happened("suspected", c.Addr, s.host, s.reason)
-			m.tell(g, mcrdmav1.GroupChanged_TYPE_SUSPECTED, c.Addr, s.host+": "+s.reason)
+			g.noticed(f, mcrdmav1.GroupChanged_TYPE_RECOVERED, "recovered", r, "it answers again")
+		case c.State == health.Silent || c.State == health.Down && c.Was == health.OK:
+			g.noticed(f, mcrdmav1.GroupChanged_TYPE_SUSPECTED, "suspected", r, reason)
 		case c.State == health.Gone:
 			silence := c.For.Round(time.Millisecond)
-			why, reason := fmt.Sprintf("nothing was heard of its daemon for %v", silence), "silent"
-			if was == stateDown {
-				why, reason = fmt.Sprintf("its daemon has not run for %v", silence), "down"
+			why, label := fmt.Sprintf("nothing was heard of its daemon for %v", silence), "silent"
+			if c.Was == health.Down {
+				why, label = fmt.Sprintf("its daemon has not run for %v", silence), "down"
 			}
-			m.lose(g, c.Addr, reason, why)
+			m.lose(g, c.Addr, label, why)
 		}
 	}
 }
@@ -191,6 +200,19 @@ func (p *peer) ask(ctx context.Context, boot uint64) {
 	if p.err = err; err == nil {
 		p.trip = trip
 	}
+}
+
+// states returns the states of a formation's receivers as tools see them.
+func (t *peers) states(f *formation) (out []*mcrdmav1.MemberState) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	for _, r := range f.Receivers {
+		c := t.health.Last(r.Addr, now)
+		state, reason := condition(c)
+		out = append(out, &mcrdmav1.MemberState{Address: r.Addr.String(), Host: r.Host, State: state, Reason: reason, Since: timestamppb.New(c.Since)})
+	}
+	return out
 }
 
 // describe returns the other hosts as tools see them, in order of their addresses.

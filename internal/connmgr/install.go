@@ -32,7 +32,7 @@ func (m *Manager) install(ctx context.Context, g *group, f, old *formation) (in 
 		most, err := m.tor.Install(ctx, g.id.number, &g.spec, f)
 		if in.Left = true; err == nil {
 			in.Path, in.MaxPackets = mcrdmav1.Path_PATH_SWITCH, most
-			in.Why = []string{fmt.Sprintf("by switches: %s merges, %s", m.tor.Name, plural(len(f.Receivers), "receiver"))}
+			in.Why = []string{fmt.Sprintf("by switches: %s merges, %s", m.tor.Name, machine.Plural(len(f.Receivers), "receiver"))}
 			return in, nil
 		}
 		if ctx.Err() != nil {
@@ -88,14 +88,6 @@ func (m *Manager) draw(ctx context.Context, f *formation) (tree, why []string) {
 		hosts[r.Addr.String()] = r.Host
 	}
 	tree = append([]string{fmt.Sprintf("%s (%v) sends to %s, which merges", m.cfg.Name, m.cfg.Address, m.tor.Name)}, grouptree.Lines(steps, hosts)...)
-	return tree, []string{fmt.Sprintf("by switches: %s merges, %s behind %s", m.tor.Name, plural(len(f.Receivers), "receiver"),
+	return tree, []string{fmt.Sprintf("by switches: %s merges, %s behind %s", m.tor.Name, machine.Plural(len(f.Receivers), "receiver"),
 		strings.Join(grouptree.Behind(steps, m.tor.Name), ", "))}
-}
-
-// plural formats a count for people.
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

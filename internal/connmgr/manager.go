@@ -290,7 +290,9 @@ func (m *Manager) tick(ticks <-chan time.Time) {
 				}
 			}
 			m.mu.Lock()
-			m.judge(now)
+			for _, c := range m.peers.tick(now) {
+				m.act(c)
+			}
 			m.mu.Unlock()
 			m.peers.closeIdle(now)
 		case <-m.life.Done():

@@ -105,7 +105,7 @@ func (t *members) do(id groupID, action machine.ReceiverAction) {
 	case machine.TellFormed:
 		t.tell(a.User, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_AttachFormed{AttachFormed: &mcrdmav1.AttachFormed{Attach: a.Attach, Formation: a.Info}}})
 		t.happened(a.User, &mcrdmav1.WatchEventsResponse{Kind: "joined", Group: id.proto(), McId: a.Info.GetMcId(), Formation: a.Info.GetFormation(),
-			Text: "of " + plural(len(a.Info.GetMembers()), "receiver") + ", by " + map[bool]string{true: "switches", false: "hosts"}[a.Info.GetPath() == mcrdmav1.Path_PATH_SWITCH]})
+			Text: "of " + machine.Plural(len(a.Info.GetMembers()), "receiver") + ", by " + map[bool]string{true: "switches", false: "hosts"}[a.Info.GetPath() == mcrdmav1.Path_PATH_SWITCH]})
 	case machine.TellEnded:
 		delete(t.attached, a.Attach)
 		if !a.Asked {
@@ -356,7 +356,7 @@ func (t *members) stop(why string) (n int) {
 	t.mu.Lock()
 	t.closed = failure.New(mcrdmav1.Reason_NO_SERVICE, "%s", why)
 	t.mu.Unlock()
-	n = t.count()
+	n = t.count(netip.Addr{})
 	t.each(func(r *machine.Memberships, now time.Time) { r.Stop(why, now) })
 	return n
 }
@@ -370,20 +370,13 @@ func (t *members) common(f func(id groupID, x machine.Membership)) {
 	}
 }
 
-// count returns the number of groups in which this host's applications are.
-func (t *members) count() (n int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.common(func(groupID, machine.Membership) { n++ })
-	return n
-}
-
-// from returns the number of a sender's groups in which this host's applications are.
-func (t *members) from(sender netip.Addr) (n int) {
+// count returns the number of groups in which this host's applications are, of one sender or (zero)
+// of all.
+func (t *members) count(sender netip.Addr) (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.common(func(id groupID, _ machine.Membership) {
-		if id.source == sender {
+		if !sender.IsValid() || id.source == sender {
 			n++
 		}
 	})

@@ -1,6 +1,7 @@
 package connmgr
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -51,7 +52,7 @@ func newMetrics(m *Manager) (*metrics, error) {
 		defer m.mu.Unlock()
 		return len(m.groups)
 	})
-	gauge("memberships", "Groups in which applications of this host receive.", func() int { return m.members.count() })
+	gauge("memberships", "Groups in which applications of this host receive.", func() int { return m.members.count(netip.Addr{}) })
 	gauge("sessions", "Applications.", func() int { return len(m.sessions.all()) })
 	gauge("switch_synced", "1 if the switch's agent is there and its events are followed.", func() int {
 		if m.tor == nil {

@@ -274,14 +274,12 @@ func (r *runner) tellSender(a machine.TellSender) {
 	}
 	switch a.Type {
 	case mcrdmav1.GroupChanged_TYPE_REMOVED:
-		r.states.set(a.Member.Addr, memberState{host: a.Member.Host, state: stateRemoved, reason: a.Member.Why, since: time.Now()})
 		m.metrics.removed.WithLabelValues(a.Label).Inc()
 		m.log.Info("a receiver was taken out", "group", r.id, "host", a.Member.Host, "why", a.Member.Why)
 		r.happened("removed", a.Member.Addr, a.Member.Host, a.Member.Why)
 	case mcrdmav1.GroupChanged_TYPE_REFORM:
-		c.Host = r.states.get(a.Member.Addr).host
 		m.log.Info("a group is to be formed anew", "group", r.id, "why", a.Text)
-		r.happened("reform", a.Member.Addr, c.Host, a.Text)
+		r.happened("reform", a.Member.Addr, a.Member.Host, a.Text)
 	}
 	r.sess.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_GroupChanged{GroupChanged: c}})
 }
@@ -291,11 +289,11 @@ func (r *runner) formed(f *formation) {
 	m, now := r.m, time.Now()
 	m.metrics.formation(f)
 	m.log.Info("a group has been formed", "group", r.id, "formation", f.N, "path", f.Path, "receivers", len(f.Receivers), "why", strings.Join(f.Why, "; "))
-	r.happened("formed", netip.Addr{}, "", plural(len(f.Receivers), "receiver")+", "+strings.Join(f.Why, "; "))
+	r.happened("formed", netip.Addr{}, "", machine.Plural(len(f.Receivers), "receiver")+", "+strings.Join(f.Why, "; "))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r.checks.Store(&stallChecks{})
-	m.watch(r.group, f, now)
+	m.watch(f, now)
 }
 
 // ended removes the group from all tables.

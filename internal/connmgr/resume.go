@@ -60,7 +60,7 @@ func (m *Manager) resumeAll() {
 		g.status.Store(x.Status())
 		if f := g.form(); f != nil {
 			m.groups[g.id] = g
-			m.watch(g, f, now)
+			m.watch(f, now)
 		} else if r.Ended != nil {
 			s.noteEnd(end{group: g.id, why: r.Ended.Why()})
 		}

@@ -380,7 +380,7 @@ func (h *host) leftovers() string {
 	if n := len(m.groups); n > 0 {
 		out += fmt.Sprintf(" %d groups", n)
 	}
-	if n := m.members.count(); n > 0 {
+	if n := m.members.count(netip.Addr{}); n > 0 {
 		out += fmt.Sprintf(" %d memberships", n)
 	}
 	m.members.mu.Lock()

@@ -271,7 +271,8 @@ func TestDeafApplication(t *testing.T) {
 				return true
 			}
 			for range 1000 {
-				m.tell(g, rerouted, hostAddr(2), strings.Repeat("x", 100))
+				g.sess.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_GroupChanged{
+					GroupChanged: &mcrdmav1.GroupChanged{Group: id.proto(), Type: rerouted, Text: strings.Repeat("x", 100)}}})
 			}
 			return false
 		})

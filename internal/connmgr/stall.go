@@ -134,7 +134,7 @@ func (m *Manager) blame(g *group, f *formation, down bool) (suspects []netip.Add
 	now := time.Now()
 	for _, c := range m.peers.blame(f.Addrs(), now, down) {
 		suspects = append(suspects, c.Addr)
-		m.act(c, now)
+		m.act(c)
 	}
 	for _, a := range g.status.Load().Lost {
 		if !slices.Contains(suspects, a) {
@@ -233,10 +233,9 @@ func (m *Manager) refusers(g *group, f *formation) (suspects []netip.Addr) {
 		if fatal.Answers[r.Addr] == 0 {
 			continue
 		}
-		why := fmt.Sprintf("%s: it has refused an operation (fatal NAK), as %s has counted", r.Host, m.tor.Name)
+		why := fmt.Sprintf("it has refused an operation (fatal NAK), as %s has counted", m.tor.Name)
 		m.log.Warn("a receiver is suspected", "group", g.id, "host", r.Host, "why", why)
-		g.happened("suspected", r.Addr, r.Host, why)
-		m.tell(g, mcrdmav1.GroupChanged_TYPE_SUSPECTED, r.Addr, why)
+		g.noticed(f, mcrdmav1.GroupChanged_TYPE_SUSPECTED, "suspected", &r, why)
 		suspects = append(suspects, r.Addr)
 	}
 	return suspects

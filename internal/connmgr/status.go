@@ -59,13 +59,27 @@ func (m *Manager) describe(g *group) *mcrdmav1.GroupInfo {
 	status := g.status.Load()
 	out := &mcrdmav1.GroupInfo{Formation: g.info(status.Form), Service: g.spec.Service, Mode: g.spec.Mode, MinSize: g.spec.MinSize,
 		Program: g.spec.Program, Uid: g.sess.uid, Pid: g.sess.record().PID, Created: timestamppb.New(g.created), Problems: slices.Clone(status.Problems),
-		States: g.states.list()}
+		States: m.states(status)}
 	if status.State == machine.Broken {
 		out.Problems = append(out.Problems, "the application has been asked to form the group anew")
 	}
 	if !status.Resumed {
 		out.Problems = append(out.Problems, "the application has not come back after the daemon's restart")
 	}
+	return out
+}
+
+// states returns the states of a group's receivers, also of those that were removed.
+func (m *Manager) states(s *machine.SenderStatus) []*mcrdmav1.MemberState {
+	out := m.peers.states(s.Form)
+	for _, d := range s.Departures {
+		if !s.Form.Has(d.Addr) {
+			out = append(out, &mcrdmav1.MemberState{Address: d.Addr.String(), Host: d.Host, State: stateRemoved, Reason: d.Why, Since: timestamppb.New(d.At)})
+		}
+	}
+	slices.SortFunc(out, func(x, y *mcrdmav1.MemberState) int {
+		return netip.MustParseAddr(x.GetAddress()).Compare(netip.MustParseAddr(y.GetAddress()))
+	})
 	return out
 }
 
@@ -95,7 +109,7 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out.Groups, out.Memberships = uint32(len(m.groups)), uint32(m.members.count()) //nolint:gosec // bounded by limits
+	out.Groups, out.Memberships = uint32(len(m.groups)), uint32(m.members.count(netip.Addr{})) //nolint:gosec // bounded by limits
 	if t := m.tor; t != nil {
 		synced, err := t.State()
 		out.Switch = &mcrdmav1.SwitchLink{Name: t.Name, Agent: t.Target, Reachable: synced}
@@ -121,9 +135,9 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 func (m *Manager) shared(host string) (n uint32) {
 	a := netip.MustParseAddr(host)
 	for _, g := range m.groups {
-		if f := g.form(); f != nil && f.Has(a) {
+		if g.form().Has(a) {
 			n++
 		}
 	}
-	return n + uint32(m.members.from(a)) //nolint:gosec // bounded by limits
+	return n + uint32(m.members.count(a)) //nolint:gosec // bounded by limits
 }

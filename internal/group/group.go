@@ -8,7 +8,6 @@ package group
 
 import (
 	"net/netip"
-	"slices"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -90,6 +89,7 @@ type Departure struct {
 	Addr netip.Addr
 	Host string
 	Why  string
+	At   time.Time `json:",omitzero"` // when that was decided
 	// Since and Clock are in records of the previous release; nothing reads them.
 	Since int64  `json:",omitempty"`
 	Clock string `json:",omitempty"`
@@ -104,8 +104,20 @@ func (f *Formation) Addrs() []netip.Addr {
 	return out
 }
 
-// Has says whether a host is a receiver.
-func (f *Formation) Has(a netip.Addr) bool { return slices.Contains(f.Addrs(), a) }
+// Receiver returns the receiver with an address; nil: there is none. f may be nil.
+func (f *Formation) Receiver(a netip.Addr) *Receiver {
+	if f != nil {
+		for i := range f.Receivers {
+			if r := &f.Receivers[i]; r.Addr == a {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// Has says whether a host is a receiver. f may be nil.
+func (f *Formation) Has(a netip.Addr) bool { return f.Receiver(a) != nil }
 
 // switched says whether switches copy.
 func (f *Formation) switched() bool { return f.Path == mcrdmav1.Path_PATH_SWITCH }

@@ -131,7 +131,7 @@ type (
 	TellSender struct {
 		Type      mcrdmav1.GroupChanged_Type
 		Formation uint32
-		Member    Departure // TYPE_REMOVED; otherwise the address at most
+		Member    Departure // TYPE_REMOVED; otherwise address and host at most
 		Text      string
 		Reason    mcrdmav1.Reason // TYPE_FAILED
 		Label     string          // TYPE_REMOVED: for the metrics
@@ -178,6 +178,7 @@ func away(err error) bool {
 type Loss struct {
 	Label  string // of the metrics
 	Why    string
+	At     time.Time       // of a loss that the daemon has reported
 	Reason mcrdmav1.Reason // of a receiver that could not join a formation
 }
 
@@ -261,7 +262,7 @@ func (s *Sender) allDepartures() []Departure {
 }
 
 func (s *Sender) departureOf(x Receiver) Departure {
-	return Departure{Addr: x.Addr, Host: x.Host, Why: s.lost[x.Addr].Why}
+	return Departure{Addr: x.Addr, Host: x.Host, Why: s.lost[x.Addr].Why, At: s.lost[x.Addr].At}
 }
 
 // tell tells the application.
@@ -322,7 +323,8 @@ func (s *Sender) few(receivers int) string {
 	return fmt.Sprintf("%d copies are left, the sender's own counted, and min_size is %d", receivers+1, s.cfg.MinSize)
 }
 
-func plural(n int, what string) string {
+// Plural formats a count for people.
+func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

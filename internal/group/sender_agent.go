@@ -1,7 +1,6 @@
 package group
 
 import (
-	"net/netip"
 	"strings"
 	"time"
 )
@@ -82,20 +81,20 @@ func (s *Sender) stepAgent(now time.Time) {
 	}
 	if at := a.settled(); !at.IsZero() && !now.Before(at) {
 		a.since = now // until the next look
-		if addr, text := s.unreachable(); addr.IsValid() {
-			s.breakUp(addr, text)
+		if x, text := s.unreachable(); text != "" {
+			s.breakUp(x, text)
 		}
 	}
 }
 
 // unreachable finds a receiver that the switches cannot reach.
-func (s *Sender) unreachable() (netip.Addr, string) {
+func (s *Sender) unreachable() (Receiver, string) {
 	for _, p := range s.agent.problems {
 		for _, r := range s.form.Receivers {
 			if strings.HasPrefix(p, r.Addr.String()+":") {
-				return r.Addr, p
+				return r, p
 			}
 		}
 	}
-	return netip.Addr{}, ""
+	return Receiver{}, ""
 }

@@ -257,7 +257,7 @@ func (s *Sender) Missing(mcID uint32, missing, sure bool, now time.Time) {
 	}
 	if s.form != nil && s.form.MCID == mcID && s.form.switched() && missing {
 		if sure && s.state == Active {
-			s.breakUp(netip.Addr{}, fmt.Sprintf("switch %s does not have the group any longer", s.cfg.Switch))
+			s.breakUp(Receiver{}, fmt.Sprintf("switch %s does not have the group any longer", s.cfg.Switch))
 		} else {
 			a.missed = true
 		}
@@ -268,7 +268,7 @@ func (s *Sender) Missing(mcID uint32, missing, sure bool, now time.Time) {
 // Probed is the outcome of ProbeSwitch.
 func (s *Sender) Probed(ready bool, now time.Time) {
 	if ready && s.state == Active && s.form.Transient {
-		s.breakUp(netip.Addr{}, fmt.Sprintf("switch %s is ready again", s.cfg.Switch))
+		s.breakUp(Receiver{}, fmt.Sprintf("switch %s is ready again", s.cfg.Switch))
 	}
 	s.step(now)
 }
@@ -294,6 +294,7 @@ func (s *Sender) Lose(a netip.Addr, l Loss, now time.Time) {
 	if _, ok := s.lost[a]; ok || s.form == nil || !s.form.Has(a) {
 		return
 	}
+	l.At = now
 	s.lost[a] = l
 	s.step(now)
 }
@@ -301,7 +302,7 @@ func (s *Sender) Lose(a netip.Addr, l Loss, now time.Time) {
 // Stuck says that nothing completes in a formation, and no receiver is to blame.
 func (s *Sender) Stuck(formation uint32, text string, now time.Time) {
 	if s.state == Active && s.form.N == formation {
-		s.breakUp(netip.Addr{}, text)
+		s.breakUp(Receiver{}, text)
 		s.step(now)
 	}
 }

@@ -148,10 +148,10 @@ func (s *Sender) slow(ready int) error {
 	switch {
 	case s.form == nil:
 	case text != "" && s.enough(ready+gone):
-		return &lateError{failure.New(mcrdmav1.Reason_UNREACHABLE, "%s%s did not answer, and may yet: try again", text, plural(gone, "daemon"))}
+		return &lateError{failure.New(mcrdmav1.Reason_UNREACHABLE, "%s%s did not answer, and may yet: try again", text, Plural(gone, "daemon"))}
 	case late > 0 && s.late < MaxLate && s.enough(ready+out):
 		s.late++
-		return &lateError{failure.New(mcrdmav1.Reason_TIMEOUT, "%s%s did not answer in time, and may yet: try again", text, plural(late, "receiver"))}
+		return &lateError{failure.New(mcrdmav1.Reason_TIMEOUT, "%s%s did not answer in time, and may yet: try again", text, Plural(late, "receiver"))}
 	}
 	return nil
 }
@@ -200,7 +200,7 @@ func (s *Sender) leftOut(old *Formation, t *try, now time.Time) {
 	for _, x := range old.Receivers {
 		if l := t.lost[x.Addr]; !s.form.Has(x.Addr) {
 			gone = append(gone, x.Addr)
-			s.depart(Departure{Addr: x.Addr, Host: x.Host, Why: l.Why}, l.Label)
+			s.depart(Departure{Addr: x.Addr, Host: x.Host, Why: l.Why, At: now}, l.Label)
 		}
 	}
 	late := slices.DeleteFunc(slices.Clone(t.joining), func(a netip.Addr) bool { return s.form.Has(a) || !t.reached[a] })

@@ -83,7 +83,7 @@ func (s *Sender) takeOut(view uint32, now time.Time) {
 		s.fail(text+"; "+s.few(len(stay)), mcrdmav1.Reason_MIN_SIZE)
 		return
 	case !s.form.switched():
-		s.breakUp(lost[0].Addr, text)
+		s.breakUp(lost[0], text)
 		return
 	}
 	if view == 0 {
@@ -104,7 +104,7 @@ func (s *Sender) shrink(stay, lost []Receiver, text string, now time.Time) {
 	next.Receivers, next.View, next.Tree = stay, s.view, nil
 	s.form = &next
 	gone := s.takenOut(lost)
-	s.breakUp(lost[0].Addr, text)
+	s.breakUp(lost[0], text)
 	s.save()
 	s.drop(gone, 0, 0, mcrdmav1.Detached_REASON_REMOVED, text, now)
 }
@@ -145,15 +145,15 @@ func (s *Sender) cannot(err error) {
 		}
 	}
 	x := r.lost[0]
-	s.breakUp(x.Addr, fmt.Sprintf("%s: %s; the group cannot go on without it: %v", x.Host, s.lost[x.Addr].Why, err))
+	s.breakUp(x, fmt.Sprintf("%s: %s; the group cannot go on without it: %v", x.Host, s.lost[x.Addr].Why, err))
 }
 
-// breakUp ends the formation, and asks the application to re-form the group.
-func (s *Sender) breakUp(a netip.Addr, text string) {
+// breakUp ends the formation, because of a receiver or (zero) not, and asks the application to re-form the group.
+func (s *Sender) breakUp(x Receiver, text string) {
 	s.abandon()
 	if s.state != Active {
 		return
 	}
 	s.state = Broken
-	s.tell(TellSender{Type: mcrdmav1.GroupChanged_TYPE_REFORM, Member: Departure{Addr: a}, Text: text})
+	s.tell(TellSender{Type: mcrdmav1.GroupChanged_TYPE_REFORM, Member: Departure{Addr: x.Addr, Host: x.Host}, Text: text})
 }

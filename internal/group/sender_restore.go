@@ -1,7 +1,6 @@
 package group
 
 import (
-	"net/netip"
 	"slices"
 	"time"
 
@@ -35,16 +34,16 @@ func RestoreSender(cfg SenderConfig, r *SenderRecord, now time.Time) *Sender {
 			s.end.Ending = *r.Ended
 		}
 	case r.Form.switched() && cfg.Switch == "":
-		s.breakUp(netip.Addr{}, "by switches: no switch agent is configured any longer")
+		s.breakUp(Receiver{}, "by switches: no switch agent is configured any longer")
 	case !s.enough(len(r.Form.Receivers)):
-		s.breakUp(netip.Addr{}, s.few(len(r.Form.Receivers)))
+		s.breakUp(Receiver{}, s.few(len(r.Form.Receivers)))
 	case r.Forming != nil:
-		s.breakUp(netip.Addr{}, "the daemon was restarted while the group was formed anew")
+		s.breakUp(Receiver{}, "the daemon was restarted while the group was formed anew")
 	}
 	if s.end == nil {
 		s.departures = slices.DeleteFunc(s.departures, func(d Departure) bool {
 			if r.Form.Has(d.Addr) { // taking out was begun
-				s.lost[d.Addr] = Loss{Label: "resumed", Why: d.Why}
+				s.lost[d.Addr] = Loss{Label: "resumed", Why: d.Why, At: d.At}
 			}
 			return r.Form.Has(d.Addr)
 		})

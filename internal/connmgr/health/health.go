@@ -75,8 +75,9 @@ func (s State) String() string {
 type Change struct {
 	Addr  netip.Addr
 	State State
-	// For is how long it has not answered.
-	For time.Duration
+	Was   State         // before
+	Since time.Time     // when it changed
+	For   time.Duration // how long it has not answered
 }
 
 // A Tracker follows peers. Times of peers are in the caller's own time.
@@ -90,6 +91,8 @@ type Tracker struct {
 
 type peer struct {
 	state    State
+	was      State
+	since    time.Time     // it is in state
 	answered time.Time     // last answer
 	heard    time.Time     // last answer or refusal
 	refused  bool          // the last thing heard was a refusal
@@ -135,7 +138,7 @@ func (t *Tracker) Add(a netip.Addr, now time.Time) {
 		t.due = now.Add(t.cfg.Interval)
 	}
 	if p := t.peers[a]; p == nil || p.state == Gone {
-		t.peers[a] = &peer{answered: own, heard: own}
+		t.peers[a] = &peer{since: now, answered: own, heard: own}
 	}
 }
 
@@ -156,11 +159,15 @@ func (t *Tracker) Peers() []netip.Addr {
 func (t *Tracker) Follows(a netip.Addr) bool { return t.peers[a] != nil }
 
 // State is a peer's; OK if it is not followed.
-func (t *Tracker) State(a netip.Addr) State {
+func (t *Tracker) State(a netip.Addr) State { return t.Last(a, t.due).State }
+
+// Last is the latest change of a peer's state, and how long it has not answered by now; zero if it is
+// not followed.
+func (t *Tracker) Last(a netip.Addr, now time.Time) Change {
 	if p := t.peers[a]; p != nil {
-		return p.state
+		return Change{a, p.state, p.was, p.since, t.own(now).Sub(p.answered)}
 	}
-	return OK
+	return Change{Addr: a}
 }
 
 // Answered says that a peer has answered: a beat or any other call.
@@ -215,8 +222,8 @@ func (t *Tracker) Tick(now time.Time) []Change {
 	for _, a := range t.Peers() {
 		p := t.peers[a]
 		if s := t.judge(p, own); s != p.state {
-			p.state = s
-			out = append(out, Change{a, s, own.Sub(p.answered)})
+			p.state, p.was, p.since = s, p.state, now
+			out = append(out, t.Last(a, now))
 		}
 	}
 	return out
@@ -282,7 +289,8 @@ func (t *Tracker) SuspectIn(among []netip.Addr, now time.Time) time.Duration {
 func (t *Tracker) Blame(among []netip.Addr, now time.Time, down bool) []Change {
 	out := t.Suspects(among, now, down)
 	for _, c := range out {
-		t.peers[c.Addr].state = Gone
+		p := t.peers[c.Addr]
+		p.state, p.was, p.since = Gone, p.state, now
 	}
 	return out
 }
@@ -304,7 +312,7 @@ func (t *Tracker) Suspects(among []netip.Addr, now time.Time, down bool) []Chang
 		case refuses && !down:
 			answers = true // its host answers
 		case p.refused || t.suspectIn(p, own) <= 0:
-			out = append(out, Change{a, Gone, own.Sub(p.answered)})
+			out = append(out, Change{a, Gone, p.state, now, own.Sub(p.answered)})
 		default:
 			answers = true
 		}
