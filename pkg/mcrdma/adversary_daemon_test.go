@@ -237,7 +237,7 @@ func (f *trial) resume() {
 		}
 	}
 	acks := len(f.acked)
-	f.step("resumed", func() { f.l.resumed(info, f.now) })
+	f.step("resumed", func() { f.l.resumed(info) })
 	if len(f.acked) > acks {
 		f.deeds["acks again"]++
 	}

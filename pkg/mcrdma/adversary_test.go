@@ -275,7 +275,7 @@ func (f *trial) settle() {
 		f.act(f.rng.IntN(30))
 		f.hear()
 		f.step("late hook", func() { f.l.hooked(f.view, nil) })
-		f.step("late daemon", func() { f.l.resumed(f.form, f.now) })
+		f.step("late daemon", func() { f.l.resumed(f.form) })
 		f.step("late look", func() { f.l.lookedAt(f.now.Add(time.Hour), f.now) })
 	}
 	if !f.l.draining || f.completed == f.submitted {
@@ -509,7 +509,7 @@ func (f *trial) begin() {
 	// Receivers that joined with a formation after the last one that began have nothing from before.
 	fresh := f.l.stats.Completed
 	f.bySwitch = Path(info.GetPath()) == PathSwitch
-	f.step("begin", func() { f.l.begin(f.now) })
+	f.step("begin", func() { f.l.begin() })
 	for _, m := range info.GetMembers() {
 		h := f.hosts[m.GetAddress()]
 		if h.got < 0 { // it joins

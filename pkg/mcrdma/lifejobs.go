@@ -216,11 +216,11 @@ func (l *life) connected(err error, now time.Time) {
 
 // begin begins the next formation: the operations that all members have, by their counts of
 // messages, are complete, and the others can be posted.
-func (l *life) begin(now time.Time) {
+func (l *life) begin() {
 	re, before, had, first := &l.re, l.members, l.sure(), l.state == forming
 	last := Path(l.info.GetPath())
-	l.compare(re.next.GetMembers(), had, "it is not in the new formation", now)
 	l.formation = formation{info: re.next, members: re.next.GetMembers(), tree: re.next.GetTree()}
+	l.compare(before, re.next, had)
 	l.do(changed{})
 	if re.next.GetView() == 0 {
 		l.view = viewOf(re.next)
@@ -270,7 +270,9 @@ func (l *life) finish() {
 // over tells the application of the end, as the last event.
 func (l *life) over() {
 	l.job = over
-	l.tellMissing(time.Time{})
+	for _, d := range l.departed { // also those for which the daemon has not said why
+		l.removed(l.departs(d.peer, l.sure()))
+	}
 	l.tell(lastEvent(l.err, l.info.GetFormation()))
 }
 
@@ -287,7 +289,6 @@ func (l *life) lookedAt(now, moved time.Time) (next time.Duration, stall bool) {
 			l.stalled, next, stall = now, l.patience(), true
 		}
 	}
-	l.tellMissing(now)
 	return next, stall
 }
 

@@ -41,7 +41,7 @@ func (c *calm) begins() {
 	if j, _ := c.next(c.now); j != beginning {
 		c.t.Fatalf("job %d", j)
 	}
-	c.begin(c.now)
+	c.begin()
 }
 
 // post posts all that can be, and returns how many operations that are.
@@ -104,20 +104,21 @@ func TestNudges(t *testing.T) {
 	if len(c.members) != 2 || len(c.view.Members) != 2 || c.view.has("a") || c.info.GetMembers()[0].GetAddress() != "a" {
 		t.Errorf("members %v, view %v", c.members, c.view)
 	}
-	c.resumed(formationOf(2, "b"), c.now)
+	without := formationOf(2, "b")
+	without.Departures = []*mcrdmav1.Departure{{Address: "a", Host: "ha", Text: "another reason"}, {Address: "c", Host: "hc", Text: "it has left"}}
+	c.resumed(without)
 	kinds, events = c.does()
-	if !slices.Equal(kinds, []string{"changed", "nudge"}) || len(events) != 1 || events[0].Type != EventResumed || events[0].Formation != 2 || len(c.members) != 1 {
+	if !slices.Equal(kinds, []string{"changed", "nudge"}) || len(events) != 2 || events[0].Type != EventResumed || events[0].Formation != 2 || len(c.members) != 1 {
 		t.Errorf("resumed: %v, %v, members %v", kinds, events, c.members)
 	}
-	// Why c is out may still be said; if it is not, the application learns it nevertheless.
-	if c.lookedAt(c.now.Add(300*time.Millisecond-1), c.now); len(c.out) != 0 {
-		t.Errorf("told too soon: %v", c.out)
+	if e := events[1]; e.Type != EventRemoved || e.Address != "c" || e.Formation != 2 || e.Text != "hc: it has left" {
+		t.Errorf("removed while the daemon was not there: %v", e)
 	}
-	c.lookedAt(c.now.Add(300*time.Millisecond), c.now)
-	if _, events = c.does(); len(events) != 1 || events[0].Type != EventRemoved || events[0].Address != "c" || events[0].Text != "it was taken out while the daemon was not there" {
-		t.Errorf("not told: %v", events)
+	removed(2, "c")
+	if _, events := c.does(); len(events) != 0 {
+		t.Errorf("told again: %v", events)
 	}
-	c.resumed(formationOf(3, "b"), c.now)
+	c.resumed(formationOf(3, "b"))
 	if kinds, events = c.does(); len(kinds)+len(events) != 0 {
 		t.Errorf("resumed in another formation: %v, %v", kinds, events)
 	}
@@ -449,8 +450,11 @@ func TestFirstPathFails(t *testing.T) {
 // TestToldAtTheEnd: a group that ends before the daemon has said why a member is out tells so first.
 func TestToldAtTheEnd(t *testing.T) {
 	c := newCalm(t, formationOf(1, "a", "b"))
-	c.resumed(formationOf(1, "b"), c.now)
-	c.does()
+	c.changed(&mcrdmav1.GroupChanged{Type: mcrdmav1.GroupChanged_TYPE_VIEW, Formation: 1, View: 1, Members: []string{"b"}})
+	c.hooked(1, nil)
+	if _, events := c.does(); len(events) != 0 {
+		t.Errorf("told before the daemon has said why: %+v", events)
+	}
 	c.stop(errClosing)
 	c.finish()
 	c.over()

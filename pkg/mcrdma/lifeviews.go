@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
@@ -29,15 +28,11 @@ type toldView struct {
 // A departure is the removal of a member, by its address.
 type departure struct {
 	peer      Peer
-	operation uint64    // the first that it may lack
-	known     bool      // … is set
-	told      bool      // to the application
-	since     time.Time // when it was found missing; zero: the daemon will say why
-	text      string    // if the daemon does not
+	operation uint64 // the first that it may lack
+	known     bool   // … is set
+	text      string // why; "": the daemon has not said it yet
+	told      bool   // to the application
 }
-
-// reasonWithin is how long to wait for the daemon's reason.
-const reasonWithin = 300 * time.Millisecond
 
 // has says whether a view has a member.
 func (v *View) has(address string) bool {
@@ -128,7 +123,7 @@ func (l *life) sure() uint64 {
 }
 
 // departs records that a member was removed, and how many operations it has. Only the first record
-// counts.
+// counts. If the reason is known, it tells the application.
 func (l *life) departs(p Peer, had uint64) *departure {
 	d := l.departed[p.Address]
 	if d == nil {
@@ -142,25 +137,39 @@ func (l *life) departs(p Peer, had uint64) *departure {
 		}
 		l.gone = append(slices.DeleteFunc(l.gone, func(o *departure) bool { return o.peer.Address == p.Address }), d)
 	}
+	if d.text != "" {
+		l.removed(d)
+	}
 	return d
 }
 
-// compare records which members are missing in the daemon's answer, which does not say why; an
-// event about it may have come before, or may never.
-func (l *life) compare(members []*mcrdmav1.Member, had uint64, text string, now time.Time) {
-	for _, m := range l.members {
-		switch out := !among(members, m.GetAddress()); {
-		case out && len(l.told) == 0:
-			l.departs(peerOf(m), had)
-		case out && l.departed[m.GetAddress()] == nil: // how much it has is known after the hook
-			l.departed[m.GetAddress()] = &departure{peer: peerOf(m)}
+// compare records which of the members before are missing in the daemon's answer, and why. An event
+// about that may have come already.
+func (l *life) compare(before []*mcrdmav1.Member, info *mcrdmav1.FormationInfo, had uint64) {
+	for _, m := range before {
+		if address := m.GetAddress(); l.departed[address] == nil && !among(info.GetMembers(), address) {
+			l.departed[address] = &departure{peer: peerOf(m)}
 		}
 	}
-	for _, d := range l.departed {
-		if d.since.IsZero() && !among(members, d.peer.Address) {
-			d.since, d.text = now, text
+	for address, d := range l.departed {
+		if among(info.GetMembers(), address) {
+			continue
+		}
+		d.text = cmp.Or(d.text, reasonIn(info, address))
+		if d.known || len(l.told) == 0 { // otherwise how much it has is known after the hook
+			l.departs(d.peer, had)
 		}
 	}
+}
+
+// reasonIn returns the daemon's reason for the removal of a receiver.
+func reasonIn(info *mcrdmav1.FormationInfo, address string) string {
+	for _, d := range info.GetDepartures() {
+		if d.GetAddress() == address {
+			return d.GetHost() + ": " + d.GetText()
+		}
+	}
+	return "it is not in the formation any longer"
 }
 
 // removed tells the application once that a member was removed.
@@ -169,19 +178,6 @@ func (l *life) removed(d *departure) {
 		d.told = true
 		l.tell(Event{Type: EventRemoved, Address: d.peer.Address, Host: d.peer.Host, Text: d.text,
 			Formation: l.info.GetFormation(), Operation: d.operation})
-	}
-}
-
-// tellMissing tells the application about missing members without a reason yet; at the end, when
-// now is zero, about all.
-func (l *life) tellMissing(now time.Time) {
-	for _, d := range l.departed {
-		switch late := !d.since.IsZero() && now.Sub(d.since) >= reasonWithin; {
-		case now.IsZero():
-			l.removed(l.departs(d.peer, l.sure()))
-		case late && d.known:
-			l.removed(d)
-		}
 	}
 }
 
@@ -264,7 +260,7 @@ func (l *life) viewTold(e *mcrdmav1.GroupChanged) View {
 }
 
 // resumed: a daemon that has come back knows the group in this formation.
-func (l *life) resumed(after *mcrdmav1.FormationInfo, now time.Time) {
+func (l *life) resumed(after *mcrdmav1.FormationInfo) {
 	e := &mcrdmav1.GroupChanged{Type: mcrdmav1.GroupChanged_TYPE_VIEW, Formation: after.GetFormation(), View: after.GetView()}
 	for _, m := range after.GetMembers() {
 		e.Members = append(e.Members, m.GetAddress())
@@ -273,11 +269,11 @@ func (l *life) resumed(after *mcrdmav1.FormationInfo, now time.Time) {
 	if l.state != active || after.GetFormation() != l.info.GetFormation() {
 		return
 	}
-	l.compare(after.GetMembers(), l.sure(), "it was taken out while the daemon was not there", now)
+	l.tell(Event{Type: EventResumed, Formation: after.GetFormation()})
+	l.compare(l.members, after, l.sure())
 	l.members = slices.DeleteFunc(slices.Clone(l.members), func(m *mcrdmav1.Member) bool { return !among(after.GetMembers(), m.GetAddress()) })
 	l.do(changed{})
 	l.do(nudge{})
-	l.tell(Event{Type: EventResumed, Formation: after.GetFormation()})
 }
 
 // absent returns the reason why a receiver to be added is not in a formation.

@@ -77,7 +77,7 @@ func (g *Group) carry(b *brought) {
 	b.path = nil
 	g.path, g.cut, g.phases = path, cut, b.phases
 	first := g.life.state == forming
-	g.life.begin(time.Now())
+	g.life.begin()
 	g.tally.moved.Store(time.Now().UnixNano())
 	g.post()
 	g.perform()
@@ -213,7 +213,7 @@ func (g *Group) resume(ctx context.Context) error {
 	case err != nil:
 		g.end(fmt.Errorf("the daemon could not be reached, and does not resume the group: %w", fromStatus(err)))
 	default:
-		g.step(func(l *life) { l.resumed(resp.GetFormation(), time.Now()) })
+		g.step(func(l *life) { l.resumed(resp.GetFormation()) })
 	}
 	return err
 }
