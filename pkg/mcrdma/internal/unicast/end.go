@@ -131,37 +131,26 @@ func (e *End) Err() error {
 	return e.err
 }
 
-// Submit begins an operation. After an error, Done is not called.
-func (e *End) Submit(op *Op) error {
+// change changes the core, and sends what is to be sent. It fails if the end is closed.
+func (e *End) change(f func(*Core)) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.err != nil {
 		return e.err
 	}
-	e.core.Submit(op)
+	f(&e.core)
 	e.push()
 	return nil
 }
+
+// Submit begins an operation. After an error, Done is not called.
+func (e *End) Submit(op *Op) error { return e.change(func(c *Core) { c.Submit(op) }) }
 
 // Set sets a counter, which the peer learns of.
-func (e *End) Set(i int, v uint64) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.err != nil {
-		return e.err
-	}
-	e.core.Set(i, v)
-	e.push()
-	return nil
-}
+func (e *End) Set(i int, v uint64) error { return e.change(func(c *Core) { c.Set(i, v) }) }
 
 // Took says that the application has taken a message.
-func (e *End) Took() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.core.Took()
-	e.push()
-}
+func (e *End) Took() { _ = e.change((*Core).Took) }
 
 // Peer returns the peer's counters, and what is closed when they change.
 func (e *End) Peer() (counters [Counters]uint64, changed <-chan struct{}) {

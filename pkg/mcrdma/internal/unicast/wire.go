@@ -125,19 +125,12 @@ func (h *header) parse(b []byte) error {
 // appendBoard appends a frame.
 func appendBoard(b []byte, board Board) []byte {
 	h := header{Kind: kindBoard, Length: boardLen}
-	b = h.appendTo(b)
-	b = binary.BigEndian.AppendUint64(b, uint64(board.Limit))
-	for _, v := range board.Counters {
-		b = binary.BigEndian.AppendUint64(b, v)
-	}
+	b, _ = binary.Append(h.appendTo(b), binary.BigEndian, board) // of fixed size
 	return b
 }
 
 // parseBoard reads what follows the header, which has boardLen bytes.
 func parseBoard(b []byte) (board Board) {
-	board.Limit = int64(binary.BigEndian.Uint64(b))
-	for i := range board.Counters {
-		board.Counters[i] = binary.BigEndian.Uint64(b[8*(i+1):])
-	}
+	_, _ = binary.Decode(b, binary.BigEndian, &board) // of that size
 	return board
 }
