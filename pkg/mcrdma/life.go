@@ -103,7 +103,7 @@ type reforming struct {
 	asked    []string                // receivers that are to be added
 	add      []string                // … and are not members
 	added    []string                // … by any attempt: what a member had before it left does not count
-	was      map[string]uint64       // of those that join: what views.from was before
+	from     map[string]uint64       // views.from once next has begun
 	catchUp  error                   // why hosts only send what comes first; nil: they do not
 	through  uint64                  // number of the operation that comes after that, at least
 	next     *mcrdmav1.FormationInfo // the daemon's answer

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -24,12 +25,10 @@ func (l *life) connect(info *mcrdmav1.FormationInfo) {
 	if !allNew(info.GetMembers(), l.members, l.re.added) {
 		cut += uint64(l.queue.had(info.GetHave()))
 	}
+	l.re.from = maps.Clone(l.from)
 	for _, m := range info.GetMembers() {
 		if l.state != forming && l.joins(m, l.members) {
-			if _, again := l.re.was[m.GetAddress()]; !again {
-				l.re.was[m.GetAddress()] = l.from[m.GetAddress()]
-			}
-			l.from[m.GetAddress()] = cut
+			l.re.from[m.GetAddress()] = cut
 		}
 	}
 	l.learnFormation(info)
@@ -94,7 +93,7 @@ func (l *life) ended(cause error) {
 		l.stop(fmt.Errorf("%w: nothing was completed in %d formations in a row, the last ended so: %w", ErrFailed, maxFruitless, cause))
 		return
 	}
-	l.state, l.re = reForming, reforming{cause: cause, failed: l.info.GetFormation(), members: l.members, was: map[string]uint64{}}
+	l.state, l.re = reForming, reforming{cause: cause, failed: l.info.GetFormation(), members: l.members}
 	f, ok := errors.AsType[*formationError](cause)
 	if ok {
 		l.re.suspects, l.re.refused = f.suspects, f.refused
@@ -223,8 +222,7 @@ func (l *life) begin() {
 	l.compare(before, re.next, had)
 	l.do(changed{})
 	if re.next.GetView() == 0 {
-		l.view = viewOf(re.next)
-		l.marked(l.view.Members)
+		l.view = viewOf(re.next, re.from)
 	}
 	l.stats.Formations++
 	if !first && allNew(l.members, before, re.added) {
@@ -240,6 +238,7 @@ func (l *life) begin() {
 	if !first {
 		l.joined(before, had)
 	}
+	l.from = re.from
 	early := l.early
 	l.early = nil
 	for _, e := range early {
@@ -336,7 +335,6 @@ func (l *life) joined(before []*mcrdmav1.Member, had uint64) {
 		}
 		l.tell(Event{Type: EventAdded, Address: m.GetAddress(), Host: m.GetHost(), Formation: l.info.GetFormation(), Operation: l.began})
 	}
-	clear(l.re.was)
 	l.settle(func(w *addition) (err error) {
 		for _, r := range w.receivers {
 			if !among(l.members, r) {

@@ -40,16 +40,16 @@ func (v *View) has(address string) bool {
 }
 
 // marked sets the members' first operations.
-func (l *life) marked(members []Peer) []Peer {
+func marked(members []Peer, from map[string]uint64) []Peer {
 	for i := range members {
-		members[i].From = l.from[members[i].Address]
+		members[i].From = from[members[i].Address]
 	}
 	return members
 }
 
 // present returns the members without those that the view of completions lacks, which the daemon reports as removed later.
 func (l *life) present() []Peer {
-	return l.marked(slices.DeleteFunc(peersOf(l.members), func(p Peer) bool { return l.departed[p.Address] != nil }))
+	return marked(slices.DeleteFunc(peersOf(l.members), func(p Peer) bool { return l.departed[p.Address] != nil }), l.from)
 }
 
 // newest returns the latest view.
@@ -62,7 +62,7 @@ func (l *life) newest() View {
 
 // learn handles a view from the daemon.
 func (l *life) learn(v View, wantsAck bool) {
-	switch l.marked(v.Members); {
+	switch {
 	case v.Number == 0: // the daemon counts none
 	case v.Number > l.newest().Number:
 		if l.told = append(l.told, toldView{v, wantsAck}); len(l.told) == 1 {
@@ -75,7 +75,7 @@ func (l *life) learn(v View, wantsAck bool) {
 
 // learnFormation handles the view of a new formation.
 func (l *life) learnFormation(info *mcrdmav1.FormationInfo) {
-	v := viewOf(info)
+	v := viewOf(info, l.re.from)
 	switch {
 	case v.Number == 0 && l.needViews:
 		l.stop(fmt.Errorf("%w: the daemon counts no views, and the application has a hook for them: use the same release of both", ErrVersion))
@@ -132,9 +132,6 @@ func (l *life) departs(p Peer, had uint64) *departure {
 	}
 	if !d.known {
 		d.operation, d.known, d.peer.From = had, true, l.from[p.Address]
-		if was, joins := l.re.was[p.Address]; joins {
-			d.peer.From = was
-		}
 		l.gone = append(slices.DeleteFunc(l.gone, func(o *departure) bool { return o.peer.Address == p.Address }), d)
 	}
 	if d.text != "" {
@@ -256,6 +253,7 @@ func (l *life) viewTold(e *mcrdmav1.GroupChanged) View {
 		}
 		v.Members = append(v.Members, p)
 	}
+	marked(v.Members, l.from)
 	return v
 }
 

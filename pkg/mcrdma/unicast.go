@@ -76,7 +76,7 @@ func (g *Group) newUnicast(m *mcrdmav1.Member) *Unicast {
 	for _, r := range g.cfg.Regions {
 		cfg.Lengths = append(cfg.Lengths, r.Length)
 	}
-	u := &Unicast{g: g, peer: g.life.marked([]Peer{peerOf(m)})[0], how: m.GetUnicast(), inbox: newInbox[Received]()}
+	u := &Unicast{g: g, peer: marked([]Peer{peerOf(m)}, g.life.from)[0], how: m.GetUnicast(), inbox: newInbox[Received]()}
 	cfg.Deliver = u.deliver
 	u.end = unicast.NewEnd(cfg)
 	u.poster = poster{c: c, to: u, regions: g.cfg.Regions, room: make(chan struct{}, g.cfg.Depth), over: u.end.Closed()}

@@ -34,6 +34,7 @@ func peerOf(m *mcrdmav1.Member) Peer {
 	return Peer{Address: m.GetAddress(), Host: m.GetHost(), QPN: m.GetQpn()}
 }
 
-func viewOf(f *mcrdmav1.FormationInfo) View {
-	return View{Number: f.GetView(), Formation: f.GetFormation(), Members: peersOf(f.GetMembers())}
+// viewOf is a formation's view, with its members' first operations.
+func viewOf(f *mcrdmav1.FormationInfo, from map[string]uint64) View {
+	return View{Number: f.GetView(), Formation: f.GetFormation(), Members: marked(peersOf(f.GetMembers()), from)}
 }
