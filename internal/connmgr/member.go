@@ -49,13 +49,12 @@ type members struct {
 	attached map[uint64]groupID                // by attachment
 	calls    map[uint64]chan<- machine.Respond // that wait, of other daemons
 	news     map[netip.Addr][]*mcrdmav1.Gone   // by sender, that are about to be sent
-	deleting map[groupID]chan struct{}         // the last deletion of a record; closed when it is durable
 	closed   error                             // why this host accepts no new memberships
 }
 
 func newMembers(m *Manager) *members {
 	return &members{host: m.cfg.Name, address: m.cfg.Address, rack: m.cfg.Rack, limits: m.cfg.Limits, sessions: m.sessions, happened: m.watched.happened, write: m.commitState, forget: m.forget, background: m.background,
-		news: map[netip.Addr][]*mcrdmav1.Gone{}, numbers: m.boot, groups: map[groupID]*machine.Memberships{}, attached: map[uint64]groupID{}, calls: map[uint64]chan<- machine.Respond{}, deleting: map[groupID]chan struct{}{}}
+		news: map[netip.Addr][]*mcrdmav1.Gone{}, numbers: m.boot, groups: map[groupID]*machine.Memberships{}, attached: map[uint64]groupID{}, calls: map[uint64]chan<- machine.Respond{}}
 }
 
 // leftBecause is why a membership has ended, for people.
@@ -121,16 +120,9 @@ func (t *members) do(id groupID, action machine.ReceiverAction) {
 			t.step(id, func(r *machine.Memberships, now time.Time) { r.Recorded(a.Membership.Attach, err, now) })
 		})
 	case machine.DeleteMembership:
-		done := make(chan struct{})
-		t.deleting[id] = done
 		t.background(func(ctx context.Context) {
-			defer close(done)
 			t.forget(ctx, editOf(membersBucket, a.Attach, nil))
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			if t.deleting[id] == done {
-				delete(t.deleting, id)
-			}
+			t.step(id, func(r *machine.Memberships, _ time.Time) { r.Deleted(a.Attach) })
 		})
 	case machine.TellGone:
 		if t.news[id.source] = append(t.news[id.source], t.gone(beatOf{id, a.Formation}, a.Text)); len(t.news[id.source]) == 1 {
@@ -235,22 +227,10 @@ func (t *members) recordView(ctx context.Context, id groupID, formation uint32, 
 	return err
 }
 
-// drop ends a formation of a group, or (0) all, as the sender asks. It returns when that is
-// durable: until then the sender repeats the call, if this daemon restarts.
+// drop ends a formation of a group, or (0) all, as the sender asks.
 func (t *members) drop(ctx context.Context, id groupID, formation uint32, reason mcrdmav1.Detached_Reason, text string) error {
-	t.mu.Lock()
-	t.stepLocked(id, func(r *machine.Memberships, _ time.Time) { r.Drop(formation, reason, text) })
-	done := t.deleting[id]
-	t.mu.Unlock()
-	if done == nil {
-		return nil
-	}
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	_, err := t.call(ctx, id, func(r *machine.Memberships, call uint64, _ time.Time) { r.Drop(call, formation, reason, text) })
+	return err
 }
 
 // beat records that the sender of a group is alive. It reports whether there is a membership in

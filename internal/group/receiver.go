@@ -35,6 +35,7 @@ import (
 //	any         Leave, SessionEnded                     ended       nothing is told
 //	any         Stop                                    ended       TellEnded, REMOVED
 //	ended       Recorded                                –           DeleteMembership
+//	–           Deleted                                 –           the calls of Drop succeed, if no other is left
 //
 // An end deletes the record if there may be one: at once, or when the write that is under way
 // has its outcome. Calls that wait for what has ended get an error.
@@ -134,7 +135,7 @@ type (
 		Membership Membership
 		Info       *mcrdmav1.FormationInfo // nil: not known
 	}
-	// DeleteMembership deletes the record of a membership.
+	// DeleteMembership deletes the record of a membership: Deleted.
 	DeleteMembership struct{ Attach uint64 }
 	// TellGone tells the sender's daemon that a membership has ended here. If the message is lost,
 	// the answer to its next beat says so.
@@ -142,7 +143,7 @@ type (
 		Formation uint32
 		Text      string
 	}
-	// Respond ends a call of Prepare (with an answer), Commit or RecordView.
+	// Respond ends a call of Prepare (with an answer), Commit, RecordView or Drop.
 	Respond struct {
 		Call   uint64
 		Answer *mcrdmav1.PrepareResponse
@@ -192,11 +193,13 @@ type membership struct {
 // Memberships are all memberships of a group at a receiver's host. The zero value has none.
 // Tick is called every beat: leases are much longer.
 type Memberships struct {
-	list    []*membership // by formation
-	last    uint32        // the latest requested formation
-	content string        // of that invitation
-	gone    gone
-	out     []ReceiverAction
+	list     []*membership // by formation
+	last     uint32        // the latest requested formation
+	content  string        // of that invitation
+	gone     gone
+	deleting []uint64 // memberships whose records are being deleted
+	drops    []uint64 // calls of Drop that wait for that
+	out      []ReceiverAction
 }
 
 // gone is the reason of the latest end of a membership that the sender's daemon did not ask for. It
@@ -247,7 +250,7 @@ func (r *Memberships) of(token string, attach uint64) *membership {
 }
 
 // Idle reports that there are no memberships, and nothing to remember.
-func (r *Memberships) Idle() bool { return len(r.list) == 0 && r.gone == gone{} }
+func (r *Memberships) Idle() bool { return len(r.list)+len(r.deleting) == 0 && r.gone == gone{} }
 
 // One returns any membership, for fields that all have in common; false: there is none.
 func (r *Memberships) One() (Membership, bool) {
@@ -293,8 +296,20 @@ func (r *Memberships) end(x *membership, reason mcrdmav1.Detached_Reason, text s
 func (r *Memberships) remove(x *membership) {
 	r.list = slices.DeleteFunc(r.list, func(o *membership) bool { return o == x })
 	if x.stored {
+		r.deleting = append(r.deleting, x.Attach)
 		r.do(DeleteMembership{x.Attach})
 	}
+}
+
+// answerDrops answers the calls of Drop if no record of a membership that has ended is left.
+func (r *Memberships) answerDrops() {
+	if len(r.deleting) > 0 || len(r.live()) < len(r.list) {
+		return
+	}
+	for _, call := range r.drops {
+		r.respond(call, nil, nil)
+	}
+	r.drops = nil
 }
 
 // endHere ends a membership for a reason of this host, which is sent to the sender's daemon, and

@@ -80,6 +80,7 @@ func (r *Memberships) invite(in Invitation, now time.Time) (*membership, error) 
 
 // Cancelled says that the caller no longer waits for a call.
 func (r *Memberships) Cancelled(call uint64) {
+	r.drops = slices.DeleteFunc(r.drops, func(c uint64) bool { return c == call })
 	for _, x := range r.live() {
 		x.writers = slices.DeleteFunc(x.writers, func(w writer) bool { return w.call == call })
 		n := len(x.calls)
@@ -226,10 +227,16 @@ func (r *Memberships) Recorded(attach uint64, err error, now time.Time) {
 	}
 }
 
-// Drop ends a formation, or (0) all, as the sender's daemon asks. A formation that was given
-// up but is complete here, and so has ended the one before, stays until the next one takes its
-// place.
-func (r *Memberships) Drop(formation uint32, reason mcrdmav1.Detached_Reason, text string) {
+// Deleted is the outcome of DeleteMembership.
+func (r *Memberships) Deleted(attach uint64) {
+	r.deleting = slices.DeleteFunc(r.deleting, func(a uint64) bool { return a == attach })
+	r.answerDrops()
+}
+
+// Drop is a call of the sender's daemon that ends a formation, or (0) all. It succeeds when that is
+// durable: until then the caller repeats it, if this daemon restarts. A formation that was given up
+// but is complete here, and so has ended the one before, stays until the next one takes its place.
+func (r *Memberships) Drop(call uint64, formation uint32, reason mcrdmav1.Detached_Reason, text string) {
 	for _, x := range r.live() {
 		stays := x.state == membershipFormed && !x.Joins && reason == mcrdmav1.Detached_REASON_ABORTED
 		if formation == 0 || x.Formation == formation && !stays {
@@ -239,6 +246,8 @@ func (r *Memberships) Drop(formation uint32, reason mcrdmav1.Detached_Reason, te
 	if formation == 0 || formation >= r.gone.formation {
 		r.gone = gone{}
 	}
+	r.drops = append(r.drops, call)
+	r.answerDrops()
 }
 
 // Beat says that the sender's daemon is alive, and has its group in a formation. Beat reports whether there

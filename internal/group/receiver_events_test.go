@@ -206,18 +206,18 @@ func TestWhyGone(t *testing.T) {
 		{"asked for a later one", func(r *Memberships) { _ = r.Leave("token", 3, "it has left", now) }, 4, unknown},
 		{"its session ends", func(r *Memberships) { r.SessionEnded("token", "it has crashed", now) }, 3, "it has crashed"},
 		{"out of service", func(r *Memberships) { r.Stop("maintenance", now) }, 3, "maintenance"},
-		{"the sender ends it", func(r *Memberships) { r.Drop(3, mcrdmav1.Detached_REASON_CLOSED, "closed") }, 3, unknown},
+		{"the sender ends it", func(r *Memberships) { r.Drop(9, 3, mcrdmav1.Detached_REASON_CLOSED, "closed") }, 3, unknown},
 		{"the sender has heard of it", func(r *Memberships) {
 			_ = r.Leave("token", 3, "it has left", now)
-			r.Drop(3, mcrdmav1.Detached_REASON_REMOVED, "")
+			r.Drop(9, 3, mcrdmav1.Detached_REASON_REMOVED, "")
 		}, 3, unknown},
 		{"and of all", func(r *Memberships) {
 			_ = r.Leave("token", 3, "it has left", now)
-			r.Drop(0, mcrdmav1.Detached_REASON_REMOVED, "")
+			r.Drop(9, 0, mcrdmav1.Detached_REASON_REMOVED, "")
 		}, 3, unknown},
 		{"the sender ends an earlier one", func(r *Memberships) {
 			_ = r.Leave("token", 3, "it has left", now)
-			r.Drop(2, mcrdmav1.Detached_REASON_ABORTED, "")
+			r.Drop(9, 2, mcrdmav1.Detached_REASON_ABORTED, "")
 		}, 3, "it has left"},
 		{"one that was asked for", func(r *Memberships) {
 			_ = r.Leave("token", 3, "it has left", now)
@@ -243,6 +243,9 @@ func TestWhyGone(t *testing.T) {
 		c.do(r)
 		if why, known := r.Beat(c.beat, now); known || !strings.Contains(why, c.want) {
 			t.Errorf("%s: %v, %q, want %q", c.name, known, why, c.want)
+		}
+		for _, a := range acts[DeleteMembership](r) {
+			r.Deleted(a.Attach)
 		}
 		if c.want == unknown && c.beat != 4 && !r.Idle() {
 			t.Errorf("%s: why is kept, and no daemon need know", c.name)
@@ -286,7 +289,7 @@ func TestCallsOfOneThatEnds(t *testing.T) {
 	if m, ok := r.One(); !ok || m.Formation != 3 {
 		t.Errorf("%+v, %v", m, ok)
 	}
-	r.Drop(0, mcrdmav1.Detached_REASON_CLOSED, "closed")
+	r.Drop(9, 0, mcrdmav1.Detached_REASON_CLOSED, "closed")
 	var got []string
 	for _, a := range acts[Respond](r) {
 		got = append(got, fmt.Sprint(a.Call, " ", failure.Of(a.Err).Reason))
@@ -302,8 +305,12 @@ func TestCallsOfOneThatEnds(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	r.Recorded(3, nil, now)
-	if gone := acts[DeleteMembership](r); len(gone) != 1 || gone[0].Attach != 3 || !r.Idle() {
-		t.Errorf("%+v, idle %v", gone, r.Idle())
+	if list := r.Take(); len(list) != 1 || list[0] != (DeleteMembership{3}) || r.Idle() {
+		t.Errorf("%+v, idle %v", list, r.Idle())
+	}
+	r.Deleted(3)
+	if list := r.Take(); len(list) != 1 || list[0] != (Respond{Call: 9}) || !r.Idle() {
+		t.Errorf("deleted: %+v, idle %v", list, r.Idle())
 	}
 }
 
@@ -319,7 +326,7 @@ func TestEndsAreNews(t *testing.T) {
 		"the daemon stops":       {func(r *Memberships) { r.Stop("it stops", now) }, []TellGone{{3, "it stops"}}},
 		"the lease ends": {func(r *Memberships) { r.Tick(now.Add(time.Hour), false) },
 			[]TellGone{{3, "nothing was heard of the sender's daemon for 1m0s; the members of its last view, 3, are h1 (10.0.0.1), h2 (10.0.0.2)"}}},
-		"the sender drops it": {func(r *Memberships) { r.Drop(0, mcrdmav1.Detached_REASON_CLOSED, "closed") }, nil},
+		"the sender drops it": {func(r *Memberships) { r.Drop(9, 0, mcrdmav1.Detached_REASON_CLOSED, "closed") }, nil},
 		"the next is formed":  {func(r *Memberships) { r.Load(invited(4).Membership, nil, now); r.Beat(4, now) }, nil},
 	} {
 		r := joined(now, 3)

@@ -118,7 +118,7 @@ func (w *hostWorld) event(f func(), must func(*worldApp) bool, reasons ...mcrdma
 	}
 	w.formed = nil
 	for _, c := range w.calls {
-		if c.what != "Prepare" && len(w.writes) == 0 {
+		if c.what != "Prepare" && len(w.writes) == 0 && !(c.what == "Drop" && len(w.deletes) > 0) {
 			w.fail("%s of formation %d, view %d waits for nothing", c.what, c.formation, c.view)
 		}
 		if c.what == "Prepare" && (c.app == nil || c.app.ended || c.app.answered) {
@@ -282,6 +282,14 @@ func (w *hostWorld) responded(a Respond) {
 		}
 		return
 	}
+	if c.what == "Drop" {
+		for attach := range w.disk {
+			if x := w.apps[attach]; x.ended && !w.broken {
+				w.fail("Drop has succeeded, and a record of formation %d is left", x.formation)
+			}
+		}
+		return
+	}
 	for _, x := range w.live() {
 		if x.formation == c.formation && (x.formed || x.loaded) && w.disk[x.attach].Membership.View >= c.view && w.stored(x) {
 			return
@@ -426,10 +434,12 @@ func (w *hostWorld) wrote(i int, there, known bool) {
 }
 
 func (w *hostWorld) deleted(i int) {
+	attach := w.deletes[i]
 	if !w.broken {
-		delete(w.disk, w.deletes[i])
+		delete(w.disk, attach)
 	}
 	w.deletes = slices.Delete(w.deletes, i, i+1)
+	w.event(func() { w.r.Deleted(attach) }, nil)
 }
 
 func (w *hostWorld) drop(formation uint32, reason mcrdmav1.Detached_Reason) {
@@ -437,7 +447,8 @@ func (w *hostWorld) drop(formation uint32, reason mcrdmav1.Detached_Reason) {
 		formed := x.formed || x.loaded
 		return formation == 0 || x.formation == formation && (!formed || x.joins || reason != mcrdmav1.Detached_REASON_ABORTED)
 	}
-	w.event(func() { w.r.Drop(formation, reason, "dropped") }, has, reason)
+	call := w.call(&worldCall{what: "Drop", formation: formation})
+	w.event(func() { w.r.Drop(call, formation, reason, "dropped") }, has, reason)
 }
 
 func (w *hostWorld) leave(attach uint64) {

@@ -360,6 +360,7 @@ func TestLeases(t *testing.T) {
 		if r.Tick(now, false); len(r.live()) != 0 || r.Idle() {
 			t.Errorf("%d left, idle: %v", len(r.live()), r.Idle())
 		}
+		r.Deleted(1)
 		r.Tick(now.Add(c.kept), false)
 		if why, known := r.Beat(3, now); !strings.Contains(why, c.lease.String()) || known {
 			t.Errorf("%q, %v", why, known)
