@@ -8,7 +8,6 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
-	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
 // appsServer serves applications. The interceptors explain the errors of handlers.
@@ -19,10 +18,7 @@ type appsServer struct {
 
 func (a *appsServer) Open(req *mcrdmav1.OpenRequest, out grpc.ServerStreamingServer[mcrdmav1.OpenResponse]) error {
 	m, ctx := a.m, out.Context()
-	u, err := unixsock.UserOf(ctx)
-	if err != nil {
-		return err
-	}
+	u := userOf(ctx)
 	if v := req.GetVersion(); v != ProtocolVersion {
 		return failure.New(mcrdmav1.Reason_VERSION, "the application speaks version %d of the protocol, and this daemon %d: update the older of the two", v, ProtocolVersion)
 	}
@@ -62,10 +58,7 @@ func (m *Manager) hello(s *session, resumed bool) *mcrdmav1.Hello {
 
 // with calls f with the session of a request, by its token.
 func (a *appsServer) with(ctx context.Context, req interface{ GetToken() string }, f func(*session) error) error {
-	u, err := unixsock.UserOf(ctx)
-	if err != nil {
-		return err
-	}
+	u := userOf(ctx)
 	s, err := a.m.sessions.of(u, req.GetToken())
 	if err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/fanout"
-	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
 // watched has the daemon's event streams for tools.
@@ -34,10 +33,7 @@ const (
 )
 
 func (a *appsServer) ListDevices(ctx context.Context, _ *mcrdmav1.ListDevicesRequest) (*mcrdmav1.ListDevicesResponse, error) {
-	u, err := unixsock.UserOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+	u := userOf(ctx)
 	ctx, cancel := context.WithTimeout(ctx, countersTime)
 	defer cancel()
 	m, out := a.m, &mcrdmav1.ListDevicesResponse{}

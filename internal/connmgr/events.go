@@ -10,7 +10,6 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	machine "github.com/mcrdma/mcrdma/internal/group"
-	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
 // A happening is an event for watchers of the daemon.
@@ -46,13 +45,10 @@ func (g *group) noticed(f *formation, t mcrdmav1.GroupChanged_Type, kind string,
 
 func (a *appsServer) WatchEvents(_ *mcrdmav1.WatchEventsRequest, out grpc.ServerStreamingServer[mcrdmav1.WatchEventsResponse]) error {
 	m, ctx := a.m, out.Context()
-	u, err := unixsock.UserOf(ctx)
-	if err != nil {
-		return err
-	}
+	u := userOf(ctx)
 	w, end := m.watched.events.Watch(func(e happening) bool { return e.owner.Token == "" || u.May(e.owner.UID) })
 	defer end()
-	err = out.Send(&mcrdmav1.WatchEventsResponse{Time: timestamppb.New(time.Now()), Kind: "watching", Host: m.cfg.Name})
+	err := out.Send(&mcrdmav1.WatchEventsResponse{Time: timestamppb.New(time.Now()), Kind: "watching", Host: m.cfg.Name})
 	for err == nil {
 		select {
 		case e, ok := <-w.Events:

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,6 +92,7 @@ type Manager struct {
 	hosts   net.Listener
 	apps    net.Listener
 
+	opened []func() // each closes something; the last one first
 	running
 	numbers  atomic.Uint64 // the last of a group
 	mcIDs    mcIDs
@@ -150,19 +152,21 @@ func (m *Manager) open(ctx context.Context) error {
 	if m.metrics, err = newMetrics(m); err != nil {
 		return err
 	}
+	m.opened = append(m.opened, m.metrics.close)
 	open := m.opts.OpenStore
 	if open == nil {
 		open = func(ctx context.Context, path string) (Store, error) { return store.Open(ctx, path, store.Options{}) }
 	}
 	if m.store, err = open(ctx, m.cfg.State); err != nil {
-		m.store = nil // not an interface around a nil pointer
 		return err
 	}
+	m.opened = append(m.opened, func() { _ = m.store.Close() })
 	m.boot = m.store.Boot()
 	m.numbers.Store(rand.Uint64N(firstGroups)) //nolint:gosec // not a secret
 	if m.peers, err = newPeers(m); err != nil {
 		return err
 	}
+	m.opened = append(m.opened, m.peers.close)
 	if err := m.dialSwitch(); err != nil {
 		return err
 	}
@@ -177,11 +181,13 @@ func (m *Manager) open(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", ErrConfig, grpcserver.CannotListen("listen", m.cfg.Listen, err))
 		}
 	}
+	m.opened = append(m.opened, func() { _ = m.hosts.Close() })
 	if m.apps = m.opts.Apps; m.apps == nil {
 		if m.apps, err = unixsock.Listen(m.cfg.Socket, m.cfg.SocketMode); err != nil {
 			return fmt.Errorf("%w: applications cannot be served: %w", ErrConfig, err)
 		}
 	}
+	m.opened = append(m.opened, func() { _ = m.apps.Close() })
 	return nil
 }
 
@@ -303,22 +309,8 @@ func (m *Manager) tick(ticks <-chan time.Time) {
 
 func (m *Manager) close() {
 	m.end()
-	if m.peers != nil {
-		m.peers.close()
+	for _, f := range slices.Backward(m.opened) {
+		f()
 	}
-	if m.tor != nil {
-		_ = m.tor.Conn.Close()
-	}
-	if m.hosts != nil {
-		_ = m.hosts.Close()
-	}
-	if m.apps != nil {
-		_ = m.apps.Close()
-	}
-	if m.store != nil {
-		_ = m.store.Close()
-	}
-	if m.metrics != nil {
-		m.metrics.close()
-	}
+	m.opened = nil
 }

@@ -82,6 +82,15 @@ func (m *Manager) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo,
 	return handle(srv, s)
 }
 
+// userOf returns the user of a request of an application, which checkUser has allowed.
+func userOf(ctx context.Context) unixsock.User {
+	u, err := unixsock.UserOf(ctx)
+	if err != nil {
+		panic(err)
+	}
+	return u
+}
+
 func (m *Manager) checkUser(ctx context.Context) error {
 	u, err := unixsock.UserOf(ctx)
 	if err != nil {

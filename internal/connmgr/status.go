@@ -15,14 +15,10 @@ import (
 	"github.com/mcrdma/mcrdma/internal/connmgr/agent"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	machine "github.com/mcrdma/mcrdma/internal/group"
-	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
 func (a *appsServer) GetGroup(ctx context.Context, req *mcrdmav1.GetGroupRequest) (*mcrdmav1.GetGroupResponse, error) {
-	u, err := unixsock.UserOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+	u := userOf(ctx)
 	id, err := groupIDFrom(req.GetGroup())
 	if err != nil {
 		return nil, err
@@ -38,10 +34,7 @@ func (a *appsServer) GetGroup(ctx context.Context, req *mcrdmav1.GetGroupRequest
 }
 
 func (a *appsServer) ListGroups(ctx context.Context, _ *mcrdmav1.ListGroupsRequest) (*mcrdmav1.ListGroupsResponse, error) {
-	u, err := unixsock.UserOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+	u := userOf(ctx)
 	m, out := a.m, &mcrdmav1.ListGroupsResponse{}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,10 +80,7 @@ func (m *Manager) states(s *machine.SenderStatus) []*mcrdmav1.MemberState {
 const certWarn = 7 * 24 * time.Hour
 
 func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest) (*mcrdmav1.GetDaemonResponse, error) {
-	u, err := unixsock.UserOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+	u := userOf(ctx)
 	m := a.m
 	m.peers.ask(ctx, m.boot)
 	out := &mcrdmav1.GetDaemonResponse{Host: m.cfg.Name, Address: m.cfg.Address.String(), Device: m.cfg.Device, Version: m.opts.Version,

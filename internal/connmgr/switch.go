@@ -20,6 +20,7 @@ func (m *Manager) dialSwitch() error {
 	if err != nil {
 		return fmt.Errorf("%w: the agent of switch %s: %w", ErrConfig, c.Name, err)
 	}
+	m.opened = append(m.opened, func() { _ = conn.Close() })
 	m.tor = agent.New(agent.Config{Name: c.Name, Target: c.Agent, Conn: conn, Source: m.cfg.Address, Lease: m.cfg.Leases.Group,
 		Log: m.log, Called: m.metrics.agentCall})
 	return nil
