@@ -39,14 +39,6 @@ func (v *View) has(address string) bool {
 	return slices.ContainsFunc(v.Members, func(p Peer) bool { return p.Address == address })
 }
 
-// marked sets the members' first operations.
-func marked(members []Peer, from map[string]uint64) []Peer {
-	for i := range members {
-		members[i].From = from[members[i].Address]
-	}
-	return members
-}
-
 // present returns the members without those that the view of completions lacks, which the daemon reports as removed later.
 func (l *life) present() []Peer {
 	return marked(slices.DeleteFunc(peersOf(l.members), func(p Peer) bool { return l.departed[p.Address] != nil }), l.from)

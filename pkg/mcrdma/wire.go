@@ -34,6 +34,14 @@ func peerOf(m *mcrdmav1.Member) Peer {
 	return Peer{Address: m.GetAddress(), Host: m.GetHost(), QPN: m.GetQpn()}
 }
 
+// marked sets the members' first operations.
+func marked(members []Peer, from map[string]uint64) []Peer {
+	for i := range members {
+		members[i].From = from[members[i].Address]
+	}
+	return members
+}
+
 // viewOf is a formation's view, with its members' first operations.
 func viewOf(f *mcrdmav1.FormationInfo, from map[string]uint64) View {
 	return View{Number: f.GetView(), Formation: f.GetFormation(), Members: marked(peersOf(f.GetMembers()), from)}
