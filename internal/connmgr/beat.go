@@ -139,7 +139,7 @@ func (t *peers) answered(who identity.Identity, req *mcrdmav1.BeatRequest, now t
 	s := &p.sharing
 	if req.GetAnswer() != nil && s.heard < req.GetHeard() && req.GetHeard() <= s.number {
 		s.heard, s.heardAt = req.GetHeard(), now
-		p.tried, p.err = true, nil
+		p.err = nil
 		p.heardOf(req.GetAnswer(), now, busy)
 	}
 	return p
@@ -201,7 +201,7 @@ func (p *peer) endBeat(res *mcrdmav1.BeatResponse, trip time.Duration, busy bool
 	defer t.mu.Unlock()
 	now := time.Now()
 	p.beats--
-	p.tried, p.err = true, err
+	p.err = err
 	p.users--
 	p.idle = now
 	switch refused := errors.Is(p.conn.Last(), syscall.ECONNREFUSED); {

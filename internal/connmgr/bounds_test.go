@@ -66,7 +66,7 @@ func TestIdleHosts(t *testing.T) {
 		target := r.host(2).listen
 		for i := range 2 * maxIdlePeers { // all are h2's daemon
 			m.peers.mu.Lock()
-			p, err := m.peers.newPeer(config.Host{Address: addr(i), Daemon: target}, false)
+			p, err := m.peers.newPeer(config.Host{Address: addr(i), Daemon: target})
 			if err != nil {
 				t.Fatal(err)
 			}

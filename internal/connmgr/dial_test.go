@@ -30,12 +30,9 @@ func TestConnectAgain(t *testing.T) {
 			}
 			return r.host(1).m.opts.Dial(ctx, target)
 		}
-		others, err := newPeers(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		others := newPeers(m)
 		defer others.close()
-		p, err := others.newPeer(config.Host{Name: to.name, Address: to.addr, Daemon: to.listen}, false)
+		p, err := others.newPeer(config.Host{Name: to.name, Address: to.addr, Daemon: to.listen})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +50,7 @@ func TestConnectAgain(t *testing.T) {
 		}
 		for want, dial := range map[string]func(context.Context, string) (net.Conn, error){"(nothing came back in time)": silent, "(connection refused)": refused} {
 			m.opts.Dial = dial
-			x, err := others.newPeer(config.Host{Name: to.name, Address: to.addr, Daemon: to.listen}, false)
+			x, err := others.newPeer(config.Host{Name: to.name, Address: to.addr, Daemon: to.listen})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,6 +2,7 @@ package connmgr
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -50,7 +51,7 @@ const (
 	stateRemoved = "removed"
 )
 
-// condition returns what users are told of a host's state: its name and the reason.
+// condition returns a host's state as users see it: its name and the reason.
 func condition(c health.Change) (state, reason string) {
 	switch c.State {
 	case health.OK:
@@ -223,7 +224,7 @@ func (t *peers) describe() (out []*mcrdmav1.PeerLink) {
 		p := t.at[a]
 		x := &mcrdmav1.PeerLink{Host: p.name, Address: a.String(), Daemon: p.target, State: stateOK, RoundTrip: durationpb.New(p.trip)}
 		switch {
-		case !p.tried:
+		case errors.Is(p.err, errNotTried):
 			x.State = "unknown"
 		case failure.Is(p.err, mcrdmav1.Reason_UNTRUSTED):
 			x.State, x.Error = "untrusted", p.err.Error()

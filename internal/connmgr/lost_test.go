@@ -29,7 +29,7 @@ func TestUntrustedAfterLoss(t *testing.T) {
 		to := r.host(2)
 		// A connection of the test's own, so that the daemon does not connect while no host is
 		// there.
-		p, err := r.host(1).m.peers.newPeer(config.Host{Name: to.name, Address: to.addr, Daemon: to.listen}, false)
+		p, err := r.host(1).m.peers.newPeer(config.Host{Name: to.name, Address: to.addr, Daemon: to.listen})
 		if err != nil {
 			t.Fatal(err)
 		}

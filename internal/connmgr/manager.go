@@ -163,10 +163,11 @@ func (m *Manager) open(ctx context.Context) error {
 	m.opened = append(m.opened, func() { _ = m.store.Close() })
 	m.boot = m.store.Boot()
 	m.numbers.Store(rand.Uint64N(firstGroups)) //nolint:gosec // not a secret
-	if m.peers, err = newPeers(m); err != nil {
+	m.peers = newPeers(m)
+	m.opened = append(m.opened, m.peers.close)
+	if err := m.peers.configure(m.cfg.Hosts); err != nil {
 		return err
 	}
-	m.opened = append(m.opened, m.peers.close)
 	if err := m.dialSwitch(); err != nil {
 		return err
 	}

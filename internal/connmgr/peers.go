@@ -3,6 +3,7 @@ package connmgr
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -35,13 +36,12 @@ type peers struct {
 
 // A peer is the daemon of another host, known by the address of its RDMA device.
 type peer struct {
-	of         *peers
-	addr       netip.Addr
-	name       string // the name in its certificate; "": any that owns the address
-	target     string
-	configured bool
-	conn       *grpcclient.Conn
-	rpc        mcrdmav1.HostsClient
+	of     *peers
+	addr   netip.Addr
+	name   string // the name in its certificate; "": the host is not configured, and any that owns the address will do
+	target string
+	conn   *grpcclient.Conn
+	rpc    mcrdmav1.HostsClient
 
 	// Under peers.mu.
 	users int // calls and formations that use it
@@ -49,11 +49,13 @@ type peer struct {
 	beats int    // that are under way
 	list  uint64 // of groups, confirmed by the latest answer to a beat
 	trip  time.Duration
-	err   error // of the last call; nil: it answered
-	tried bool
+	err   error     // of the last call, or errNotTried; nil: it answered
 	asked time.Time // for a status
 	sharing
 }
+
+// errNotTried is the error of a peer before the first call.
+var errNotTried = errors.New("it was not called yet")
 
 func (p *peer) String() string {
 	if p.name != "" {
@@ -72,35 +74,35 @@ func (m *Manager) connect(target string, to identity.Identity, more []grpc.DialO
 	return grpcclient.New(grpcclient.Config{Target: target, Creds: creds, Own: own, MaxMessage: maxMessage, Dial: m.opts.Dial, More: more})
 }
 
-// newPeers returns peers with the hosts of the configuration.
-func newPeers(m *Manager) (*peers, error) {
-	t := &peers{metrics: m.metrics, interval: m.cfg.Beat.Interval, at: map[netip.Addr]*peer{}, moved: map[netip.Addr]time.Time{},
+func newPeers(m *Manager) *peers {
+	return &peers{metrics: m.metrics, interval: m.cfg.Beat.Interval, at: map[netip.Addr]*peer{}, moved: map[netip.Addr]time.Time{},
 		health: health.New(health.Config{Interval: m.cfg.Beat.Interval, DeadAfter: m.cfg.Beat.DeadAfter, Grace: m.cfg.Beat.Grace}),
 		connect: func(h config.Host) (*grpcclient.Conn, error) {
 			return m.connect(h.Daemon, identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Address}}, m.opts.DialHosts)
 		}}
-	for _, h := range m.cfg.Hosts {
-		if h.Address == m.cfg.Address {
-			continue
-		}
-		p, err := t.newPeer(h, true)
+}
+
+// configure adds the hosts of the configuration.
+func (t *peers) configure(hosts []config.Host) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, h := range hosts {
+		p, err := t.newPeer(h)
 		if err != nil {
-			t.close()
-			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+			return fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 		t.at[p.addr] = p
 	}
-	return t, nil
+	return nil
 }
 
 // newPeer makes a peer, which connects when it is used.
-func (t *peers) newPeer(h config.Host, configured bool) (*peer, error) {
+func (t *peers) newPeer(h config.Host) (*peer, error) {
 	conn, err := t.connect(h)
 	if err != nil {
 		return nil, fmt.Errorf("the daemon of %v: %w", h.Address, err)
 	}
-	return &peer{of: t, addr: h.Address, name: h.Name, target: h.Daemon, configured: configured, conn: conn,
-		rpc: mcrdmav1.NewHostsClient(conn), idle: time.Now()}, nil
+	return &peer{of: t, addr: h.Address, name: h.Name, target: h.Daemon, conn: conn, rpc: mcrdmav1.NewHostsClient(conn), idle: time.Now(), err: errNotTried}, nil
 }
 
 // get is called with peers.mu.
@@ -108,7 +110,7 @@ func (t *peers) get(addr netip.Addr) (*peer, error) {
 	if p := t.at[addr]; p != nil {
 		return p, nil
 	}
-	p, err := t.newPeer(config.Host{Address: addr, Daemon: netip.AddrPortFrom(addr, config.DefaultPort).String()}, false)
+	p, err := t.newPeer(config.Host{Address: addr, Daemon: netip.AddrPortFrom(addr, config.DefaultPort).String()})
 	if err == nil {
 		t.at[addr] = p
 	}
@@ -161,7 +163,7 @@ const idleTime = 5 * time.Minute
 // spare reports whether a peer is neither configured nor used, nor in a group. It is called
 // with peers.mu.
 func (t *peers) spare(p *peer) bool {
-	return !p.configured && p.users == 0 && !t.health.Follows(p.addr)
+	return p.name == "" && p.users == 0 && !t.health.Follows(p.addr)
 }
 
 // closeIdle closes connections that are unlikely to be used again: those that are not
@@ -199,7 +201,6 @@ func (p *peer) call(ctx context.Context, f func(context.Context) error) error {
 	p.of.metrics.peerCall(time.Since(begun), err)
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
-	p.tried = true
 	p.err = nil
 	if failure.Is(err, mcrdmav1.Reason_UNREACHABLE) || failure.Is(err, mcrdmav1.Reason_UNTRUSTED) {
 		p.err = err
