@@ -302,11 +302,7 @@ func (m *Member) finish(why error) {
 	if m.unfenced = closeRegions(regions); m.unfenced != nil {
 		m.c.opt.Logger.Error("close regions", "group", m.id, "error", m.unfenced)
 	}
-	m.c.mu.Lock()
-	if m.c.members[m.id] == m {
-		delete(m.c.members, m.id)
-	}
-	m.c.mu.Unlock()
+	forget(m.c, m.c.members, m.id, m)
 	m.events.put(lastEvent(why, formation))
 	close(m.ended)
 }

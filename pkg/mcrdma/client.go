@@ -93,6 +93,15 @@ func (c *Client) Address() string { return c.hello.GetAddress() }
 // Device returns the device, or nil if there is none.
 func (c *Client) Device() qp.Device { return c.dev }
 
+// forget removes an entry of one of the Client's tables, if it is that value.
+func forget[K, V comparable](c *Client, table map[K]V, key K, value V) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if table[key] == value {
+		delete(table, key)
+	}
+}
+
 var errClientClosed = fmt.Errorf("%w: the Client was closed", ErrClosed)
 
 // errClosed says that the Client is closed, under c.mu.

@@ -84,11 +84,7 @@ func (c *Client) Listen(ctx context.Context, cfg ListenConfig) (*Listener, error
 // forget removes the listener from its Client, once, and ends the members that were not
 // accepted.
 func (l *Listener) forget() (first bool) {
-	l.c.mu.Lock()
-	if l.c.listeners[l.cfg.Service] == l {
-		delete(l.c.listeners, l.cfg.Service)
-	}
-	l.c.mu.Unlock()
+	forget(l.c, l.c.listeners, l.cfg.Service, l)
 	l.mu.Lock()
 	first = !l.closed
 	if first {

@@ -86,9 +86,7 @@ func (m *Memory) Close() error {
 		return fmt.Errorf("%w: %d operations, receives or regions lie in the memory", ErrBusy, m.users)
 	}
 	m.closed = true
-	m.client.mu.Lock()
-	delete(m.client.memories, m)
-	m.client.mu.Unlock()
+	forget(m.client, m.client.memories, m, struct{}{})
 	return m.deregister()
 }
 

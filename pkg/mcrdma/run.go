@@ -111,9 +111,7 @@ func (g *Group) finishAll() {
 		u.stop(err)
 	}
 	g.c.closeGroup(g.id)
-	g.c.mu.Lock()
-	delete(g.c.groups, g.id)
-	g.c.mu.Unlock()
+	forget(g.c, g.c.groups, g.id, g)
 	g.step((*life).over)
 	close(g.ended)
 }
