@@ -354,8 +354,8 @@ func (f *trial) told(e Event) {
 			f.check(int(e.Operation) == n, "%s was in the view until operation %d, and is said to have %d", e.Address, n, e.Operation)
 		}
 		d := f.l.goneOf(e.Address)
-		f.check(d != nil && d.operation == e.Operation, "%s is removed with %d operations, and listed is %+v", e.Address, e.Operation, d)
-		f.check(int(d.peer.From) == f.since[e.Address], "%s was a member from operation %d on, and listed is %+v", e.Address, f.since[e.Address], d)
+		f.check(d != nil && d.Operation == e.Operation, "%s is removed with %d operations, and listed is %+v", e.Address, e.Operation, d)
+		f.check(int(d.From) == f.since[e.Address], "%s was a member from operation %d on, and listed is %+v", e.Address, f.since[e.Address], d)
 		f.deeds["removed"]++
 	case EventAdded:
 		f.check(!f.in[e.Address], "%s is added, and was not removed", e.Address)
@@ -380,7 +380,7 @@ func (f *trial) told(e Event) {
 }
 
 func (l *life) goneOf(address string) *departure {
-	if i := slices.IndexFunc(l.gone, func(d *departure) bool { return d.peer.Address == address }); i >= 0 {
+	if i := slices.IndexFunc(l.gone, func(d *departure) bool { return d.Address == address }); i >= 0 {
 		return l.gone[i]
 	}
 	return nil
@@ -442,7 +442,7 @@ func (f *trial) complete(op *Op, n int) {
 	f.check(op.View == f.lastView.Number, "operation %d is complete with view %d, the hook has %d", n, op.View, f.lastView.Number)
 	for a, in := range f.in {
 		if d := f.l.goneOf(a); in && !f.lastView.has(a) {
-			f.check(d != nil && int(d.operation) <= n, "operation %d is complete without %s, and listed is %+v", n, a, d)
+			f.check(d != nil && int(d.Operation) <= n, "operation %d is complete without %s, and listed is %+v", n, a, d)
 		}
 	}
 	for _, p := range f.lastView.Members {

@@ -153,7 +153,7 @@ func (g *Group) Departures() []Departure {
 	defer g.mu.Unlock()
 	var list []Departure
 	for _, d := range g.life.gone {
-		list = append(list, Departure{d.peer, d.operation, d.text})
+		list = append(list, d.Departure)
 	}
 	return list
 }

@@ -270,7 +270,7 @@ func (l *life) finish() {
 func (l *life) over() {
 	l.job = over
 	for _, d := range l.departed { // also those for which the daemon has not said why
-		l.removed(l.departs(d.peer, l.sure()))
+		l.removed(l.departs(d.Peer, l.sure()))
 	}
 	l.tell(lastEvent(l.err, l.info.GetFormation()))
 }

@@ -27,11 +27,9 @@ type toldView struct {
 
 // A departure is the removal of a member, by its address.
 type departure struct {
-	peer      Peer
-	operation uint64 // the first that it may lack
-	known     bool   // … is set
-	text      string // why; "": the daemon has not said it yet
-	told      bool   // to the application
+	Departure
+	known bool // its Operation
+	told  bool // to the application
 }
 
 // has says whether a view has a member.
@@ -119,14 +117,14 @@ func (l *life) sure() uint64 {
 func (l *life) departs(p Peer, had uint64) *departure {
 	d := l.departed[p.Address]
 	if d == nil {
-		d = &departure{peer: p}
+		d = &departure{Departure: Departure{Peer: p}}
 		l.departed[p.Address] = d
 	}
 	if !d.known {
-		d.operation, d.known, d.peer.From = had, true, l.from[p.Address]
-		l.gone = append(slices.DeleteFunc(l.gone, func(o *departure) bool { return o.peer.Address == p.Address }), d)
+		d.Operation, d.known, d.From = had, true, l.from[p.Address]
+		l.gone = append(slices.DeleteFunc(l.gone, func(o *departure) bool { return o.Address == p.Address }), d)
 	}
-	if d.text != "" {
+	if d.Why != "" {
 		l.removed(d)
 	}
 	return d
@@ -137,16 +135,16 @@ func (l *life) departs(p Peer, had uint64) *departure {
 func (l *life) compare(before []*mcrdmav1.Member, info *mcrdmav1.FormationInfo, had uint64) {
 	for _, m := range before {
 		if address := m.GetAddress(); l.departed[address] == nil && !among(info.GetMembers(), address) {
-			l.departed[address] = &departure{peer: peerOf(m)}
+			l.departed[address] = &departure{Departure: Departure{Peer: peerOf(m)}}
 		}
 	}
 	for address, d := range l.departed {
 		if among(info.GetMembers(), address) {
 			continue
 		}
-		d.text = cmp.Or(d.text, reasonIn(info, address))
+		d.Why = cmp.Or(d.Why, reasonIn(info, address))
 		if d.known || len(l.told) == 0 { // otherwise how much it has is known after the hook
-			l.departs(d.peer, had)
+			l.departs(d.Peer, had)
 		}
 	}
 }
@@ -165,8 +163,8 @@ func reasonIn(info *mcrdmav1.FormationInfo, address string) string {
 func (l *life) removed(d *departure) {
 	if !d.told {
 		d.told = true
-		l.tell(Event{Type: EventRemoved, Address: d.peer.Address, Host: d.peer.Host, Text: d.text,
-			Formation: l.info.GetFormation(), Operation: d.operation})
+		l.tell(Event{Type: EventRemoved, Address: d.Address, Host: d.Host, Text: d.Why,
+			Formation: l.info.GetFormation(), Operation: d.Operation})
 	}
 }
 
@@ -229,7 +227,7 @@ func (l *life) takenOut(e *mcrdmav1.GroupChanged, current bool) {
 		l.do(changed{})
 	}
 	if d := l.departed[e.GetAddress()]; d != nil && !slices.ContainsFunc(l.members, is) { // otherwise it was removed before it was added
-		d.text = e.GetText()
+		d.Why = e.GetText()
 		l.removed(d)
 	}
 }
