@@ -20,7 +20,7 @@ const maxBeats = 256
 
 // beat sends a beat to each host that has receivers of this host's groups, unless that host's
 // daemon beats for both, and to those that wait for an answer. It names the groups if the host does
-// not know their list yet.
+// not know their list yet. Hosts that no longer have receivers are not followed any more.
 func (m *Manager) beat(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -33,6 +33,7 @@ func (m *Manager) beat(now time.Time) {
 			}
 		}
 	}
+	m.peers.keep(lists)
 	m.peers.owed(lists)
 	for a, list := range lists {
 		p, known := m.peers.beginBeat(a, list, now)

@@ -64,6 +64,8 @@ func TestIdleHosts(t *testing.T) {
 		r.receivers()
 		addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 60, 0, byte(i)}) }
 		target := r.host(2).listen
+		g := m.newGroup(groupID{hostAddr(1), 1}, machine.Spec{}, newSession(machine.Owner{}, time.Now()), time.Now())
+		g.status.Store(&machine.SenderStatus{Form: &formation{N: 1, Receivers: []machine.Receiver{{Addr: addr(0)}}}})
 		for i := range 2 * maxIdlePeers { // all are h2's daemon
 			m.peers.mu.Lock()
 			p, err := m.peers.newPeer(config.Host{Address: addr(i), Daemon: target})
@@ -72,10 +74,13 @@ func TestIdleHosts(t *testing.T) {
 			}
 			m.peers.at[p.addr] = p
 			p.users++
-			if i == 0 {
-				m.peers.health.Add(p.addr, time.Now()) // as of a group's receiver
-			}
 			m.peers.mu.Unlock()
+			if i == 0 { // it is a group's receiver
+				m.mu.Lock()
+				m.groups[g.id] = g
+				m.watch(g.form(), time.Now())
+				m.mu.Unlock()
+			}
 			if !p.conn.Wait(t.Context(), time.Second) {
 				t.Fatal("no connection")
 			}
@@ -85,13 +90,15 @@ func TestIdleHosts(t *testing.T) {
 		if n := a.links(); n != 1+1+maxIdlePeers {
 			t.Errorf("%d connections are kept, want %d idle ones, the configured and the group's", n, maxIdlePeers)
 		}
+		m.mu.Lock()
+		delete(m.groups, g.id)
+		m.mu.Unlock()
 		m.peers.mu.Lock()
 		for i, kept := range map[int]bool{0: true, 1: false, maxIdlePeers - 1: false, maxIdlePeers: true, 2*maxIdlePeers - 1: true} {
 			if (m.peers.at[addr(i)] != nil) != kept {
 				t.Errorf("connection %d: kept %v", i, !kept)
 			}
 		}
-		m.peers.health.Remove(addr(0))
 		m.peers.mu.Unlock()
 	})
 }
@@ -265,14 +272,14 @@ func TestMovedForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1, withSwitch)
 		m := r.host(1).m
-		m.mu.Lock()
-		defer m.mu.Unlock()
 		gone := netip.MustParseAddr("127.60.0.1")
 		if err := m.peers.follow(gone, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		m.peers.noteMoved([]netip.Addr{gone}, time.Now())
-		m.unwatch()
+		m.beat(time.Now())
+		m.peers.mu.Lock()
+		defer m.peers.mu.Unlock()
 		if len(m.peers.moved) > 0 || m.peers.health.Follows(gone) {
 			t.Errorf("%v", m.peers.moved)
 		}

@@ -19,28 +19,14 @@ import (
 	"github.com/mcrdma/mcrdma/internal/grpcclient"
 )
 
-// watch starts following the receivers of a group, and stops following hosts without receivers. It
-// is called with Manager.mu.
+// watch starts following the receivers of a group. It is called with Manager.mu, as beat, which stops
+// following hosts, holds that.
 func (m *Manager) watch(f *formation, now time.Time) {
 	for _, r := range f.Receivers {
 		if err := m.peers.follow(r.Addr, now); err != nil {
 			m.log.Error("no connection can be made", "host", r.Addr, "error", err)
 		}
 	}
-	m.unwatch()
-}
-
-// unwatch stops following hosts that no longer have receivers. It is called with Manager.mu.
-func (m *Manager) unwatch() {
-	used := map[netip.Addr]bool{}
-	for _, g := range m.groups {
-		if f := g.form(); f != nil {
-			for _, r := range f.Receivers {
-				used[r.Addr] = true
-			}
-		}
-	}
-	m.peers.keep(used)
 }
 
 // Names of states, as in api/mcrdma/v1.
@@ -94,12 +80,12 @@ func (t *peers) follow(a netip.Addr, now time.Time) error {
 	return err
 }
 
-// keep stops following all hosts but these.
-func (t *peers) keep(used map[netip.Addr]bool) {
+// keep stops following all hosts but those with a list of groups.
+func (t *peers) keep(lists map[netip.Addr]uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, a := range t.health.Peers() {
-		if !used[a] {
+		if _, used := lists[a]; !used {
 			t.health.Remove(a)
 			delete(t.moved, a)
 		}

@@ -85,9 +85,7 @@ func TestSilentReceiver(t *testing.T) {
 		if c := a.waitChange(removed); c.GetAddress() != "127.9.0.2" || c.GetFormation() != 1 {
 			t.Errorf("%v", c)
 		}
-		if n := r.host(1).followed(); n != 2 {
-			t.Errorf("%d hosts are followed", n)
-		}
+		r.until("two hosts are followed", func() bool { return r.host(1).followed() == 2 })
 		if got := r.host(1).members(f.GetGroup()) + "|" + r.atSwitch(); got != "3 4|3 4" {
 			t.Errorf("members %q", got)
 		}
@@ -317,9 +315,7 @@ func TestRelayBreaks(t *testing.T) {
 		if c := a.waitChange(removed); c.GetHost() != "h3" || c.GetFormation() != 2 {
 			t.Errorf("%v", c)
 		}
-		if n := r.host(1).followed(); n != 2 {
-			t.Errorf("%d hosts are followed", n)
-		}
+		r.until("two hosts are followed", func() bool { return r.host(1).followed() == 2 })
 		for _, i := range []int{0, 2} {
 			apps[i].formation(2)
 			if d := apps[i].detachment(1); d.GetReason() != mcrdmav1.Detached_REASON_REFORMED {

@@ -44,14 +44,14 @@ func (g *group) run(ctx context.Context, s *machine.Sender) {
 		for _, e := range append(events, (*machine.Sender).Tick) {
 			e(s, time.Now())
 			for list := s.Take(); len(list) > 0; list = s.Take() {
-				r.publish(s.Status())
+				g.status.Store(s.Status())
 				for _, a := range list {
 					r.perform(a)
 				}
 			}
 		}
 		status := s.Status()
-		r.publish(status)
+		g.status.Store(status)
 		if status.State == machine.Closed {
 			return
 		}
@@ -97,16 +97,6 @@ func (r *runner) start(ctx context.Context, limit time.Duration, f func(context.
 		defer cancel()
 		r.post(f(ctx))
 	})
-}
-
-// publish publishes the group's status.
-func (r *runner) publish(s *machine.SenderStatus) {
-	was := r.status.Swap(s)
-	if was.Form != nil && was.Form != s.Form {
-		r.m.mu.Lock()
-		r.m.unwatch()
-		r.m.mu.Unlock()
-	}
 }
 
 func (r *runner) perform(a machine.SenderAction) {
@@ -290,9 +280,9 @@ func (r *runner) formed(f *formation) {
 	m.metrics.formation(f)
 	m.log.Info("a group has been formed", "group", r.id, "formation", f.N, "path", f.Path, "receivers", len(f.Receivers), "why", strings.Join(f.Why, "; "))
 	r.happened("formed", netip.Addr{}, "", machine.Plural(len(f.Receivers), "receiver")+", "+strings.Join(f.Why, "; "))
+	r.checks.Store(&stallChecks{})
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r.checks.Store(&stallChecks{})
 	m.watch(f, now)
 }
 
@@ -310,5 +300,4 @@ func (r *runner) ended(why *failure.Error) {
 	defer m.mu.Unlock()
 	delete(m.groups, r.id)
 	r.sess.noteEnd(end{group: r.id, why: why})
-	m.unwatch()
 }
