@@ -48,6 +48,14 @@ func condition(c health.Change) (state, reason string) {
 	return stateSilent, fmt.Sprintf("nothing is heard of its daemon for %v", c.For.Round(time.Millisecond))
 }
 
+// since is a time as tools get it; nil: not known.
+func since(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
 // act handles a change in the health of receivers' hosts. It is called with Manager.mu.
 func (m *Manager) act(c health.Change) {
 	_, reason := condition(c)
@@ -197,7 +205,7 @@ func (t *peers) states(f *formation) (out []*mcrdmav1.MemberState) {
 	for _, r := range f.Receivers {
 		c := t.health.Last(r.Addr, now)
 		state, reason := condition(c)
-		out = append(out, &mcrdmav1.MemberState{Address: r.Addr.String(), Host: r.Host, State: state, Reason: reason, Since: timestamppb.New(c.Since)})
+		out = append(out, &mcrdmav1.MemberState{Address: r.Addr.String(), Host: r.Host, State: state, Reason: reason, Since: since(c.Since)})
 	}
 	return out
 }

@@ -96,10 +96,10 @@ func TestSilentReceiver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := res.GetGroup().GetStates()[0]; s.GetState() != "removed" || s.GetHost() != "h2" || s.GetReason() == "" {
+		if s := res.GetGroup().GetStates()[0]; s.GetState() != "removed" || s.GetHost() != "h2" || s.GetReason() == "" || time.Since(s.GetSince().AsTime()) > time.Second {
 			t.Errorf("%v", s)
 		}
-		if s := res.GetGroup().GetStates()[1]; s.GetState() != "ok" {
+		if s := res.GetGroup().GetStates()[1]; s.GetState() != "ok" || time.Since(s.GetSince().AsTime()) > time.Minute {
 			t.Errorf("%v", s)
 		}
 		if c := res.GetGroup().GetFormation().GetConnection(); c.GetAddress() != "127.9.0.2" {

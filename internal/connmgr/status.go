@@ -67,7 +67,7 @@ func (m *Manager) states(s *machine.SenderStatus) []*mcrdmav1.MemberState {
 	out := m.peers.states(s.Form)
 	for _, d := range s.Departures {
 		if !s.Form.Has(d.Addr) {
-			out = append(out, &mcrdmav1.MemberState{Address: d.Addr.String(), Host: d.Host, State: stateRemoved, Reason: d.Why, Since: timestamppb.New(d.At)})
+			out = append(out, &mcrdmav1.MemberState{Address: d.Addr.String(), Host: d.Host, State: stateRemoved, Reason: d.Why, Since: since(d.At)})
 		}
 	}
 	slices.SortFunc(out, func(x, y *mcrdmav1.MemberState) int {
