@@ -313,28 +313,6 @@ func (s *schema) decode(e *p4.Entity) (switchspec.Entity, error) {
 	return l.decode(x)
 }
 
-// decodeKey takes from a table entry, which may lack its action, what identifies it.
-func (s *schema) decodeKey(te *p4.TableEntry) (switchspec.Key, error) {
-	l, t, err := s.layout(te)
-	if err != nil {
-		return switchspec.Key{}, err
-	}
-	var x entry
-	if te.GetAction() != nil {
-		x, err = s.parts(t, te)
-	} else {
-		x.key, err = s.key(t, te)
-	}
-	if err != nil {
-		return switchspec.Key{}, fmt.Errorf("%s: %w", t.name, err)
-	}
-	e, err := l.decode(x)
-	if err != nil {
-		return switchspec.Key{}, err
-	}
-	return e.Key(), nil
-}
-
 // layout finds what kind of entity is in an entry's table.
 func (s *schema) layout(te *p4.TableEntry) (layout, *table, error) {
 	t := s.byTable[te.GetTableId()]

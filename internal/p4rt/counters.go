@@ -116,7 +116,7 @@ func (s *Session) ReadAcked(ctx context.Context, slot uint16) (out [switchspec.M
 		ask = append(ask, &p4.Entity{Entity: &p4.Entity_RegisterEntry{RegisterEntry: &p4.RegisterEntry{RegisterId: s.c.schema.acked, Index: &p4.Index{Index: first + i}}}})
 	}
 	answers := 0
-	err = s.read(ctx, ask, func(e *p4.Entity) error {
+	err = s.c.read(ctx, ask, func(e *p4.Entity) error {
 		x := e.GetRegisterEntry()
 		i := x.GetIndex().GetIndex() - first
 		v, err := value(x.GetData().GetBitstring(), 64)
@@ -149,7 +149,7 @@ func (s *Session) cells(ctx context.Context, cells []cell) (map[cell]Count, erro
 		ask = append(ask, &p4.Entity{Entity: &p4.Entity_CounterEntry{
 			CounterEntry: &p4.CounterEntry{CounterId: c.counter, Index: &p4.Index{Index: c.index}}}})
 	}
-	err := s.read(ctx, ask, func(e *p4.Entity) error {
+	err := s.c.read(ctx, ask, func(e *p4.Entity) error {
 		x := e.GetCounterEntry()
 		n, err := count(x.GetData())
 		out[cell{x.GetCounterId(), x.GetIndex().GetIndex()}] = n
@@ -170,61 +170,32 @@ func count(d *p4.CounterData) (Count, error) {
 	return Count{uint64(d.GetPacketCount()), uint64(d.GetByteCount())}, nil //nolint:gosec // not negative
 }
 
-// ReadDirect returns what was counted by entries: of a Match the group's packets,
+// ReadDirect returns what was counted by an entry: of a Match the group's packets,
 // of a Replica the copies, of a Region the WRITEs translated, of a MergeGroup the
-// answers before merging (no bytes), of an ECNPort the candidates (no bytes). Of
-// the entities only what identifies them counts. Those that the switch does not
-// have are left out. Any session can read. Errors wrap switchspec.ErrInvalid if
-// there are no counters for such entities.
-func (s *Session) ReadDirect(ctx context.Context, entities ...switchspec.Entity) (map[switchspec.Key]Count, error) {
-	ask := make([]*p4.Entity, 0, len(entities))
-	for _, e := range entities {
-		x, err := s.c.schema.encode(e)
-		if err != nil {
-			return nil, err
-		}
-		te := x.GetTableEntry()
-		if !s.c.schema.direct[te.GetTableId()] {
-			return nil, fmt.Errorf("p4rt: %w: nothing is counted of a %v", switchspec.ErrInvalid, e.Key().Kind())
-		}
-		te.Action = nil
-		ask = append(ask, &p4.Entity{Entity: &p4.Entity_DirectCounterEntry{DirectCounterEntry: &p4.DirectCounterEntry{TableEntry: te}}})
+// answers before merging (no bytes), of an ECNPort the candidates (no bytes); nothing
+// if the switch does not have the entry. Of the entity only what identifies it counts.
+// Any session can read. Errors wrap switchspec.ErrInvalid if there are no counters for
+// such entities.
+func (s *Session) ReadDirect(ctx context.Context, e switchspec.Entity) (c Count, err error) {
+	x, err := s.c.schema.encode(e)
+	if err != nil {
+		return c, err
 	}
-	out := make(map[switchspec.Key]Count, len(ask))
-	for len(ask) > 0 {
-		n := min(len(ask), s.c.cfg.Batch)
-		if err := s.direct(ctx, ask[:n], out); err != nil {
-			return nil, fmt.Errorf("p4rt: reading counters of entries: %w", err)
-		}
-		ask = ask[n:]
+	te := x.GetTableEntry()
+	if !s.c.schema.direct[te.GetTableId()] {
+		return c, fmt.Errorf("p4rt: %w: nothing is counted of a %v", switchspec.ErrInvalid, e.Key().Kind())
 	}
-	return out, nil
-}
-
-// direct reads counters of entries, and finds by halves those that are missing:
-// for them the embedded switch fails with NotFound, and bmv2 with
-// InvalidArgument, which stops it.
-func (s *Session) direct(ctx context.Context, ask []*p4.Entity, out map[switchspec.Key]Count) error {
-	err := s.read(ctx, ask, func(e *p4.Entity) error {
-		x := e.GetDirectCounterEntry()
-		k, err := s.c.schema.decodeKey(x.GetTableEntry())
-		if err != nil {
-			return err
-		}
-		out[k], err = count(x.GetData())
+	te.Action = nil
+	ask := &p4.Entity{Entity: &p4.Entity_DirectCounterEntry{DirectCounterEntry: &p4.DirectCounterEntry{TableEntry: te}}}
+	err = s.c.read(ctx, []*p4.Entity{ask}, func(e *p4.Entity) error {
+		c, err = count(e.GetDirectCounterEntry().GetData())
 		return err
 	})
-	switch c := refusal(err); {
-	case c != codes.NotFound && c != codes.InvalidArgument:
-		return err
-	case len(ask) == 1:
-		return nil
+	switch refusal(err) {
+	case codes.OK, codes.NotFound, codes.InvalidArgument: // the last two if the entry is missing: by the embedded switch, and by bmv2
+		return c, nil
 	}
-	half := len(ask) / 2
-	if err := s.direct(ctx, ask[:half], out); err != nil {
-		return err
-	}
-	return s.direct(ctx, ask[half:], out)
+	return c, fmt.Errorf("p4rt: reading the counter of an entry: %w", err)
 }
 
 // refusal is the code of a Read that failed: by itself, or of what was asked for

@@ -17,7 +17,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/mcrdma/mcrdma/bmv2"
-	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
 // The methods here only read, and need no session: a reader takes no part in
@@ -123,7 +122,7 @@ func (c *Client) Use(ctx context.Context, p *Program) (entries map[string]int, g
 			ask = append(ask, &p4.Entity{Entity: &p4.Entity_TableEntry{TableEntry: &p4.TableEntry{TableId: t.id}}})
 		}
 	}
-	err = (&Session{c: c}).read(ctx, ask, func(e *p4.Entity) error {
+	err = c.read(ctx, ask, func(e *p4.Entity) error {
 		switch x := e.GetEntity().(type) {
 		case *p4.Entity_TableEntry:
 			if !x.TableEntry.GetIsDefaultAction() {
@@ -139,11 +138,6 @@ func (c *Client) Use(ctx context.Context, p *Program) (entries map[string]int, g
 		return nil, 0, 0, fmt.Errorf("p4rt: counting entries: %w", err)
 	}
 	return entries, groups, replicas, nil
-}
-
-// Read reads back the whole state as Session.Read does.
-func (c *Client) Read(ctx context.Context) (*switchspec.State, error) {
-	return (&Session{c: c}).Read(ctx)
 }
 
 // PrimaryID is the election id of the switch's primary, if this session is its

@@ -62,7 +62,7 @@ func (s *Session) PushPipeline(ctx context.Context) error {
 // but still has them: one that is inserted again then has each replica twice.
 func (s *Session) deleteGroups(ctx context.Context) error {
 	var groups []*p4.Update
-	err := s.read(ctx, []*p4.Entity{multicastGroups()}, func(e *p4.Entity) error {
+	err := s.c.read(ctx, []*p4.Entity{multicastGroups()}, func(e *p4.Entity) error {
 		groups = append(groups, &p4.Update{Type: p4.Update_DELETE, Entity: e})
 		return nil
 	})

@@ -17,17 +17,20 @@ import (
 
 // Read reads back the whole state. Errors wrap ErrForeign if there is something
 // in it that this client would not have written.
-func (s *Session) Read(ctx context.Context) (*switchspec.State, error) {
+func (s *Session) Read(ctx context.Context) (*switchspec.State, error) { return s.c.Read(ctx) }
+
+// Read reads back the whole state as Session.Read does.
+func (c *Client) Read(ctx context.Context) (*switchspec.State, error) {
 	var ask []*p4.Entity
 	for _, l := range layouts {
-		t := s.c.schema.tables[l.table]
+		t := c.schema.tables[l.table]
 		ask = append(ask, &p4.Entity{Entity: &p4.Entity_TableEntry{
 			TableEntry: &p4.TableEntry{TableId: t.id, IsDefaultAction: len(t.fields) == 0}}})
 	}
 	ask = append(ask, multicastGroups())
 	out := &switchspec.State{}
-	err := s.read(ctx, ask, func(e *p4.Entity) error {
-		x, err := s.c.schema.decode(e)
+	err := c.read(ctx, ask, func(e *p4.Entity) error {
+		x, err := c.schema.decode(e)
 		if err != nil {
 			return err
 		}
@@ -46,10 +49,10 @@ func multicastGroups() *p4.Entity {
 }
 
 // read calls f for each entity that the switch has of those asked for.
-func (s *Session) read(ctx context.Context, ask []*p4.Entity, f func(*p4.Entity) error) error {
+func (c *Client) read(ctx context.Context, ask []*p4.Entity, f func(*p4.Entity) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := s.c.rpc.Read(ctx, &p4.ReadRequest{DeviceId: s.c.cfg.DeviceID, Entities: ask})
+	stream, err := c.rpc.Read(ctx, &p4.ReadRequest{DeviceId: c.cfg.DeviceID, Entities: ask})
 	if err != nil {
 		return err
 	}

@@ -97,7 +97,7 @@ func (a *Agent) count(ctx context.Context, g *group, out *mcrdmav1.GroupStatus, 
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotReady, err)
 	}
-	out.Packets, out.Bytes = direct[match.Key()].Packets, direct[match.Key()].Bytes
+	out.Packets, out.Bytes = direct.Packets, direct.Bytes
 	for _, r := range out.GetGroup().GetReceivers() { // which may no longer be current
 		var c p4rt.MemberCounts
 		var psn *uint32
