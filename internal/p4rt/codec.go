@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 
 	"github.com/mcrdma/mcrdma/internal/switchspec"
-	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
 // An entry is an entry of a table in numbers: of each key field one, of LPM and
@@ -24,11 +24,47 @@ type entry struct {
 	set    []switchspec.ECMPHop // instead, with a selector
 }
 
-// A layout says how one kind of entities is laid out in a table.
-type layout struct {
-	table  string
-	encode func(switchspec.Entity) (entry, bool) // false: of another kind
-	decode func(entry) (switchspec.Entity, error)
+// Fields are pointers to fields of an entity.
+type fields []any
+
+// numbers are their values. A prefix has two.
+func (f fields) numbers() []uint64 {
+	var out []uint64
+	for _, p := range f {
+		switch p := p.(type) {
+		case *netip.Addr:
+			out = append(out, u32(*p))
+		case *netip.Prefix:
+			out = append(out, u32(p.Addr()), uint64(p.Bits())) //nolint:gosec // 0 to 32
+		case *switchspec.MAC:
+			out = append(out, binary.BigEndian.Uint64(append([]byte{0, 0}, p[:]...)))
+		case *bool:
+			out = append(out, map[bool]uint64{true: 1}[*p])
+		default:
+			out = append(out, reflect.ValueOf(p).Elem().Uint())
+		}
+	}
+	return out
+}
+
+// set sets them to these values. Widths need not be checked: the switch keeps fields in theirs.
+func (f fields) set(v []uint64) {
+	for _, p := range f {
+		switch p := p.(type) {
+		case *netip.Addr:
+			*p = addr(v[0])
+		case *netip.Prefix:
+			*p = netip.PrefixFrom(addr(v[0]), int(v[1])) //nolint:gosec // 0 to 32
+			v = v[1:]
+		case *switchspec.MAC:
+			*p = mac(v[0])
+		case *bool:
+			*p = v[0] == 1
+		default:
+			reflect.ValueOf(p).Elem().SetUint(v[0])
+		}
+		v = v[1:]
+	}
 }
 
 func addr(v uint64) netip.Addr {
@@ -42,34 +78,41 @@ func u32(a netip.Addr) uint64 {
 
 func mac(v uint64) switchspec.MAC { return switchspec.MAC(binary.BigEndian.AppendUint64(nil, v)[2:]) }
 
-func u48(m switchspec.MAC) uint64 {
-	return binary.BigEndian.Uint64(append([]byte{0, 0}, m[:]...))
+// A layout says how one kind of entities is laid out in a table.
+type layout struct {
+	table  string
+	encode func(switchspec.Entity) (entry, bool) // false: of another kind
+	decode func(entry) switchspec.Entity
 }
 
-func bit(b bool) uint64 {
-	if b {
-		return 1
-	}
-	return 0
+// A row names the fields of an entity that are the key of its entry, and the action's
+// arguments.
+type row struct {
+	key    fields
+	action string
+	args   fields
 }
 
-// of makes a layout of the conversions of one type. Those of the entry back to the
-// entity need not check widths: the switch keeps fields in theirs.
-func of[T switchspec.Entity](table string, encode func(T) entry, decode func(k, a []uint64, name string) T) layout {
+// of makes a layout of one type. action is that of the entry from which the entity is read; empty:
+// the entity says which it is to have.
+func of[T switchspec.Entity](table string, row func(e *T, action string) row) layout {
 	return layout{table,
 		func(e switchspec.Entity) (entry, bool) {
 			x, ok := e.(T)
 			if !ok {
 				return entry{}, false
 			}
-			return encode(x), true
+			r := row(&x, "")
+			return entry{key: r.key.numbers(), action: r.action, args: r.args.numbers()}, true
 		},
-		func(x entry) (switchspec.Entity, error) {
-			return decode(x.key, append(x.args, make([]uint64, 8)...), x.action), nil
+		func(x entry) switchspec.Entity {
+			var e T
+			r := row(&e, x.action)
+			r.key.set(x.key)
+			r.args.set(x.args)
+			return e
 		}}
 }
-
-func nums(v ...uint64) []uint64 { return v }
 
 const (
 	noAction   = "NoAction"
@@ -81,156 +124,102 @@ const (
 	toBranch   = "egress.rewrite.to_branch"
 	toReceiver = "egress.rewrite.to_receiver"
 	bypass     = "egress.ack_merge.bypass"
+	members    = "egress.ack_merge.merge_members" // a table of two kinds of entities
 )
 
 var routeActions = [...]string{
 	switchspec.ToNowhere: toNowhere, switchspec.ToNextHop: toNextHop, switchspec.ToECMP: toECMP, switchspec.ToAgent: toAgent,
 }
 
-//nolint:gosec // fields have the widths of their types
+var (
+	memberLayout = of(members, func(m *switchspec.MergeMember, _ string) row {
+		return row{fields{&m.Src, &m.Dst, &m.DestQP}, "egress.ack_merge.from", fields{&m.Slot, &m.Index}}
+	})
+	bypassLayout = of(members, func(b *switchspec.Bypass, _ string) row {
+		return row{fields{&b.Src, &b.Dst, &b.QPN}, bypass, nil}
+	})
+)
+
 var layouts = []layout{
-	of("ingress.settings",
-		func(s switchspec.Settings) entry {
-			return entry{action: "ingress.configure", args: nums(uint64(s.ICRC), uint64(s.HashSeed), s.Owner, s.Numbers)}
-		},
-		func(_, a []uint64, _ string) switchspec.Settings {
-			return switchspec.Settings{ICRC: switchspec.ICRC(a[0]), HashSeed: uint32(a[1]), Owner: a[2], Numbers: a[3]}
-		}),
-	of("ingress.bridge_ports",
-		func(p switchspec.BridgePort) entry {
-			return entry{key: nums(uint64(p.Port)), action: "ingress.bridge_port", args: nums(uint64(p.FloodGroup))}
-		},
-		func(k, a []uint64, _ string) switchspec.BridgePort {
-			return switchspec.BridgePort{Port: uint16(k[0]), FloodGroup: uint16(a[0])}
-		}),
-	of("ingress.guard.guarded_ports",
-		func(p switchspec.GuardedPort) entry { return entry{key: nums(uint64(p.Port)), action: noAction} },
-		func(k, _ []uint64, _ string) switchspec.GuardedPort {
-			return switchspec.GuardedPort{Port: uint16(k[0])}
-		}),
-	of("ingress.guard.port_hosts",
-		func(h switchspec.PortHost) entry {
-			return entry{key: nums(uint64(h.Port), u32(h.Addr)), action: "ingress.guard.host", args: nums(u48(h.MAC))}
-		},
-		func(k, a []uint64, _ string) switchspec.PortHost {
-			return switchspec.PortHost{Port: uint16(k[0]), Addr: addr(k[1]), MAC: mac(a[0])}
-		}),
-	of("ingress.unicast.router_macs",
-		func(m switchspec.RouterMAC) entry { return entry{key: nums(u48(m.MAC)), action: noAction} },
-		func(k, _ []uint64, _ string) switchspec.RouterMAC { return switchspec.RouterMAC{MAC: mac(k[0])} }),
-	of("ingress.unicast.arp_targets",
-		func(t switchspec.ARPTarget) entry { return entry{key: nums(u32(t.Addr)), action: noAction} },
-		func(k, _ []uint64, _ string) switchspec.ARPTarget { return switchspec.ARPTarget{Addr: addr(k[0])} }),
-	of("ingress.unicast.bridge",
-		func(m switchspec.BridgeMAC) entry {
-			return entry{key: nums(u48(m.MAC)), action: toPort, args: nums(uint64(m.Port))}
-		},
-		func(k, a []uint64, _ string) switchspec.BridgeMAC {
-			return switchspec.BridgeMAC{MAC: mac(k[0]), Port: uint16(a[0])}
-		}),
-	of("ingress.unicast.routes",
-		func(r switchspec.Route) entry {
-			e := entry{key: nums(u32(r.Dst.Addr()), uint64(r.Dst.Bits())), action: routeActions[r.To]}
-			if r.To == switchspec.ToNextHop || r.To == switchspec.ToECMP {
-				e.args = nums(uint64(r.Number))
-			}
-			return e
-		},
-		func(k, a []uint64, name string) switchspec.Route {
-			to := slices.Index(routeActions[:], name)
-			return switchspec.Route{Dst: netip.PrefixFrom(addr(k[0]), int(k[1])), To: switchspec.RouteTo(to), Number: uint16(a[0])}
-		}),
+	of("ingress.settings", func(s *switchspec.Settings, _ string) row {
+		return row{nil, "ingress.configure", fields{&s.ICRC, &s.HashSeed, &s.Owner, &s.Numbers}}
+	}),
+	of("ingress.bridge_ports", func(p *switchspec.BridgePort, _ string) row {
+		return row{fields{&p.Port}, "ingress.bridge_port", fields{&p.FloodGroup}}
+	}),
+	of("ingress.guard.guarded_ports", func(p *switchspec.GuardedPort, _ string) row {
+		return row{fields{&p.Port}, noAction, nil}
+	}),
+	of("ingress.guard.port_hosts", func(h *switchspec.PortHost, _ string) row {
+		return row{fields{&h.Port, &h.Addr}, "ingress.guard.host", fields{&h.MAC}}
+	}),
+	of("ingress.unicast.router_macs", func(m *switchspec.RouterMAC, _ string) row {
+		return row{fields{&m.MAC}, noAction, nil}
+	}),
+	of("ingress.unicast.arp_targets", func(t *switchspec.ARPTarget, _ string) row {
+		return row{fields{&t.Addr}, noAction, nil}
+	}),
+	of("ingress.unicast.bridge", func(m *switchspec.BridgeMAC, _ string) row {
+		return row{fields{&m.MAC}, toPort, fields{&m.Port}}
+	}),
+	of("ingress.unicast.routes", func(r *switchspec.Route, action string) row {
+		if action != "" {
+			r.To = switchspec.RouteTo(slices.Index(routeActions[:], action)) //nolint:gosec // the table has no other actions
+		}
+		if r.To == switchspec.ToNextHop || r.To == switchspec.ToECMP {
+			return row{fields{&r.Dst}, routeActions[r.To], fields{&r.Number}}
+		}
+		return row{fields{&r.Dst}, routeActions[r.To], nil}
+	}),
 	{"ingress.unicast.ecmp_groups",
 		func(e switchspec.Entity) (entry, bool) {
 			g, ok := e.(switchspec.ECMPGroup)
-			return entry{key: nums(uint64(g.ID)), set: g.Hops}, ok
+			return entry{key: fields{&g.ID}.numbers(), set: g.Hops}, ok
 		},
-		func(e entry) (switchspec.Entity, error) {
+		func(e entry) switchspec.Entity {
 			slices.SortFunc(e.set, func(x, y switchspec.ECMPHop) int { return cmp.Compare(x.NextHop, y.NextHop) })
-			return switchspec.ECMPGroup{ID: uint16(e.key[0]), Hops: e.set}, nil
+			g := switchspec.ECMPGroup{Hops: e.set}
+			fields{&g.ID}.set(e.key)
+			return g
 		}},
-	of("ingress.unicast.next_hops",
-		func(h switchspec.NextHop) entry {
-			return entry{key: nums(uint64(h.ID)), action: toPort, args: nums(uint64(h.Port))}
-		},
-		func(k, a []uint64, _ string) switchspec.NextHop {
-			return switchspec.NextHop{ID: uint16(k[0]), Port: uint16(a[0])}
-		}),
-	of("egress.neighbour.neighbours",
-		func(n switchspec.Neighbor) entry {
-			return entry{key: nums(uint64(n.NextHop)), action: "egress.neighbour.rewrite", args: nums(u48(n.Src), u48(n.Dst))}
-		},
-		func(k, a []uint64, _ string) switchspec.Neighbor {
-			return switchspec.Neighbor{NextHop: uint16(k[0]), Src: mac(a[0]), Dst: mac(a[1])}
-		}),
-	of("ingress.replication.groups",
-		func(m switchspec.Match) entry {
-			return entry{key: nums(u32(m.Src), uint64(m.MCID), u32(m.Dst)), action: "ingress.replication.replicate",
-				args: nums(uint64(m.Group), uint64(m.FirstPRE), uint64(m.PREGroups))}
-		},
-		func(k, a []uint64, _ string) switchspec.Match {
-			return switchspec.Match{Src: addr(k[0]), MCID: uint32(k[1]), Dst: addr(k[2]),
-				Group: uint16(a[0]), FirstPRE: uint16(a[1]), PREGroups: uint16(a[2])}
-		}),
-	of("egress.rewrite.replicas",
-		func(r switchspec.Replica) entry {
-			e := entry{key: nums(uint64(r.Group), uint64(r.RID)), action: toBranch, args: nums(u32(r.Dst), uint64(r.NextHop), uint64(r.Neutral))}
-			if r.Last {
-				e.action, e.args = toReceiver, nums(u32(r.Dst), uint64(r.QPN), uint64(r.NextHop), uint64(r.Neutral))
-			}
-			return e
-		},
-		func(k, a []uint64, name string) switchspec.Replica {
-			r := bifurcation.Rewrite{RID: uint16(k[1]), Dst: addr(a[0]), NextHop: uint16(a[1]), Neutral: uint32(a[2])}
-			if name == toReceiver {
-				r.Last, r.QPN, r.NextHop, r.Neutral = true, uint32(a[1]), uint16(a[2]), uint32(a[3])
-			}
-			return switchspec.Replica{Group: uint16(k[0]), Rewrite: r}
-		}),
-	of("egress.rewrite.regions",
-		func(r switchspec.Region) entry {
-			return entry{key: nums(uint64(r.Group), uint64(r.RID), uint64(r.RKey), r.First, r.Last),
-				action: "egress.rewrite.translate", args: nums(r.Offset, uint64(r.NewRKey), uint64(r.Neutral))}
-		},
-		func(k, a []uint64, _ string) switchspec.Region {
-			return switchspec.Region{Group: uint16(k[0]), Translation: bifurcation.Translation{RID: uint16(k[1]), RKey: uint32(k[2]),
-				First: k[3], Last: k[4], Offset: a[0], NewRKey: uint32(a[1]), Neutral: uint32(a[2])}}
-		}),
-	{"egress.ack_merge.merge_members",
+	of("ingress.unicast.next_hops", func(h *switchspec.NextHop, _ string) row {
+		return row{fields{&h.ID}, toPort, fields{&h.Port}}
+	}),
+	of("egress.neighbour.neighbours", func(n *switchspec.Neighbor, _ string) row {
+		return row{fields{&n.NextHop}, "egress.neighbour.rewrite", fields{&n.Src, &n.Dst}}
+	}),
+	of("ingress.replication.groups", func(m *switchspec.Match, _ string) row {
+		return row{fields{&m.Src, &m.MCID, &m.Dst}, "ingress.replication.replicate", fields{&m.Group, &m.FirstPRE, &m.PREGroups}}
+	}),
+	of("egress.rewrite.replicas", func(r *switchspec.Replica, action string) row {
+		r.Last = r.Last || action == toReceiver
+		if r.Last {
+			return row{fields{&r.Group, &r.RID}, toReceiver, fields{&r.Dst, &r.QPN, &r.NextHop, &r.Neutral}}
+		}
+		return row{fields{&r.Group, &r.RID}, toBranch, fields{&r.Dst, &r.NextHop, &r.Neutral}}
+	}),
+	of("egress.rewrite.regions", func(r *switchspec.Region, _ string) row {
+		return row{fields{&r.Group, &r.RID, &r.RKey, &r.First, &r.Last}, "egress.rewrite.translate", fields{&r.Offset, &r.NewRKey, &r.Neutral}}
+	}),
+	{members,
 		func(e switchspec.Entity) (entry, bool) {
-			switch m := e.(type) {
-			case switchspec.MergeMember:
-				return entry{key: nums(u32(m.Src), u32(m.Dst), uint64(m.DestQP)), action: "egress.ack_merge.from",
-					args: nums(uint64(m.Slot), uint64(m.Index))}, true
-			case switchspec.Bypass:
-				return entry{key: nums(u32(m.Src), u32(m.Dst), uint64(m.QPN)), action: bypass}, true
+			if x, ok := bypassLayout.encode(e); ok {
+				return x, true
 			}
-			return entry{}, false
+			return memberLayout.encode(e)
 		},
-		func(e entry) (switchspec.Entity, error) {
-			src, dst, qpn := addr(e.key[0]), addr(e.key[1]), uint32(e.key[2])
+		func(e entry) switchspec.Entity {
 			if e.action == bypass {
-				return switchspec.Bypass{Src: src, Dst: dst, QPN: qpn}, nil
+				return bypassLayout.decode(e)
 			}
-			a := append(e.args, 0, 0) // those of a key alone
-			return switchspec.MergeMember{Src: src, Dst: dst, DestQP: qpn, Slot: uint16(a[0]), Index: uint8(a[1])}, nil
+			return memberLayout.decode(e)
 		}},
-	of("egress.ack_merge.merge_groups",
-		func(g switchspec.MergeGroup) entry {
-			return entry{key: nums(uint64(g.Slot)), action: "egress.ack_merge.merge", args: nums(uint64(g.Members), uint64(g.Epoch),
-				uint64(g.InitialPSN), bit(g.Learn), u32(g.Source), uint64(g.SenderQPN), uint64(g.CNPGap))}
-		},
-		func(k, a []uint64, _ string) switchspec.MergeGroup {
-			return switchspec.MergeGroup{Slot: uint16(k[0]), Members: uint16(a[0]), Epoch: uint16(a[1]), InitialPSN: uint32(a[2]),
-				Learn: a[3] == 1, Source: addr(a[4]), SenderQPN: uint32(a[5]), CNPGap: uint32(a[6])}
-		}),
-	of("egress.ecn.ports",
-		func(p switchspec.ECNPort) entry {
-			return entry{key: nums(uint64(p.Port)), action: "egress.ecn.red", args: nums(uint64(p.KMin), uint64(p.KMax), uint64(p.PMax))}
-		},
-		func(k, a []uint64, _ string) switchspec.ECNPort {
-			return switchspec.ECNPort{Port: uint16(k[0]), KMin: uint32(a[0]), KMax: uint32(a[1]), PMax: uint16(a[2])}
-		}),
+	of("egress.ack_merge.merge_groups", func(g *switchspec.MergeGroup, _ string) row {
+		return row{fields{&g.Slot}, "egress.ack_merge.merge", fields{&g.Members, &g.Epoch, &g.InitialPSN, &g.Learn, &g.Source, &g.SenderQPN, &g.CNPGap}}
+	}),
+	of("egress.ecn.ports", func(p *switchspec.ECNPort, _ string) row {
+		return row{fields{&p.Port}, "egress.ecn.red", fields{&p.KMin, &p.KMax, &p.PMax}}
+	}),
 }
 
 // encode turns an entity into P4Runtime's.
@@ -310,7 +299,7 @@ func (s *schema) decode(e *p4.Entity) (switchspec.Entity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.name, err)
 	}
-	return l.decode(x)
+	return l.decode(x), nil
 }
 
 // layout finds what kind of entity is in an entry's table.
