@@ -94,7 +94,7 @@ func statusText(w io.Writer, out *cli.Output, address string, s *mcrdmav1.GetSta
 	line("routing", "%s, %s", s.GetRouting(), cli.Either(s.GetSettled(), "settled", "not settled yet"))
 	line("ICRC", "%s", icrcMode(s))
 	line("groups", "%d, steps %d", s.GetGroups(), s.GetSteps())
-	for _, x := range s.GetProblems() {
+	for _, x := range s.AllProblems() {
 		line("problem", "%s", x)
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {

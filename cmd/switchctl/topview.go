@@ -108,7 +108,7 @@ func (v *topView) switches() ([]string, [][]any) {
 		}
 		rows = append(rows, []any{
 			s.GetName(), control, cli.Either(s.GetSettled(), "settled", "learning"), fmt.Sprintf("%d of %d", up, all), fmt.Sprintf("%d of %d", reached, peers),
-			s.GetGroups(), s.GetSteps(), strings.Join(s.GetProblems(), "; "),
+			s.GetGroups(), s.GetSteps(), strings.Join(s.AllProblems(), "; "),
 		})
 	}
 	return []string{"switch", "control", "routes", "links up", "peers", "groups", "steps", "problems"}, rows

@@ -174,13 +174,13 @@ func (s *state) differences(now time.Time, a *agentState, old, r *mcrdmav1.GetSt
 			s.event(now, a, "bgp", is != established, "BGP session with %s: %s, was %s", n.GetSwitch(), is, was)
 		}
 	}
-	for _, p := range r.GetProblems() {
-		if !slices.Contains(old.GetProblems(), p) {
+	for _, p := range r.AllProblems() {
+		if !slices.Contains(old.AllProblems(), p) {
 			s.event(now, a, "problem", true, "%s", p)
 		}
 	}
-	for _, p := range old.GetProblems() {
-		if !slices.Contains(r.GetProblems(), p) {
+	for _, p := range old.AllProblems() {
+		if !slices.Contains(r.AllProblems(), p) {
 			s.event(now, a, "problem", false, "no more: %s", p)
 		}
 	}

@@ -383,7 +383,7 @@ func (s *state) suspicions(now time.Time) suspicionsView {
 				say(nil, "agent of "+p.GetName(), p.GetError())
 			}
 		}
-		for _, p := range a.status.GetProblems() {
+		for _, p := range a.status.AllProblems() {
 			say(nil, "switch "+a.name, p)
 		}
 		for _, k := range a.list() {

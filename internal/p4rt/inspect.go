@@ -22,9 +22,12 @@ import (
 // The methods here only read, and need no session: a reader takes no part in
 // arbitration, and does not disturb other clients.
 
-// Said returns what the switch says of itself: where it processes packets, and why, "" if it does not say; and its problems. The
-// embedded switch does, by headers.
-func (s *Session) Said(ctx context.Context) (fastPath string, problems []string, err error) {
+// A Problem is what is wrong with a switch, and what to do; "": the switch does not say.
+type Problem struct{ What, Remedy string }
+
+// Said returns what the switch says of itself: where it processes packets, and why, "" if it does
+// not say; and its problems. The embedded switch does, by headers.
+func (s *Session) Said(ctx context.Context) (fastPath string, problems []Problem, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.c.cfg.Timeout)
 	defer cancel()
 	var header metadata.MD
@@ -32,7 +35,15 @@ func (s *Session) Said(ctx context.Context) (fastPath string, problems []string,
 	if err != nil && status.Code(err) != codes.Unimplemented {
 		return "", nil, fmt.Errorf("p4rt: asking where packets are processed: %w", err)
 	}
-	return strings.Join(header.Get("mcrdma-fast-path"), "; "), header.Get("mcrdma-problem"), nil
+	remedies := header.Get("mcrdma-remedy")
+	for i, what := range header.Get("mcrdma-problem") {
+		p := Problem{What: what}
+		if i < len(remedies) {
+			p.Remedy = remedies[i]
+		}
+		problems = append(problems, p)
+	}
+	return strings.Join(header.Get("mcrdma-fast-path"), "; "), problems, nil
 }
 
 // A Program is what a switch runs.

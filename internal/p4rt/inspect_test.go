@@ -95,7 +95,7 @@ func TestDifferences(t *testing.T) {
 func TestSaid(t *testing.T) {
 	r := embedded(t)
 	s := open(t, client(t, Config{Target: r.target}))
-	says := func(want string, problems ...string) {
+	says := func(want string, problems ...Problem) {
 		t.Helper()
 		if got, list, err := s.Said(within(t)); err != nil || got != want || !slices.Equal(list, problems) {
 			t.Errorf("%q, %q, %v; expected %q, %q", got, list, err, want, problems)
@@ -110,5 +110,6 @@ func TestSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	says("off: it is; a test", "port 100, sw0, is down or has no link; set it and its other end up", "port 101, sw1, is down or has no link; set it and its other end up")
+	says("off: it is; a test",
+		Problem{"port 100, sw0, is down or has no link", "set it and its other end up"}, Problem{"port 101, sw1, is down or has no link", "set it and its other end up"})
 }

@@ -404,16 +404,17 @@ func (s *Switch) setUp(port uint16, up bool) {
 
 func (a *attachment) up() bool { return a.failed.Load() == nil && a.port.Up() }
 
-// Problems describes what is wrong with ports, each with what to do.
-func (s *Switch) Problems() (list []string) {
+// Problems says what to do, by what is wrong with ports.
+func (s *Switch) Problems() map[string]string {
+	remedies := map[string]string{}
 	for _, a := range s.attached() {
 		if err := a.failed.Load(); err != nil {
-			list = append(list, fmt.Sprintf("port %d, %s, receives no more: %v; restart the switch when it is back", a.number, a.port.Name(), *err))
+			remedies[fmt.Sprintf("port %d, %s, receives no more: %v", a.number, a.port.Name(), *err)] = "restart the switch when it is back"
 		} else if !a.port.Up() {
-			list = append(list, fmt.Sprintf("port %d, %s, is down or has no link; set it and its other end up", a.number, a.port.Name()))
+			remedies[fmt.Sprintf("port %d, %s, is down or has no link", a.number, a.port.Name())] = "set it and its other end up"
 		}
 	}
-	return list
+	return remedies
 }
 
 func (s *Switch) attached() (list []*attachment) {

@@ -253,12 +253,12 @@ func TestVethGone(t *testing.T) {
 	inNamespaces(t, func(func(int)) {
 		attach(t, s)
 		for _, c := range []struct{ does, want string }{
-			{"true", "[]"},
-			{"ip link set s1 down", "[port 1, s1, is down or has no link; set it and its other end up]"},
-			{"ip link set s1 up", "[]"},
-			{"ip link del s1", "[port 1, s1, receives no more: ports: interface s1: the interface was removed; restart the switch when it is back]"},
+			{"true", "map[]"},
+			{"ip link set s1 down", "map[port 1, s1, is down or has no link:set it and its other end up]"},
+			{"ip link set s1 up", "map[]"},
+			{"ip link del s1", "map[port 1, s1, receives no more: ports: interface s1: the interface was removed:restart the switch when it is back]"},
 			{"ip link add s1 type veth peer name h1; ip link set s1 up; ip link set h1 up",
-				"[port 1, s1, receives no more: ports: interface s1: the interface was removed; restart the switch when it is back]"},
+				"map[port 1, s1, receives no more: ports: interface s1: the interface was removed:restart the switch when it is back]"},
 		} {
 			if out, err := exec.Command("sh", "-ec", c.does).CombinedOutput(); err != nil {
 				t.Errorf("%s: %v: %s", c.does, err, out)

@@ -123,7 +123,7 @@ func TestSwitchAway(t *testing.T) {
 		n.sw.Accelerate(softswitch.NoFastPath("it is a test"))
 		s, err = mcrdmav1.NewSwitchStatusClient(l.conn(1)).GetStatus(t.Context(), &mcrdmav1.GetStatusRequest{})
 		if err != nil || s.GetP4Runtime().GetFastPath() != "off: it is a test" ||
-			!slices.Equal(s.GetProblems(), []string{"the switch: port 3, s3, is down or has no link; set it and its other end up"}) {
+			!slices.Equal(s.AllProblems(), []string{"the switch: port 3, s3, is down or has no link; set it and its other end up"}) {
 			t.Errorf("what the switch says of itself: %v, %v", s, err)
 		}
 		l.remove(1, next)

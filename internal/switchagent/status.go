@@ -168,10 +168,10 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	}
 	if d.connected && d.primary {
 		if s, err := a.driver.there(ctx); err == nil {
-			var problems []string
+			var problems []p4rt.Problem
 			out.P4Runtime.FastPath, problems, _ = s.Said(ctx) // a switch that is lost meanwhile is seen elsewhere
 			for _, p := range problems {
-				out.Problems = append(out.Problems, "the switch: "+p)
+				out.P4Runtime.Problems = append(out.P4Runtime.Problems, &mcrdmav1.SwitchProblem{What: p.What, Remedy: p.Remedy})
 			}
 		}
 	}

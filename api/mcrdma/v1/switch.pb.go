@@ -1371,7 +1371,7 @@ type GetStatusResponse struct {
 	Hosts         []*HostStatus          `protobuf:"bytes,10,rep,name=hosts,proto3" json:"hosts,omitempty"`
 	Usage         []*Usage               `protobuf:"bytes,11,rep,name=usage,proto3" json:"usage,omitempty"`
 	IcrcOff       bool                   `protobuf:"varint,12,opt,name=icrc_off,json=icrcOff,proto3" json:"icrc_off,omitempty"`
-	Problems      []string               `protobuf:"bytes,13,rep,name=problems,proto3" json:"problems,omitempty"` // as text
+	Problems      []string               `protobuf:"bytes,13,rep,name=problems,proto3" json:"problems,omitempty"` // as text; those that the switch reports are in p4runtime
 	Groups        uint64                 `protobuf:"varint,14,opt,name=groups,proto3" json:"groups,omitempty"`
 	Steps         uint64                 `protobuf:"varint,15,opt,name=steps,proto3" json:"steps,omitempty"`
 	Bgp           []*BgpNeighbor         `protobuf:"bytes,16,rep,name=bgp,proto3" json:"bgp,omitempty"`                           // if routing is bgp
@@ -1656,6 +1656,7 @@ type P4RuntimeStatus struct {
 	Reconnects    uint64                 `protobuf:"varint,6,opt,name=reconnects,proto3" json:"reconnects,omitempty"`
 	Cleared       string                 `protobuf:"bytes,7,opt,name=cleared,proto3" json:"cleared,omitempty"`                   // why the switch was last cleared although it had the program
 	FastPath      string                 `protobuf:"bytes,8,opt,name=fast_path,json=fastPath,proto3" json:"fast_path,omitempty"` // where packets are processed, and why, as text of the switch; empty: not reported
+	Problems      []*SwitchProblem       `protobuf:"bytes,9,rep,name=problems,proto3" json:"problems,omitempty"`                 // that the switch reports
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1746,6 +1747,66 @@ func (x *P4RuntimeStatus) GetFastPath() string {
 	return ""
 }
 
+func (x *P4RuntimeStatus) GetProblems() []*SwitchProblem {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+// SwitchProblem is something that is wrong with a switch.
+type SwitchProblem struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	What          string                 `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
+	Remedy        string                 `protobuf:"bytes,2,opt,name=remedy,proto3" json:"remedy,omitempty"` // what to do; empty: not reported
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchProblem) Reset() {
+	*x = SwitchProblem{}
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchProblem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchProblem) ProtoMessage() {}
+
+func (x *SwitchProblem) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchProblem.ProtoReflect.Descriptor instead.
+func (*SwitchProblem) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *SwitchProblem) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *SwitchProblem) GetRemedy() string {
+	if x != nil {
+		return x.Remedy
+	}
+	return ""
+}
+
 type PortStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Port          uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
@@ -1760,7 +1821,7 @@ type PortStatus struct {
 
 func (x *PortStatus) Reset() {
 	*x = PortStatus{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[27]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1772,7 +1833,7 @@ func (x *PortStatus) String() string {
 func (*PortStatus) ProtoMessage() {}
 
 func (x *PortStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[27]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +1846,7 @@ func (x *PortStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortStatus.ProtoReflect.Descriptor instead.
 func (*PortStatus) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{27}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PortStatus) GetPort() uint32 {
@@ -1844,7 +1905,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[28]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +1917,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[28]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +1930,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{28}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PeerStatus) GetName() string {
@@ -1925,7 +1986,7 @@ type HostStatus struct {
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[29]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1937,7 +1998,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[29]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1950,7 +2011,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{29}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HostStatus) GetAddress() string {
@@ -1986,7 +2047,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[30]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2059,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[30]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2072,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{30}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Usage) GetResource() string {
@@ -2043,7 +2104,7 @@ type ListRoutesRequest struct {
 
 func (x *ListRoutesRequest) Reset() {
 	*x = ListRoutesRequest{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[31]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2055,7 +2116,7 @@ func (x *ListRoutesRequest) String() string {
 func (*ListRoutesRequest) ProtoMessage() {}
 
 func (x *ListRoutesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[31]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2068,7 +2129,7 @@ func (x *ListRoutesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoutesRequest.ProtoReflect.Descriptor instead.
 func (*ListRoutesRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{31}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{32}
 }
 
 type ListRoutesResponse struct {
@@ -2080,7 +2141,7 @@ type ListRoutesResponse struct {
 
 func (x *ListRoutesResponse) Reset() {
 	*x = ListRoutesResponse{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[32]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2092,7 +2153,7 @@ func (x *ListRoutesResponse) String() string {
 func (*ListRoutesResponse) ProtoMessage() {}
 
 func (x *ListRoutesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[32]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2105,7 +2166,7 @@ func (x *ListRoutesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoutesResponse.ProtoReflect.Descriptor instead.
 func (*ListRoutesResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{32}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListRoutesResponse) GetRoutes() []*RouteStatus {
@@ -2126,7 +2187,7 @@ type RouteStatus struct {
 
 func (x *RouteStatus) Reset() {
 	*x = RouteStatus{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[33]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2199,7 @@ func (x *RouteStatus) String() string {
 func (*RouteStatus) ProtoMessage() {}
 
 func (x *RouteStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[33]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2212,7 @@ func (x *RouteStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteStatus.ProtoReflect.Descriptor instead.
 func (*RouteStatus) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{33}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RouteStatus) GetPrefix() string {
@@ -2187,7 +2248,7 @@ type HopStatus struct {
 
 func (x *HopStatus) Reset() {
 	*x = HopStatus{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[34]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2260,7 @@ func (x *HopStatus) String() string {
 func (*HopStatus) ProtoMessage() {}
 
 func (x *HopStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[34]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2273,7 @@ func (x *HopStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HopStatus.ProtoReflect.Descriptor instead.
 func (*HopStatus) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{34}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HopStatus) GetPort() uint32 {
@@ -2252,7 +2313,7 @@ type ListStepsRequest struct {
 
 func (x *ListStepsRequest) Reset() {
 	*x = ListStepsRequest{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[35]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2325,7 @@ func (x *ListStepsRequest) String() string {
 func (*ListStepsRequest) ProtoMessage() {}
 
 func (x *ListStepsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[35]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2338,7 @@ func (x *ListStepsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStepsRequest.ProtoReflect.Descriptor instead.
 func (*ListStepsRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{35}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListStepsRequest) GetGroup() *GroupKey {
@@ -2297,7 +2358,7 @@ type ListStepsResponse struct {
 
 func (x *ListStepsResponse) Reset() {
 	*x = ListStepsResponse{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[36]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2370,7 @@ func (x *ListStepsResponse) String() string {
 func (*ListStepsResponse) ProtoMessage() {}
 
 func (x *ListStepsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[36]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2383,7 @@ func (x *ListStepsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStepsResponse.ProtoReflect.Descriptor instead.
 func (*ListStepsResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{36}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListStepsResponse) GetSwitch() string {
@@ -2359,7 +2420,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[37]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2432,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[37]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2445,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{37}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Step) GetGroup() *GroupKey {
@@ -2465,7 +2526,7 @@ type Copy struct {
 
 func (x *Copy) Reset() {
 	*x = Copy{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[38]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2538,7 @@ func (x *Copy) String() string {
 func (*Copy) ProtoMessage() {}
 
 func (x *Copy) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[38]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2551,7 @@ func (x *Copy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Copy.ProtoReflect.Descriptor instead.
 func (*Copy) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{38}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Copy) GetPorts() []uint32 {
@@ -2543,7 +2604,7 @@ type GetCountersRequest struct {
 
 func (x *GetCountersRequest) Reset() {
 	*x = GetCountersRequest{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[39]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2555,7 +2616,7 @@ func (x *GetCountersRequest) String() string {
 func (*GetCountersRequest) ProtoMessage() {}
 
 func (x *GetCountersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[39]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2568,7 +2629,7 @@ func (x *GetCountersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCountersRequest.ProtoReflect.Descriptor instead.
 func (*GetCountersRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{39}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{40}
 }
 
 type GetCountersResponse struct {
@@ -2580,7 +2641,7 @@ type GetCountersResponse struct {
 
 func (x *GetCountersResponse) Reset() {
 	*x = GetCountersResponse{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[40]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2592,7 +2653,7 @@ func (x *GetCountersResponse) String() string {
 func (*GetCountersResponse) ProtoMessage() {}
 
 func (x *GetCountersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[40]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2605,7 +2666,7 @@ func (x *GetCountersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCountersResponse.ProtoReflect.Descriptor instead.
 func (*GetCountersResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{40}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetCountersResponse) GetCounters() []*Counter {
@@ -2627,7 +2688,7 @@ type Counter struct {
 
 func (x *Counter) Reset() {
 	*x = Counter{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[41]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2639,7 +2700,7 @@ func (x *Counter) String() string {
 func (*Counter) ProtoMessage() {}
 
 func (x *Counter) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[41]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2652,7 +2713,7 @@ func (x *Counter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counter.ProtoReflect.Descriptor instead.
 func (*Counter) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{41}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Counter) GetName() string {
@@ -2810,7 +2871,7 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\n" +
 	"advertised\x18\b \x01(\x04R\n" +
 	"advertised\x12\x19\n" +
-	"\bnext_hop\x18\t \x01(\tR\anextHop\"\xe6\x01\n" +
+	"\bnext_hop\x18\t \x01(\tR\anextHop\"\x9c\x02\n" +
 	"\x0fP4RuntimeStatus\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x1c\n" +
 	"\tconnected\x18\x02 \x01(\bR\tconnected\x12\x18\n" +
@@ -2821,7 +2882,11 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"reconnects\x18\x06 \x01(\x04R\n" +
 	"reconnects\x12\x18\n" +
 	"\acleared\x18\a \x01(\tR\acleared\x12\x1b\n" +
-	"\tfast_path\x18\b \x01(\tR\bfastPath\"\xae\x01\n" +
+	"\tfast_path\x18\b \x01(\tR\bfastPath\x124\n" +
+	"\bproblems\x18\t \x03(\v2\x18.mcrdma.v1.SwitchProblemR\bproblems\";\n" +
+	"\rSwitchProblem\x12\x12\n" +
+	"\x04what\x18\x01 \x01(\tR\x04what\x12\x16\n" +
+	"\x06remedy\x18\x02 \x01(\tR\x06remedy\"\xae\x01\n" +
 	"\n" +
 	"PortStatus\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\rR\x04port\x12\x1a\n" +
@@ -2926,7 +2991,7 @@ func file_mcrdma_v1_switch_proto_rawDescGZIP() []byte {
 }
 
 var file_mcrdma_v1_switch_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_mcrdma_v1_switch_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_mcrdma_v1_switch_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_mcrdma_v1_switch_proto_goTypes = []any{
 	(WatchResponse_Type)(0),       // 0: mcrdma.v1.WatchResponse.Type
 	(*InstallRequest)(nil),        // 1: mcrdma.v1.InstallRequest
@@ -2956,99 +3021,101 @@ var file_mcrdma_v1_switch_proto_goTypes = []any{
 	(*GetStatusResponse)(nil),     // 25: mcrdma.v1.GetStatusResponse
 	(*BgpNeighbor)(nil),           // 26: mcrdma.v1.BgpNeighbor
 	(*P4RuntimeStatus)(nil),       // 27: mcrdma.v1.P4RuntimeStatus
-	(*PortStatus)(nil),            // 28: mcrdma.v1.PortStatus
-	(*PeerStatus)(nil),            // 29: mcrdma.v1.PeerStatus
-	(*HostStatus)(nil),            // 30: mcrdma.v1.HostStatus
-	(*Usage)(nil),                 // 31: mcrdma.v1.Usage
-	(*ListRoutesRequest)(nil),     // 32: mcrdma.v1.ListRoutesRequest
-	(*ListRoutesResponse)(nil),    // 33: mcrdma.v1.ListRoutesResponse
-	(*RouteStatus)(nil),           // 34: mcrdma.v1.RouteStatus
-	(*HopStatus)(nil),             // 35: mcrdma.v1.HopStatus
-	(*ListStepsRequest)(nil),      // 36: mcrdma.v1.ListStepsRequest
-	(*ListStepsResponse)(nil),     // 37: mcrdma.v1.ListStepsResponse
-	(*Step)(nil),                  // 38: mcrdma.v1.Step
-	(*Copy)(nil),                  // 39: mcrdma.v1.Copy
-	(*GetCountersRequest)(nil),    // 40: mcrdma.v1.GetCountersRequest
-	(*GetCountersResponse)(nil),   // 41: mcrdma.v1.GetCountersResponse
-	(*Counter)(nil),               // 42: mcrdma.v1.Counter
-	(*Group)(nil),                 // 43: mcrdma.v1.Group
-	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
-	(*GroupKey)(nil),              // 45: mcrdma.v1.GroupKey
-	(*Receiver)(nil),              // 46: mcrdma.v1.Receiver
-	(*timestamppb.Timestamp)(nil), // 47: google.protobuf.Timestamp
+	(*SwitchProblem)(nil),         // 28: mcrdma.v1.SwitchProblem
+	(*PortStatus)(nil),            // 29: mcrdma.v1.PortStatus
+	(*PeerStatus)(nil),            // 30: mcrdma.v1.PeerStatus
+	(*HostStatus)(nil),            // 31: mcrdma.v1.HostStatus
+	(*Usage)(nil),                 // 32: mcrdma.v1.Usage
+	(*ListRoutesRequest)(nil),     // 33: mcrdma.v1.ListRoutesRequest
+	(*ListRoutesResponse)(nil),    // 34: mcrdma.v1.ListRoutesResponse
+	(*RouteStatus)(nil),           // 35: mcrdma.v1.RouteStatus
+	(*HopStatus)(nil),             // 36: mcrdma.v1.HopStatus
+	(*ListStepsRequest)(nil),      // 37: mcrdma.v1.ListStepsRequest
+	(*ListStepsResponse)(nil),     // 38: mcrdma.v1.ListStepsResponse
+	(*Step)(nil),                  // 39: mcrdma.v1.Step
+	(*Copy)(nil),                  // 40: mcrdma.v1.Copy
+	(*GetCountersRequest)(nil),    // 41: mcrdma.v1.GetCountersRequest
+	(*GetCountersResponse)(nil),   // 42: mcrdma.v1.GetCountersResponse
+	(*Counter)(nil),               // 43: mcrdma.v1.Counter
+	(*Group)(nil),                 // 44: mcrdma.v1.Group
+	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
+	(*GroupKey)(nil),              // 46: mcrdma.v1.GroupKey
+	(*Receiver)(nil),              // 47: mcrdma.v1.Receiver
+	(*timestamppb.Timestamp)(nil), // 48: google.protobuf.Timestamp
 }
 var file_mcrdma_v1_switch_proto_depIdxs = []int32{
-	43, // 0: mcrdma.v1.InstallRequest.group:type_name -> mcrdma.v1.Group
-	44, // 1: mcrdma.v1.InstallRequest.lease:type_name -> google.protobuf.Duration
-	44, // 2: mcrdma.v1.InstallResponse.lease:type_name -> google.protobuf.Duration
-	45, // 3: mcrdma.v1.UpdateRequest.key:type_name -> mcrdma.v1.GroupKey
-	46, // 4: mcrdma.v1.UpdateRequest.receivers:type_name -> mcrdma.v1.Receiver
-	45, // 5: mcrdma.v1.RemoveRequest.key:type_name -> mcrdma.v1.GroupKey
-	45, // 6: mcrdma.v1.RenewRequest.keys:type_name -> mcrdma.v1.GroupKey
-	45, // 7: mcrdma.v1.RenewResponse.missing:type_name -> mcrdma.v1.GroupKey
-	45, // 8: mcrdma.v1.GetRequest.key:type_name -> mcrdma.v1.GroupKey
+	44, // 0: mcrdma.v1.InstallRequest.group:type_name -> mcrdma.v1.Group
+	45, // 1: mcrdma.v1.InstallRequest.lease:type_name -> google.protobuf.Duration
+	45, // 2: mcrdma.v1.InstallResponse.lease:type_name -> google.protobuf.Duration
+	46, // 3: mcrdma.v1.UpdateRequest.key:type_name -> mcrdma.v1.GroupKey
+	47, // 4: mcrdma.v1.UpdateRequest.receivers:type_name -> mcrdma.v1.Receiver
+	46, // 5: mcrdma.v1.RemoveRequest.key:type_name -> mcrdma.v1.GroupKey
+	46, // 6: mcrdma.v1.RenewRequest.keys:type_name -> mcrdma.v1.GroupKey
+	46, // 7: mcrdma.v1.RenewResponse.missing:type_name -> mcrdma.v1.GroupKey
+	46, // 8: mcrdma.v1.GetRequest.key:type_name -> mcrdma.v1.GroupKey
 	13, // 9: mcrdma.v1.GetResponse.group:type_name -> mcrdma.v1.GroupStatus
 	13, // 10: mcrdma.v1.ListResponse.groups:type_name -> mcrdma.v1.GroupStatus
-	43, // 11: mcrdma.v1.GroupStatus.group:type_name -> mcrdma.v1.Group
-	47, // 12: mcrdma.v1.GroupStatus.expires:type_name -> google.protobuf.Timestamp
+	44, // 11: mcrdma.v1.GroupStatus.group:type_name -> mcrdma.v1.Group
+	48, // 12: mcrdma.v1.GroupStatus.expires:type_name -> google.protobuf.Timestamp
 	14, // 13: mcrdma.v1.GroupStatus.members:type_name -> mcrdma.v1.MemberCounters
 	0,  // 14: mcrdma.v1.WatchResponse.type:type_name -> mcrdma.v1.WatchResponse.Type
 	13, // 15: mcrdma.v1.WatchResponse.group:type_name -> mcrdma.v1.GroupStatus
-	45, // 16: mcrdma.v1.HoldRequest.group:type_name -> mcrdma.v1.GroupKey
-	46, // 17: mcrdma.v1.HoldRequest.receivers:type_name -> mcrdma.v1.Receiver
-	45, // 18: mcrdma.v1.ReleaseRequest.group:type_name -> mcrdma.v1.GroupKey
+	46, // 16: mcrdma.v1.HoldRequest.group:type_name -> mcrdma.v1.GroupKey
+	47, // 17: mcrdma.v1.HoldRequest.receivers:type_name -> mcrdma.v1.Receiver
+	46, // 18: mcrdma.v1.ReleaseRequest.group:type_name -> mcrdma.v1.GroupKey
 	22, // 19: mcrdma.v1.SyncRequest.branches:type_name -> mcrdma.v1.HeldBranch
-	45, // 20: mcrdma.v1.HeldBranch.group:type_name -> mcrdma.v1.GroupKey
+	46, // 20: mcrdma.v1.HeldBranch.group:type_name -> mcrdma.v1.GroupKey
 	22, // 21: mcrdma.v1.SyncResponse.missing:type_name -> mcrdma.v1.HeldBranch
-	47, // 22: mcrdma.v1.GetStatusResponse.started:type_name -> google.protobuf.Timestamp
+	48, // 22: mcrdma.v1.GetStatusResponse.started:type_name -> google.protobuf.Timestamp
 	27, // 23: mcrdma.v1.GetStatusResponse.p4runtime:type_name -> mcrdma.v1.P4RuntimeStatus
-	28, // 24: mcrdma.v1.GetStatusResponse.ports:type_name -> mcrdma.v1.PortStatus
-	29, // 25: mcrdma.v1.GetStatusResponse.peers:type_name -> mcrdma.v1.PeerStatus
-	30, // 26: mcrdma.v1.GetStatusResponse.hosts:type_name -> mcrdma.v1.HostStatus
-	31, // 27: mcrdma.v1.GetStatusResponse.usage:type_name -> mcrdma.v1.Usage
+	29, // 24: mcrdma.v1.GetStatusResponse.ports:type_name -> mcrdma.v1.PortStatus
+	30, // 25: mcrdma.v1.GetStatusResponse.peers:type_name -> mcrdma.v1.PeerStatus
+	31, // 26: mcrdma.v1.GetStatusResponse.hosts:type_name -> mcrdma.v1.HostStatus
+	32, // 27: mcrdma.v1.GetStatusResponse.usage:type_name -> mcrdma.v1.Usage
 	26, // 28: mcrdma.v1.GetStatusResponse.bgp:type_name -> mcrdma.v1.BgpNeighbor
-	47, // 29: mcrdma.v1.BgpNeighbor.since:type_name -> google.protobuf.Timestamp
-	47, // 30: mcrdma.v1.PortStatus.since:type_name -> google.protobuf.Timestamp
-	34, // 31: mcrdma.v1.ListRoutesResponse.routes:type_name -> mcrdma.v1.RouteStatus
-	35, // 32: mcrdma.v1.RouteStatus.hops:type_name -> mcrdma.v1.HopStatus
-	45, // 33: mcrdma.v1.ListStepsRequest.group:type_name -> mcrdma.v1.GroupKey
-	38, // 34: mcrdma.v1.ListStepsResponse.steps:type_name -> mcrdma.v1.Step
-	45, // 35: mcrdma.v1.Step.group:type_name -> mcrdma.v1.GroupKey
-	39, // 36: mcrdma.v1.Step.copies:type_name -> mcrdma.v1.Copy
-	42, // 37: mcrdma.v1.GetCountersResponse.counters:type_name -> mcrdma.v1.Counter
-	1,  // 38: mcrdma.v1.SwitchGroups.Install:input_type -> mcrdma.v1.InstallRequest
-	3,  // 39: mcrdma.v1.SwitchGroups.Update:input_type -> mcrdma.v1.UpdateRequest
-	5,  // 40: mcrdma.v1.SwitchGroups.Remove:input_type -> mcrdma.v1.RemoveRequest
-	7,  // 41: mcrdma.v1.SwitchGroups.Renew:input_type -> mcrdma.v1.RenewRequest
-	9,  // 42: mcrdma.v1.SwitchGroups.Get:input_type -> mcrdma.v1.GetRequest
-	11, // 43: mcrdma.v1.SwitchGroups.List:input_type -> mcrdma.v1.ListRequest
-	15, // 44: mcrdma.v1.SwitchGroups.Watch:input_type -> mcrdma.v1.WatchRequest
-	17, // 45: mcrdma.v1.SwitchPeer.Hold:input_type -> mcrdma.v1.HoldRequest
-	19, // 46: mcrdma.v1.SwitchPeer.Release:input_type -> mcrdma.v1.ReleaseRequest
-	21, // 47: mcrdma.v1.SwitchPeer.Sync:input_type -> mcrdma.v1.SyncRequest
-	24, // 48: mcrdma.v1.SwitchStatus.GetStatus:input_type -> mcrdma.v1.GetStatusRequest
-	32, // 49: mcrdma.v1.SwitchStatus.ListRoutes:input_type -> mcrdma.v1.ListRoutesRequest
-	36, // 50: mcrdma.v1.SwitchStatus.ListSteps:input_type -> mcrdma.v1.ListStepsRequest
-	40, // 51: mcrdma.v1.SwitchStatus.GetCounters:input_type -> mcrdma.v1.GetCountersRequest
-	2,  // 52: mcrdma.v1.SwitchGroups.Install:output_type -> mcrdma.v1.InstallResponse
-	4,  // 53: mcrdma.v1.SwitchGroups.Update:output_type -> mcrdma.v1.UpdateResponse
-	6,  // 54: mcrdma.v1.SwitchGroups.Remove:output_type -> mcrdma.v1.RemoveResponse
-	8,  // 55: mcrdma.v1.SwitchGroups.Renew:output_type -> mcrdma.v1.RenewResponse
-	10, // 56: mcrdma.v1.SwitchGroups.Get:output_type -> mcrdma.v1.GetResponse
-	12, // 57: mcrdma.v1.SwitchGroups.List:output_type -> mcrdma.v1.ListResponse
-	16, // 58: mcrdma.v1.SwitchGroups.Watch:output_type -> mcrdma.v1.WatchResponse
-	18, // 59: mcrdma.v1.SwitchPeer.Hold:output_type -> mcrdma.v1.HoldResponse
-	20, // 60: mcrdma.v1.SwitchPeer.Release:output_type -> mcrdma.v1.ReleaseResponse
-	23, // 61: mcrdma.v1.SwitchPeer.Sync:output_type -> mcrdma.v1.SyncResponse
-	25, // 62: mcrdma.v1.SwitchStatus.GetStatus:output_type -> mcrdma.v1.GetStatusResponse
-	33, // 63: mcrdma.v1.SwitchStatus.ListRoutes:output_type -> mcrdma.v1.ListRoutesResponse
-	37, // 64: mcrdma.v1.SwitchStatus.ListSteps:output_type -> mcrdma.v1.ListStepsResponse
-	41, // 65: mcrdma.v1.SwitchStatus.GetCounters:output_type -> mcrdma.v1.GetCountersResponse
-	52, // [52:66] is the sub-list for method output_type
-	38, // [38:52] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	48, // 29: mcrdma.v1.BgpNeighbor.since:type_name -> google.protobuf.Timestamp
+	28, // 30: mcrdma.v1.P4RuntimeStatus.problems:type_name -> mcrdma.v1.SwitchProblem
+	48, // 31: mcrdma.v1.PortStatus.since:type_name -> google.protobuf.Timestamp
+	35, // 32: mcrdma.v1.ListRoutesResponse.routes:type_name -> mcrdma.v1.RouteStatus
+	36, // 33: mcrdma.v1.RouteStatus.hops:type_name -> mcrdma.v1.HopStatus
+	46, // 34: mcrdma.v1.ListStepsRequest.group:type_name -> mcrdma.v1.GroupKey
+	39, // 35: mcrdma.v1.ListStepsResponse.steps:type_name -> mcrdma.v1.Step
+	46, // 36: mcrdma.v1.Step.group:type_name -> mcrdma.v1.GroupKey
+	40, // 37: mcrdma.v1.Step.copies:type_name -> mcrdma.v1.Copy
+	43, // 38: mcrdma.v1.GetCountersResponse.counters:type_name -> mcrdma.v1.Counter
+	1,  // 39: mcrdma.v1.SwitchGroups.Install:input_type -> mcrdma.v1.InstallRequest
+	3,  // 40: mcrdma.v1.SwitchGroups.Update:input_type -> mcrdma.v1.UpdateRequest
+	5,  // 41: mcrdma.v1.SwitchGroups.Remove:input_type -> mcrdma.v1.RemoveRequest
+	7,  // 42: mcrdma.v1.SwitchGroups.Renew:input_type -> mcrdma.v1.RenewRequest
+	9,  // 43: mcrdma.v1.SwitchGroups.Get:input_type -> mcrdma.v1.GetRequest
+	11, // 44: mcrdma.v1.SwitchGroups.List:input_type -> mcrdma.v1.ListRequest
+	15, // 45: mcrdma.v1.SwitchGroups.Watch:input_type -> mcrdma.v1.WatchRequest
+	17, // 46: mcrdma.v1.SwitchPeer.Hold:input_type -> mcrdma.v1.HoldRequest
+	19, // 47: mcrdma.v1.SwitchPeer.Release:input_type -> mcrdma.v1.ReleaseRequest
+	21, // 48: mcrdma.v1.SwitchPeer.Sync:input_type -> mcrdma.v1.SyncRequest
+	24, // 49: mcrdma.v1.SwitchStatus.GetStatus:input_type -> mcrdma.v1.GetStatusRequest
+	33, // 50: mcrdma.v1.SwitchStatus.ListRoutes:input_type -> mcrdma.v1.ListRoutesRequest
+	37, // 51: mcrdma.v1.SwitchStatus.ListSteps:input_type -> mcrdma.v1.ListStepsRequest
+	41, // 52: mcrdma.v1.SwitchStatus.GetCounters:input_type -> mcrdma.v1.GetCountersRequest
+	2,  // 53: mcrdma.v1.SwitchGroups.Install:output_type -> mcrdma.v1.InstallResponse
+	4,  // 54: mcrdma.v1.SwitchGroups.Update:output_type -> mcrdma.v1.UpdateResponse
+	6,  // 55: mcrdma.v1.SwitchGroups.Remove:output_type -> mcrdma.v1.RemoveResponse
+	8,  // 56: mcrdma.v1.SwitchGroups.Renew:output_type -> mcrdma.v1.RenewResponse
+	10, // 57: mcrdma.v1.SwitchGroups.Get:output_type -> mcrdma.v1.GetResponse
+	12, // 58: mcrdma.v1.SwitchGroups.List:output_type -> mcrdma.v1.ListResponse
+	16, // 59: mcrdma.v1.SwitchGroups.Watch:output_type -> mcrdma.v1.WatchResponse
+	18, // 60: mcrdma.v1.SwitchPeer.Hold:output_type -> mcrdma.v1.HoldResponse
+	20, // 61: mcrdma.v1.SwitchPeer.Release:output_type -> mcrdma.v1.ReleaseResponse
+	23, // 62: mcrdma.v1.SwitchPeer.Sync:output_type -> mcrdma.v1.SyncResponse
+	25, // 63: mcrdma.v1.SwitchStatus.GetStatus:output_type -> mcrdma.v1.GetStatusResponse
+	34, // 64: mcrdma.v1.SwitchStatus.ListRoutes:output_type -> mcrdma.v1.ListRoutesResponse
+	38, // 65: mcrdma.v1.SwitchStatus.ListSteps:output_type -> mcrdma.v1.ListStepsResponse
+	42, // 66: mcrdma.v1.SwitchStatus.GetCounters:output_type -> mcrdma.v1.GetCountersResponse
+	53, // [53:67] is the sub-list for method output_type
+	39, // [39:53] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_mcrdma_v1_switch_proto_init() }
@@ -3065,7 +3132,7 @@ func file_mcrdma_v1_switch_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mcrdma_v1_switch_proto_rawDesc), len(file_mcrdma_v1_switch_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   42,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

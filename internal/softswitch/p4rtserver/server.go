@@ -2,6 +2,8 @@ package p4rtserver
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,11 +20,11 @@ import (
 // Options configure a Server. The zero value works.
 type Options struct {
 	DeviceID   uint64
-	MaxStreams int              // maximum number of streams per role; 0: 16, as bmv2
-	Queue      int              // packets and other messages that wait for a slow controller, per stream; 0: 1024
-	Clock      func() time.Time // for timestamps in messages; nil: time.Now
-	FastPath   func() string    // says where packets are processed, and why; nil: not reported
-	Problems   func() []string  // describes problems of the switch; nil: not reported
+	MaxStreams int                      // maximum number of streams per role; 0: 16, as bmv2
+	Queue      int                      // packets and other messages that wait for a slow controller, per stream; 0: 1024
+	Clock      func() time.Time         // for timestamps in messages; nil: time.Now
+	FastPath   func() string            // says where packets are processed, and why; nil: not reported
+	Problems   func() map[string]string // what to do, by what is wrong with the switch; nil: not reported
 }
 
 // Limits of what clients can make the server store.
@@ -35,11 +37,12 @@ const (
 	maxMessage = 128 << 20
 )
 
-// Headers of the response of Capabilities: where packets are processed, and a problem of the
-// switch.
+// Headers of the response of Capabilities: where packets are processed, and, as often as there are
+// problems of the switch, what is wrong and what to do.
 const (
 	FastPathHeader = "mcrdma-fast-path"
 	ProblemHeader  = "mcrdma-problem"
+	RemedyHeader   = "mcrdma-remedy"
 )
 
 // apiVersion is what Capabilities reports.
@@ -168,8 +171,10 @@ func (s *Server) Capabilities(ctx context.Context, req *p4.CapabilitiesRequest) 
 		}
 	}
 	if f := s.opt.Problems; f != nil {
-		for _, text := range f() {
-			say(ProblemHeader, text)
+		remedies := f()
+		for _, what := range slices.Sorted(maps.Keys(remedies)) {
+			say(ProblemHeader, what)
+			say(RemedyHeader, remedies[what])
 		}
 	}
 	return &p4.CapabilitiesResponse{P4RuntimeApiVersion: apiVersion}, nil

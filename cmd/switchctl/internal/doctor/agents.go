@@ -219,12 +219,10 @@ func (d *diagnosis) routing(a *Agent) {
 }
 
 func (d *diagnosis) reported(a *Agent) {
+	for _, p := range a.Status.GetP4Runtime().GetProblems() {
+		d.Add(findings.Error, a.name(), p.GetWhat(), "", p.GetRemedy())
+	}
 	for _, p := range a.Status.GetProblems() {
-		if said, of := strings.CutPrefix(p, "the switch: "); of { // what is wrong; what to do
-			at := max(strings.LastIndex(said, "; "), 0)
-			d.Add(findings.Error, a.name(), said[:at], "", strings.TrimPrefix(said[at:], "; "))
-			continue
-		}
 		d.Add(findings.Warning, a.name(), "the agent reports: "+p, "", "")
 	}
 }

@@ -95,9 +95,11 @@ func TestAgentRules(t *testing.T) {
 		{"unsettled kernel", func(a *Agent) { a.Status.Settled, a.Status.Routing = false, "kernel" }, "error: a|not settled|(kernel)|routing daemon"},
 		{"just started", func(a *Agent) { a.Status.Settled, a.Status.Started = false, before(59*time.Second) }, "note: a|not settled|a moment ago|"},
 		{"a switch's port", func(a *Agent) {
-			a.Status.Problems = []string{"the switch: port 3, s3, receives no more: gone; restart it"}
+			a.Status.P4Runtime.Problems = []*mcrdmav1.SwitchProblem{{What: "port 3, s3, receives no more: gone", Remedy: "restart it"}}
 		},
 			"error: a|port 3, s3, receives no more: gone||restart it"},
+		{"a switch's port, by an earlier agent", func(a *Agent) { a.Status.Problems = []string{"the switch: port 3 is down; set it up"} },
+			"warning: a|the agent reports: the switch: port 3 is down; set it up|"},
 		{"reports", func(a *Agent) { a.Status.Problems = []string{"odd"} }, "warning: a|the agent reports: odd|"},
 		{"group", func(a *Agent) {
 			a.Groups = []*mcrdmav1.GroupStatus{{Group: &mcrdmav1.Group{Key: key}, Problems: []string{"torB is away"}}}
