@@ -204,10 +204,8 @@ func tableSizes() (map[string]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	sizes := map[string]int64{planning.PREGroups: pre.DefaultGroups, planning.PREReplicas: pre.DefaultReplicas}
-	for _, t := range p.Tables() {
-		sizes[t.Name] = t.Size
-	}
+	sizes := p.Sizes()
+	sizes[planning.PREGroups], sizes[planning.PREReplicas] = pre.DefaultGroups, pre.DefaultReplicas
 	return sizes, nil
 }
 

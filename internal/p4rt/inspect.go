@@ -84,6 +84,15 @@ func (p *Program) Tables() []Table {
 	return out
 }
 
+// Sizes returns the sizes of the tables of a program, by their names.
+func (p *Program) Sizes() map[string]int64 {
+	sizes := map[string]int64{}
+	for _, t := range p.Tables() {
+		sizes[t.Name] = t.Size
+	}
+	return sizes
+}
+
 // Differences says in what respects a switch's program differs from another one;
 // none: they are the same. What the switch does not report is not compared.
 func (p *Program) Differences(want *Program) []string {

@@ -82,11 +82,7 @@ func TestDifferences(t *testing.T) {
 	if d := silent.Differences(own); d != nil {
 		t.Errorf("a switch that keeps neither cookie nor JSON: %v", d)
 	}
-	size := map[string]int64{}
-	for _, x := range own.Tables() {
-		size[x.Name] = x.Size
-	}
-	if size["egress.rewrite.regions"] != 65536 {
+	if size := own.Sizes(); size["egress.rewrite.regions"] != 65536 {
 		t.Errorf("%v", size)
 	}
 }

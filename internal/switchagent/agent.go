@@ -5,7 +5,6 @@ import (
 	"iter"
 	"log/slog"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,7 +77,6 @@ type Agent struct {
 	listener net.Listener
 	packets  chan p4rt.PacketIn
 	digests  chan p4rt.ARPDigest
-	portTo   map[uint16]string
 	started  time.Time
 
 	adopted  chan struct{} // closed when the switch has been read for the first time
@@ -86,20 +84,15 @@ type Agent struct {
 	settled  chan struct{} // closed when the routes are known
 	restored chan struct{} // closed when all steps have been made again
 	halt     func()        // ends the driver
-	remade   sync.Once
 	rerun    wakeup
 	opened   wakeup         // a session with the switch has begun
 	wg       sync.WaitGroup // all goroutines of Run
 	sequence atomic.Uint64  // of requests to others, and generations; never repeats
 	detours  atomic.Bool    // a step bypasses a switch that did not answer
 
-	sizes map[string]uint64 // of the program's tables
-
 	mu           sync.Mutex
 	steps        map[stepKey]*step
 	groups       map[groupKey]*group
-	bySource     map[netip.Addr]int
-	heldBy       map[bifurcation.Switch]map[*step]struct{}
 	slots        *slots
 	groupNumbers *numbers
 	preNumbers   *numbers

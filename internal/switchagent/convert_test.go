@@ -199,7 +199,7 @@ func (m *memStore) Load(string) iter.Seq2[[]byte, []byte] {
 func bare(s Store) *Agent {
 	c := &config.Config{Name: "sw1", State: "/var/lib/x.db", Leases: config.Leases{Group: time.Minute, Branch: time.Minute}}
 	return &Agent{cfg: c, name: "sw1", store: s, steps: map[stepKey]*step{}, groups: map[groupKey]*group{},
-		bySource: map[netip.Addr]int{}, heldBy: map[bifurcation.Switch]map[*step]struct{}{}, slots: newSlots(s), log: slog.New(slog.DiscardHandler),
+		slots: newSlots(s), log: slog.New(slog.DiscardHandler),
 		groupNumbers: newNumbers("groups", 65535), preNumbers: newNumbers("replication groups", 65535)}
 }
 
@@ -335,7 +335,7 @@ func TestBadRecordsAreRefused(t *testing.T) {
 	}
 	sound(t, a)
 	s := a.steps[stepKey{groupKey{hostAddr(1, 3), 1}, hostAddr(1, 2)}]
-	if len(s.holders["sw2"].Receivers) != 2 || len(s.holders["sw3"].Receivers) != 1 || len(a.heldBy["sw2"]) != 1 {
+	if len(s.holders["sw2"].Receivers) != 2 || len(s.holders["sw3"].Receivers) != 1 {
 		t.Errorf("%+v", s.holders)
 	}
 }

@@ -187,9 +187,10 @@ func (a *Agent) stepLinks() time.Duration {
 	}
 	for _, e := range events {
 		a.log.Info("link", "port", e.Port, "up", e.Up, "switch", e.Name, "reason", e.Reason)
-		a.metrics.linkChanges.WithLabelValues(strconv.Itoa(int(e.Port)), a.portTo[e.Port]).Inc()
+		to := a.port(e.Port).To
+		a.metrics.linkChanges.WithLabelValues(strconv.Itoa(int(e.Port)), to).Inc()
 		a.table(func(t *unicast.Table) { t.Link(e.Port, e.Up, e.Peer) })
-		a.routes.link(e.Port, a.portTo[e.Port], e.Up)
+		a.routes.link(e.Port, to, e.Up)
 	}
 	if next.IsZero() {
 		return time.Hour
@@ -251,7 +252,7 @@ func (a *Agent) packetIn(p p4rt.PacketIn) {
 		a.linksMu.Unlock()
 		a.learn(unicast.Host{Addr: q.SenderAddr, MAC: q.SenderMAC, Port: p.Port})
 		if q.Op == links.ARPRequest && a.answersFor(q.TargetAddr, p.Port) {
-			a.send(p.Port, links.AppendReply(nil, a.portMAC(p.Port), q.TargetAddr, q.SenderMAC, q.SenderAddr))
+			a.send(p.Port, links.AppendReply(nil, a.port(p.Port).MAC, q.TargetAddr, q.SenderMAC, q.SenderAddr))
 		}
 	case etherIPv4:
 		if len(p.Frame) < 34 {
@@ -259,7 +260,7 @@ func (a *Agent) packetIn(p p4rt.PacketIn) {
 			return
 		}
 		dst := netip.AddrFrom4([4]byte(p.Frame[30:34]))
-		if reply := echoReply(p.Frame, a.portMAC(p.Port)); reply != nil && a.answersFor(dst, 0) {
+		if reply := echoReply(p.Frame, a.port(p.Port).MAC); reply != nil && a.answersFor(dst, 0) {
 			a.send(p.Port, reply)
 		} else if a.attached(dst) && !a.answersFor(dst, 0) {
 			a.askHost(dst)

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchagent/links"
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
@@ -28,13 +29,14 @@ const (
 	etherIPv4  = 0x0800
 )
 
-func (a *Agent) portMAC(port uint16) switchspec.MAC {
+// port returns a port's configuration, as far as it has one.
+func (a *Agent) port(number uint16) config.Port {
 	for _, p := range a.cfg.Ports {
-		if p.Port == port && p.MAC != (switchspec.MAC{}) {
-			return p.MAC
+		if p.Port == number {
+			return p
 		}
 	}
-	return a.cfg.MAC
+	return config.Port{Port: number, MAC: a.cfg.MAC}
 }
 
 // askEvery is the minimum time between two ARP requests for a host.
@@ -70,7 +72,7 @@ func (a *Agent) request(port uint16, host netip.Addr) {
 			from = a.cfg.Gateways[i]
 		}
 	}
-	a.send(port, links.AppendRequest(nil, a.portMAC(port), from, host))
+	a.send(port, links.AppendRequest(nil, a.port(port).MAC, from, host))
 }
 
 // echoReply answers a ping of the router, so that operators can check that it is

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
@@ -98,7 +99,11 @@ func (a *Agent) claim(g *group, s *step) (there bool, err error) {
 	if max := a.cfg.Limits.Groups; max > 0 && len(a.groups) >= max {
 		return true, fmt.Errorf("%w: this switch is configured to take %d groups", ErrLimit, max)
 	}
-	if max := a.cfg.Limits.GroupsPerSource; a.bySource[g.Source] >= max {
+	own := 0
+	for k := range a.groups {
+		own += grpcserver.One(k.source == g.Source)
+	}
+	if max := a.cfg.Limits.GroupsPerSource; own >= max {
 		return true, fmt.Errorf("%w: this switch is configured to take %d groups of one sender", ErrLimit, max)
 	}
 	g.merging = newMerging(g)
@@ -108,7 +113,6 @@ func (a *Agent) claim(g *group, s *step) (there bool, err error) {
 	g.generation = a.sequence.Add(1)
 	g.expires = time.Now().Add(g.lease)
 	a.groups[g.key()] = g
-	a.bySource[g.Source]++
 	return false, nil
 }
 
@@ -117,9 +121,6 @@ func (a *Agent) unclaim(g *group) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.groups, g.key())
-	if a.bySource[g.Source]--; a.bySource[g.Source] == 0 {
-		delete(a.bySource, g.Source)
-	}
 }
 
 // enterGroup gives the caller a group, and the turn of its step.

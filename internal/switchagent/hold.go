@@ -74,7 +74,6 @@ func (a *Agent) take(ctx context.Context, h holding) error {
 func (a *Agent) setHolder(s *step, from bifurcation.Switch, h holder) {
 	a.mu.Lock()
 	s.holders[from] = &h
-	a.heldFrom(from)[s] = struct{}{}
 	a.mu.Unlock()
 }
 
@@ -135,7 +134,6 @@ func (a *Agent) endHoldIf(ctx context.Context, k stepKey, from bifurcation.Switc
 		return nil
 	}
 	delete(s.holders, from)
-	delete(a.heldBy[from], s)
 	last := len(s.holders) == 0
 	a.mu.Unlock()
 	if last {
@@ -151,10 +149,11 @@ func (a *Agent) sync(ctx context.Context, from bifurcation.Switch, sequence uint
 	until := time.Now().Add(a.cfg.Leases.Branch)
 	seen := make(map[stepKey]bool, len(held))
 	a.mu.Lock()
-	for s := range a.heldFrom(from) {
+	for _, s := range a.steps {
 		h := s.holders[from]
 		want, ok := held[s.key]
 		switch {
+		case h == nil:
 		case ok:
 			h.expires = until
 			seen[s.key] = h.Sequence == want

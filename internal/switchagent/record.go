@@ -141,7 +141,6 @@ func (a *Agent) load() error {
 				h.Receivers = s.spec.Receivers
 			}
 			s.holders[name] = &h
-			a.heldFrom(name)[s] = struct{}{}
 		}
 		if r.Group != nil {
 			a.loadGroup(s, *r.Group, now)
@@ -159,5 +158,4 @@ func (a *Agent) loadGroup(s *step, r groupRecord, now time.Time) {
 	g.merging.use, g.merging.base = r.Use, r.Base
 	s.group = g
 	a.groups[g.key()] = g
-	a.bySource[g.Source]++
 }

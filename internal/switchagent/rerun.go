@@ -50,7 +50,9 @@ func (a *Agent) followOnce(ctx context.Context) error {
 	if err := a.writeWhole(ctx, of); err != nil {
 		return err
 	}
-	a.remade.Do(func() { close(a.restored) })
+	if !closed(a.restored) {
+		close(a.restored)
+	}
 	return err
 }
 

@@ -9,7 +9,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
-	"net/netip"
 	"time"
 
 	"google.golang.org/grpc"
@@ -38,10 +37,9 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	a := &Agent{cfg: cfg, name: bifurcation.Switch(cfg.Name), opts: o, log: o.Logger,
-		packets: make(chan p4rt.PacketIn), digests: make(chan p4rt.ARPDigest), portTo: map[uint16]string{},
+		packets: make(chan p4rt.PacketIn), digests: make(chan p4rt.ARPDigest),
 		adopted: make(chan struct{}), settled: make(chan struct{}), restored: make(chan struct{}), rerun: make(wakeup, 1), opened: make(wakeup, 1),
 		peers: map[bifurcation.Switch]*peer{}, steps: map[stepKey]*step{}, groups: map[groupKey]*group{},
-		bySource: map[netip.Addr]int{}, heldBy: map[bifurcation.Switch]map[*step]struct{}{},
 		groupNumbers: newNumbers("groups", 65535), preNumbers: newNumbers("replication groups", 65535)}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
@@ -61,14 +59,6 @@ func (a *Agent) open(ctx context.Context) error {
 		ElectionID: p4rt.ElectionID{Low: a.cfg.P4Runtime.ElectionID}, Dial: append(a.switchDial(), a.opts.DialSwitch...)})
 	if err != nil {
 		return err
-	}
-	program, err := p4rt.OwnProgram()
-	if err != nil {
-		return err
-	}
-	a.sizes = map[string]uint64{}
-	for _, t := range program.Tables() {
-		a.sizes[t.Name] = uint64(t.Size) //nolint:gosec // not negative
 	}
 	a.driver = newDriver(client, a.log)
 	a.driver.audit = cmp.Or(a.opts.Audit, 5*time.Minute)
@@ -258,9 +248,8 @@ func (a *Agent) linksConfig() links.Config {
 	c := links.Config{Name: a.cfg.Name, Interval: a.cfg.Hello.Interval, Multiplier: a.cfg.Hello.Multiplier,
 		Rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
 	for _, p := range a.cfg.Ports {
-		a.portTo[p.Port] = p.To
 		if router := a.cfg.Router(p); p.Hello || router.IsValid() {
-			c.Ports = append(c.Ports, links.Port{Number: p.Port, MAC: a.portMAC(p.Port), Expect: p.To, Router: router, Own: p.Address.Addr()})
+			c.Ports = append(c.Ports, links.Port{Number: p.Port, MAC: p.MAC, Expect: p.To, Router: router, Own: p.Address.Addr()})
 		}
 	}
 	return c

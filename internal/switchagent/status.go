@@ -249,10 +249,16 @@ func (a *Agent) portsStatus() []*mcrdmav1.PortStatus {
 
 // peerStatus is called with Agent.mu.
 func (a *Agent) peerStatus() []*mcrdmav1.PeerStatus {
+	held := map[bifurcation.Switch]uint64{}
+	for _, s := range a.steps {
+		for from := range s.holders {
+			held[from]++
+		}
+	}
 	var out []*mcrdmav1.PeerStatus
 	for _, s := range a.cfg.Switches {
 		name := bifurcation.Switch(s.Name)
-		x := &mcrdmav1.PeerStatus{Name: s.Name, Agent: s.Agent, Held: uint64(len(a.heldBy[name]))}
+		x := &mcrdmav1.PeerStatus{Name: s.Name, Agent: s.Agent, Held: held[name]}
 		if p := a.peers[name]; p != nil {
 			x.Reachable = p.tried && p.err == nil
 			x.Branches = uint64(len(p.held))
@@ -275,8 +281,10 @@ func (a *Agent) usage(routes, hops, hosts int) []*mcrdmav1.Usage {
 	for _, m := range a.slots.used {
 		members += len(m.members)
 	}
+	program, _ := p4rt.OwnProgram() // without which there were no client, either
+	sizes := program.Sizes()
 	table := func(name string, used int) *mcrdmav1.Usage {
-		return &mcrdmav1.Usage{Resource: name, Used: uint64(used), Size: a.sizes[name]} //nolint:gosec // a length
+		return &mcrdmav1.Usage{Resource: name, Used: uint64(used), Size: uint64(sizes[name])} //nolint:gosec // a length and a size
 	}
 	return []*mcrdmav1.Usage{
 		table("ingress.replication.groups", a.groupNumbers.count),

@@ -274,13 +274,3 @@ func (a *Agent) leave(s *step) {
 	a.mu.Unlock()
 	s.unlock()
 }
-
-// heldFrom returns the steps that a switch holds here. The caller has Agent.mu.
-func (a *Agent) heldFrom(from bifurcation.Switch) map[*step]struct{} {
-	m := a.heldBy[from]
-	if m == nil {
-		m = map[*step]struct{}{}
-		a.heldBy[from] = m
-	}
-	return m
-}
