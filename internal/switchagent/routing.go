@@ -35,17 +35,8 @@ type routes struct {
 	// neighbors returns the BGP sessions, including configured ones that are not open; nil: the
 	// source is not BGP.
 	neighbors func(ctx context.Context) ([]neighbor, error)
-	// suspend closes the source so that neighbors wait for its successor; nil: neighbors do not
-	// notice the end.
-	suspend func() error
-}
-
-// end closes the source, permanently or for a restart.
-func (r *routes) end(restart bool) error {
-	if restart && r.suspend != nil {
-		return r.suspend()
-	}
-	return r.Close()
+	// end closes the source: permanently, or so that neighbors wait for its successor.
+	end func(restart bool) error
 }
 
 // A Speaker is a BGP speaker; bgp.Source implements it.
@@ -97,7 +88,7 @@ func openRouting(ctx context.Context, cfg *config.Config, found finding, open sp
 		if err != nil {
 			return nil, err
 		}
-		return &routes{Source: s, link: func(uint16, string, bool) {}}, nil
+		return &routes{Source: s, link: func(uint16, string, bool) {}, end: func(bool) error { return s.Close() }}, nil
 	case config.BGP:
 		if open == nil {
 			open = speak
@@ -133,7 +124,7 @@ func openStatic(cfg *config.Config) (*routes, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &routes{Source: s, next: lookAhead(t), link: func(port uint16, _ string, up bool) {
+	return &routes{Source: s, next: lookAhead(t), end: func(bool) error { return s.Close() }, link: func(port uint16, _ string, up bool) {
 		if p, err := t.At(cfg.Name, uint32(port)); err == nil {
 			_ = s.SetLink(p.Link, up) // the link is in the topology
 		}
@@ -183,7 +174,7 @@ func openBGP(ctx context.Context, cfg *config.Config, found finding, open speaki
 		}
 	}
 	n := &sessions{source: s, log: log, up: map[string]map[uint16]bool{}, peers: map[string]bgp.Peer{}, on: map[string]bool{},
-		wake: make(chan struct{}, 1), known: make(chan struct{})}
+		wake: make(wakeup, 1), known: make(chan struct{})}
 	if cfg.Restart.Hold > 0 {
 		n.found = &found
 	}
@@ -206,19 +197,14 @@ func openBGP(ctx context.Context, cfg *config.Config, found finding, open speaki
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { n.run(ctx) })
-	end := func() { cancel(); wg.Wait() }
-	return &routes{Source: closing{s, end}, link: n.link, known: n.known, neighbors: n.neighbors, suspend: func() error { end(); return s.Suspend() }}, nil
-}
-
-// closing is a source with a function to be called before it is closed.
-type closing struct {
-	routing.Source
-	before func()
-}
-
-func (c closing) Close() error {
-	c.before()
-	return c.Source.Close()
+	return &routes{Source: s, link: n.link, known: n.known, neighbors: n.neighbors, end: func(restart bool) error {
+		cancel()
+		wg.Wait()
+		if restart {
+			return s.Suspend()
+		}
+		return s.Close()
+	}}, nil
 }
 
 // sessions opens and closes BGP sessions as links go up and down.
@@ -226,13 +212,13 @@ type sessions struct {
 	source Speaker
 	log    *slog.Logger
 	peers  map[string]bgp.Peer
-	wake   chan struct{}
+	wake   wakeup
 	found  *finding      // nil: there is nothing to wait for
 	known  chan struct{} // closed when neighbors have advertised their routes again
 
 	mu sync.Mutex
 	up map[string]map[uint16]bool // neighbor's ports that are up
-	on map[string]bool            // run's own
+	on map[string]bool            // sessions that are open; run's own
 }
 
 // neighbors are all switches with a configured session, by name.
@@ -264,10 +250,14 @@ func (n *sessions) link(port uint16, to string, up bool) {
 		delete(n.up[to], port)
 	}
 	n.mu.Unlock()
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
+	n.wake.wake()
+}
+
+// there reports whether a link to a neighbor is up.
+func (n *sessions) there(name string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.up[name]) > 0
 }
 
 // resume opens all sessions again after a restart, if the switch kept forwarding by their routes.
@@ -312,10 +302,7 @@ func (n *sessions) giveUp(ctx context.Context) {
 		return
 	}
 	for name, p := range n.peers {
-		n.mu.Lock()
-		there := len(n.up[name]) > 0
-		n.mu.Unlock()
-		if there {
+		if n.there(name) {
 			continue
 		}
 		if err := n.source.RemovePeer(ctx, p.Addr); err == nil { // else it is tried again later
@@ -329,9 +316,7 @@ func (n *sessions) run(ctx context.Context) {
 	n.resume(ctx)
 	for ctx.Err() == nil {
 		for name, p := range n.peers {
-			n.mu.Lock()
-			want := len(n.up[name]) > 0
-			n.mu.Unlock()
+			want := n.there(name)
 			if want == n.on[name] {
 				continue
 			}
