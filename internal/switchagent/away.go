@@ -29,7 +29,7 @@ const lostGrace = time.Second
 func (d *driver) there(ctx context.Context) (*p4rt.Session, error) {
 	d.mu.Lock()
 	s, left := d.session, lostGrace-time.Since(d.since)
-	if d.status.connected && !d.status.backup {
+	if d.status.phase == reading {
 		left = lostGrace
 	}
 	d.mu.Unlock()
@@ -49,14 +49,15 @@ func (d *driver) away() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	since := d.since.UTC().Format(time.DateTime + " MST")
-	switch {
-	case d.session != nil:
+	switch d.status.phase {
+	case serving:
 		return ""
-	case d.status.backup:
+	case backup:
 		return "another agent has controlled the switch since " + since
-	case d.status.connected:
+	case reading:
 		return "the switch is being read"
-	case d.status.err != nil:
+	}
+	if d.status.err != nil {
 		return fmt.Sprintf("the switch has not been connected to its agent since %s: %v", since, d.status.err)
 	}
 	return "the switch has not been connected to its agent since " + since

@@ -25,10 +25,19 @@ type job struct {
 	done  chan error
 }
 
+// A phase says how far a driver has come with its switch.
+type phase uint8
+
+const (
+	away    phase = iota // the switch is not connected
+	backup               // another agent controls it
+	reading              // it is being read, and brought to the desired state
+	serving              // edits are written
+)
+
 // driverStatus is what a driver reports.
 type driverStatus struct {
-	connected, primary bool
-	backup             bool  // another agent controls the switch
+	phase              phase
 	err                error // why it is not connected
 	pushes, reconnects uint64
 	refused            []string // changes that the switch refused when it was reconciled
@@ -55,8 +64,8 @@ type driver struct {
 	replace bool // the program has to be pushed before anything else is written
 	queue   []*job
 	status  driverStatus
-	session *p4rt.Session
-	since   time.Time // when the last session ended, or run began
+	session *p4rt.Session // while serving
+	since   time.Time     // when the last session ended, or run began
 	wake    wakeup
 	turned  wakeup // the session has begun or ended
 	ended   bool   // run has returned
@@ -134,7 +143,9 @@ func (d *driver) take() (jobs []*job, replace bool) {
 // run serves edits until ctx ends.
 func (d *driver) run(ctx context.Context) {
 	const slowest = 2 * time.Second
-	d.setSession(nil)
+	d.mu.Lock()
+	d.since = time.Now()
+	d.mu.Unlock()
 	wait := 50 * time.Millisecond
 	for ctx.Err() == nil {
 		begun := time.Now()
@@ -143,7 +154,7 @@ func (d *driver) run(ctx context.Context) {
 			break
 		}
 		d.setStatus(func(s *driverStatus) {
-			s.connected, s.primary, s.backup, s.err = false, false, false, err
+			s.err = err
 			s.reconnects++
 		})
 		d.log.Warn("the switch is not connected", "error", err)
@@ -175,13 +186,13 @@ func (d *driver) once(ctx context.Context) error {
 		return err
 	}
 	defer func() {
-		d.setSession(nil)
+		d.enter(away, nil)
 		s.Close()
 	}()
-	d.setStatus(func(st *driverStatus) { st.connected = true })
+	d.enter(reading, nil)
 	if role, _ := s.Role(); role != p4rt.Primary {
 		d.log.Info("another agent controls the switch; waiting for it to leave", "role", role)
-		d.setStatus(func(st *driverStatus) { st.backup = true })
+		d.enter(backup, nil)
 	}
 	if err := s.WaitPrimary(ctx); err != nil {
 		return err
@@ -191,12 +202,11 @@ func (d *driver) once(ctx context.Context) error {
 			return err
 		}
 	}
-	d.setStatus(func(st *driverStatus) { st.backup = false })
+	d.enter(reading, nil)
 	if err := d.program(ctx, s); err != nil {
 		return err
 	}
-	d.setSession(s)
-	d.setStatus(func(st *driverStatus) { st.primary, st.err = true, nil })
+	d.enter(serving, s)
 	d.opened(s)
 	return d.serve(ctx, s)
 }
@@ -446,12 +456,15 @@ func (d *driver) setStatus(f func(*driverStatus)) {
 	d.mu.Unlock()
 }
 
-func (d *driver) setSession(s *p4rt.Session) {
+// enter begins a phase; only serving has a session.
+func (d *driver) enter(p phase, s *p4rt.Session) {
 	d.mu.Lock()
-	if d.session != nil || d.since.IsZero() {
+	if d.session != nil {
 		d.since = time.Now()
 	}
-	d.session = s
+	if d.session, d.status.phase = s, p; p == serving {
+		d.status.err = nil
+	}
 	d.mu.Unlock()
 	d.turned.wake()
 }

@@ -47,7 +47,7 @@ func newMetrics(a *Agent) *metrics {
 	})
 	gauge("switch_connected", "1 if the switch is connected and this agent controls it.", func() int {
 		s, _ := a.driver.current()
-		return grpcserver.One(s.primary)
+		return grpcserver.One(s.phase == serving)
 	})
 	gauge("state_failed", "1 if the state file could not be written: make room, and restart the agent.", func() int {
 		return grpcserver.One(a.store.Failed() != nil)

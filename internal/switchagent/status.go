@@ -153,7 +153,7 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 		Started: timestamppb.New(a.started), Routing: a.cfg.Routing.Source, Settled: closed(a.settled),
 		IcrcOff: a.cfg.ICRC == config.ICRCOff, Icrc: a.cfg.ICRC,
 		WaitsFor: a.waitsFor(),
-		P4Runtime: &mcrdmav1.P4RuntimeStatus{Target: a.cfg.P4Runtime.Target, Connected: d.connected, Primary: d.primary,
+		P4Runtime: &mcrdmav1.P4RuntimeStatus{Target: a.cfg.P4Runtime.Target, Connected: d.phase != away, Primary: d.phase == serving,
 			Pushes: d.pushes, Reconnects: d.reconnects, Cleared: d.cleared}}
 	if d.err != nil {
 		out.P4Runtime.Error = d.err.Error()
@@ -166,7 +166,7 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	if err := a.store.Failed(); err != nil {
 		out.Problems = append(out.Problems, err.Error())
 	}
-	if d.connected && d.primary {
+	if d.phase == serving {
 		if s, err := a.driver.there(ctx); err == nil {
 			var problems []p4rt.Problem
 			out.P4Runtime.FastPath, problems, _ = s.Said(ctx) // a switch that is lost meanwhile is seen elsewhere
@@ -230,7 +230,7 @@ func (a *Agent) portsStatus() []*mcrdmav1.PortStatus {
 	d, _ := a.driver.current()
 	states := map[uint16]*mcrdmav1.PortStatus{}
 	for _, l := range a.linkStates() {
-		states[l.Port] = portStatus(l, d.connected)
+		states[l.Port] = portStatus(l, d.phase != away)
 	}
 	var out []*mcrdmav1.PortStatus
 	for _, p := range a.cfg.Ports {
