@@ -38,15 +38,13 @@ The JSON is a list with the address of each agent and its GetCountersResponse
 	}, nil)
 }
 
-type counterKey struct{ agent, name, cell string }
-
 // inOrder lists drops before others, and the highest counts first; then by name.
 func inOrder(list []*mcrdmav1.Counter) []*mcrdmav1.Counter {
 	rank := func(c *mcrdmav1.Counter) int {
 		switch {
-		case doctor.IsDrop(c) && c.GetPackets() > 0:
+		case doctor.IsDrop(c.GetName()) && c.GetPackets() > 0:
 			return 0
-		case doctor.IsDrop(c):
+		case doctor.IsDrop(c.GetName()):
 			return 1
 		}
 		return 2
@@ -68,7 +66,7 @@ func counterRows(answers []answer[*mcrdmav1.GetCountersResponse], all bool) (row
 				continue
 			}
 			meaning := ""
-			if doctor.IsDrop(c) {
+			if doctor.IsDrop(c.GetName()) {
 				r := doctor.DropReasons[c.GetCell()]
 				meaning = r.Meaning + cli.Either(r.Usual, " (usual)", "")
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
 
-// topJSON is one interval for programs. Rates are per second; null: not known, because there was no
-// earlier value.
+// topJSON is one interval, for programs and for topLines. Rates are per second; null: not known,
+// because there was no earlier value.
 type topJSON struct {
 	At       time.Time   `json:"at"`
 	Interval float64     `json:"interval_seconds"`
@@ -23,6 +23,8 @@ type agentJSON struct {
 	Status   json.RawMessage `json:"status,omitempty"` // a GetStatusResponse
 	Groups   []groupJSON     `json:"groups"`
 	Counters []counterJSON   `json:"counters"`
+
+	status *mcrdmav1.GetStatusResponse
 }
 
 type groupJSON struct {
@@ -31,6 +33,8 @@ type groupJSON struct {
 	Packets   *float64       `json:"packets_per_second"`
 	Receivers []receiverJSON `json:"receivers"`
 	Problems  []string       `json:"problems,omitempty"`
+
+	at string // switch
 }
 
 type receiverJSON struct {
@@ -42,6 +46,8 @@ type receiverJSON struct {
 	FatalNAKs    uint64   `json:"fatal_naks"`
 	AckedPSN     *uint32  `json:"acked_psn"` // null: not reported, as by bmv2, or nothing was acknowledged
 	Behind       *uint32  `json:"behind_packets"`
+
+	counted bool
 }
 
 type counterJSON struct {
@@ -51,53 +57,81 @@ type counterJSON struct {
 	Rate    *float64 `json:"packets_per_second"`
 }
 
-// writeTopJSON writes the changes between two looks, one object per line.
-func writeTopJSON(w io.Writer, before, now *look) error {
-	v := newTopView(before, now)
+type counterKey struct{ agent, name, cell string }
+
+// newTop compares two looks; before may be nil.
+func newTop(before, now *look) *topJSON {
+	groups, counters := map[string]*mcrdmav1.GroupStatus{}, map[counterKey]uint64{}
+	var span time.Duration
+	if before != nil {
+		span = now.at.Sub(before.at)
+		for _, a := range before.agents {
+			for _, g := range a.groups {
+				groups[a.address+" "+keyText(g)] = g
+			}
+			for _, c := range a.counters {
+				counters[counterKey{a.address, c.GetName(), c.GetCell()}] = c.GetPackets()
+			}
+		}
+	}
 	per := func(seen bool, before, now uint64) *float64 {
 		if !seen {
 			return nil
 		}
-		r := rate(before, now, v.span)
-		return &r
+		return new(rate(before, now, span))
 	}
-	out := topJSON{At: now.at, Interval: v.span.Seconds()}
+	out := &topJSON{At: now.at, Interval: span.Seconds()}
 	for _, a := range now.agents {
-		x := agentJSON{Agent: a.address, Groups: []groupJSON{}, Counters: []counterJSON{}}
+		x := agentJSON{Agent: a.address, Groups: []groupJSON{}, Counters: []counterJSON{}, status: a.status}
 		if a.err != nil {
 			x.Error = a.err.Error()
-			out.Agents = append(out.Agents, x)
-			continue
-		}
-		var err error
-		if x.Status, err = cli.MessageJSON(a.status); err != nil {
-			return err
 		}
 		for _, g := range a.groups {
-			was, seen := v.groups[a.address+" "+keyText(g)]
-			y := groupJSON{Group: keyText(g), MCID: cli.QPN(g.GetGroup().GetKey().GetMcId()), Packets: per(seen, was.GetPackets(), g.GetPackets()), Problems: g.GetProblems()}
-			for i, r := range g.GetGroup().GetReceivers() {
+			was, seen := groups[a.address+" "+keyText(g)]
+			y := groupJSON{Group: keyText(g), MCID: cli.QPN(g.GetGroup().GetKey().GetMcId()), Packets: per(seen, was.GetPackets(), g.GetPackets()),
+				Problems: g.GetProblems(), at: g.GetSwitch()}
+			for _, r := range g.GetGroup().GetReceivers() {
 				z := receiverJSON{Address: r.GetAddress()}
-				if i < len(g.GetMembers()) {
-					z = receiverOf(z, memberOf(was, r.GetAddress()), g.GetMembers()[i], per)
+				if m := memberOf(g, z.Address); m != nil {
+					old := memberOf(was, z.Address)
+					seen := old != nil
+					z = receiverJSON{z.Address, per(seen, old.GetAcks(), m.GetAcks()), per(seen, old.GetSequenceNaks(), m.GetSequenceNaks()),
+						per(seen, old.GetRnrNaks(), m.GetRnrNaks()), per(seen, old.GetCnps(), m.GetCnps()), m.GetFatalNaks(), m.AckedPsn, m.BehindPackets, true}
 				}
 				y.Receivers = append(y.Receivers, z)
 			}
 			x.Groups = append(x.Groups, y)
 		}
 		for _, c := range a.counters {
-			was, seen := v.counters[counterKey{a.address, c.GetName(), c.GetCell()}]
+			was, seen := counters[counterKey{a.address, c.GetName(), c.GetCell()}]
 			x.Counters = append(x.Counters, counterJSON{c.GetName(), c.GetCell(), c.GetPackets(), per(seen, was, c.GetPackets())})
 		}
 		out.Agents = append(out.Agents, x)
 	}
-	return json.NewEncoder(w).Encode(out)
+	return out
 }
 
-func receiverOf(z receiverJSON, old, now *mcrdmav1.MemberCounters, per func(bool, uint64, uint64) *float64) receiverJSON {
-	seen := old != nil
-	z.Acks, z.SequenceNAKs = per(seen, old.GetAcks(), now.GetAcks()), per(seen, old.GetSequenceNaks(), now.GetSequenceNaks())
-	z.RNRNAKs, z.CNPs, z.FatalNAKs = per(seen, old.GetRnrNaks(), now.GetRnrNaks()), per(seen, old.GetCnps(), now.GetCnps()), now.GetFatalNaks()
-	z.AckedPSN, z.Behind = now.AckedPsn, now.BehindPackets
-	return z
+// memberOf returns a receiver's counters; nil if there are none.
+func memberOf(g *mcrdmav1.GroupStatus, address string) *mcrdmav1.MemberCounters {
+	for i, r := range g.GetGroup().GetReceivers() {
+		if r.GetAddress() == address && i < len(g.GetMembers()) {
+			return g.GetMembers()[i]
+		}
+	}
+	return nil
+}
+
+// writeTopJSON writes the changes between two looks, one object per line.
+func writeTopJSON(w io.Writer, before, now *look) error {
+	out := newTop(before, now)
+	for i, a := range out.Agents {
+		if a.Error != "" {
+			continue
+		}
+		var err error
+		if out.Agents[i].Status, err = cli.MessageJSON(a.status); err != nil {
+			return err
+		}
+	}
+	return json.NewEncoder(w).Encode(out)
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/doctor"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
@@ -16,13 +15,13 @@ import (
 // topLines returns the view of the changes between two looks. Without the first, rates are not
 // known.
 func topLines(before, now *look) ([]string, error) {
-	v := newTopView(before, now)
+	t := newTop(before, now)
 	groups := 0
-	for _, a := range now.agents {
-		groups += len(a.groups)
+	for _, a := range t.Agents {
+		groups += len(a.Groups)
 	}
-	v.lines = []string{fmt.Sprintf("%s  %s, %s", now.at.Format(time.TimeOnly), switches(len(now.agents)), cli.Plural(groups, "group"))}
-	for _, section := range []func() ([]string, [][]any){v.switches, v.fastPaths, v.groupRows, v.ports, v.drops} {
+	lines := []string{fmt.Sprintf("%s  %s, %s", t.At.Format(time.TimeOnly), switches(len(t.Agents)), cli.Plural(groups, "group"))}
+	for _, section := range []func() ([]string, [][]any){t.switches, t.fastPaths, t.groups, t.ports, t.drops} {
 		header, rows := section()
 		if len(rows) == 0 {
 			continue
@@ -31,26 +30,10 @@ func topLines(before, now *look) ([]string, error) {
 		if err := new(cli.Output).Table(&b, header, rows); err != nil {
 			return nil, err
 		}
-		v.lines = append(v.lines, "")
-		v.lines = append(v.lines, strings.Split(strings.TrimRight(b.String(), "\n"), "\n")...)
+		lines = append(lines, "")
+		lines = append(lines, strings.Split(strings.TrimRight(b.String(), "\n"), "\n")...)
 	}
-	return v.lines, nil
-}
-
-func newTopView(before, now *look) *topView {
-	v := &topView{now: now, groups: map[string]*mcrdmav1.GroupStatus{}, counters: map[counterKey]uint64{}}
-	if before != nil {
-		v.span = now.at.Sub(before.at)
-		for _, a := range before.agents {
-			for _, g := range a.groups {
-				v.groups[a.address+" "+keyText(g)] = g
-			}
-			for _, c := range a.counters {
-				v.counters[counterKey{a.address, c.GetName(), c.GetCell()}] = c.GetPackets()
-			}
-		}
-	}
-	return v
+	return lines, nil
 }
 
 func switches(n int) string {
@@ -60,28 +43,12 @@ func switches(n int) string {
 	return fmt.Sprintf("%d switches", n)
 }
 
-type topView struct {
-	now      *look
-	span     time.Duration // 0: there was no earlier look
-	groups   map[string]*mcrdmav1.GroupStatus
-	counters map[counterKey]uint64
-	lines    []string
-}
-
-// rate returns the rate of a counter that was seen before, or "-".
-func (v *topView) rate(seen bool, before, now uint64) string {
-	if v.span <= 0 || !seen {
-		return "-"
-	}
-	return perSecond(rate(before, now, v.span))
-}
-
 // switches returns a row for each switch.
-func (v *topView) switches() ([]string, [][]any) {
+func (t *topJSON) switches() ([]string, [][]any) {
 	var rows [][]any
-	for _, a := range v.now.agents {
-		if a.err != nil {
-			rows = append(rows, []any{a.address, "", "", "", "", "", "", a.err.Error()})
+	for _, a := range t.Agents {
+		if a.Error != "" {
+			rows = append(rows, []any{a.Agent, "", "", "", "", "", "", a.Error})
 			continue
 		}
 		s := a.status
@@ -115,9 +82,9 @@ func (v *topView) switches() ([]string, [][]any) {
 }
 
 // fastPaths returns a row for each switch that reports where it processes packets.
-func (v *topView) fastPaths() ([]string, [][]any) {
+func (t *topJSON) fastPaths() ([]string, [][]any) {
 	var rows [][]any
-	for _, a := range v.now.agents {
+	for _, a := range t.Agents {
 		if f := a.status.GetP4Runtime().GetFastPath(); f != "" {
 			rows = append(rows, []any{a.status.GetName(), f})
 		}
@@ -125,30 +92,27 @@ func (v *topView) fastPaths() ([]string, [][]any) {
 	return []string{"switch", "fast path"}, rows
 }
 
-// groupRows returns a row for each receiver; the group is in the first of them.
-func (v *topView) groupRows() ([]string, [][]any) {
+// rateText returns a rate, or "-" if it is not known.
+func rateText(r *float64) string {
+	if r == nil {
+		return "-"
+	}
+	return perSecond(*r)
+}
+
+// groups returns a row for each receiver; the group is in the first of them.
+func (t *topJSON) groups() ([]string, [][]any) {
 	var rows [][]any
-	for _, a := range v.now.agents {
-		for _, g := range a.groups {
-			was, seen := v.groups[a.address+" "+keyText(g)]
-			lead := []any{keyText(g), cli.QPN(g.GetGroup().GetKey().GetMcId()), g.GetSwitch(), v.rate(seen, was.GetPackets(), g.GetPackets())}
-			problems := strings.Join(g.GetProblems(), "; ")
-			for i, r := range g.GetGroup().GetReceivers() {
-				var now, old *mcrdmav1.MemberCounters
-				if i < len(g.GetMembers()) {
-					now = g.GetMembers()[i]
-					old = memberOf(was, r.GetAddress())
-				}
+	for _, a := range t.Agents {
+		for _, g := range a.Groups {
+			lead := []any{g.Group, g.MCID, g.at, rateText(g.Packets)}
+			problems := strings.Join(g.Problems, "; ")
+			for _, r := range g.Receivers {
 				counts := []any{"", "", "", "", ""}
-				if now != nil {
-					known := old != nil
-					counts = []any{
-						v.rate(known, old.GetAcks(), now.GetAcks()), v.rate(known, old.GetSequenceNaks(), now.GetSequenceNaks()),
-						v.rate(known, old.GetRnrNaks(), now.GetRnrNaks()), now.GetFatalNaks(), v.rate(known, old.GetCnps(), now.GetCnps()),
-					}
+				if r.counted {
+					counts = []any{rateText(r.Acks), rateText(r.SequenceNAKs), rateText(r.RNRNAKs), r.FatalNAKs, rateText(r.CNPs)}
 				}
-				row := append(append(slices.Clone(lead), r.GetAddress()), counts...)
-				rows = append(rows, append(row, problems))
+				rows = append(rows, slices.Concat(lead, []any{r.Address}, counts, []any{problems}))
 				lead, problems = []any{"", "", "", ""}, ""
 			}
 		}
@@ -156,23 +120,13 @@ func (v *topView) groupRows() ([]string, [][]any) {
 	return []string{"group", "mc_id", "switch", "packets/s", "receiver", "acks/s", "naks/s", "rnr/s", "fatal", "cnps/s", "problems"}, rows
 }
 
-// memberOf returns a receiver's counters in an earlier look; nil if it was not seen.
-func memberOf(g *mcrdmav1.GroupStatus, address string) *mcrdmav1.MemberCounters {
-	for i, r := range g.GetGroup().GetReceivers() {
-		if r.GetAddress() == address && i < len(g.GetMembers()) {
-			return g.GetMembers()[i]
-		}
-	}
-	return nil
-}
-
 // ports returns a row for each link that should be up and is not.
-func (v *topView) ports() ([]string, [][]any) {
+func (t *topJSON) ports() ([]string, [][]any) {
 	var rows [][]any
-	for _, a := range v.now.agents {
+	for _, a := range t.Agents {
 		for _, p := range a.status.GetPorts() {
 			if s := p.GetState(); s != "up" && s != "-" {
-				rows = append(rows, []any{a.status.GetName(), p.GetPort(), p.GetNeighbor(), s, cli.Since(p.GetSince(), v.now.at), p.GetReason()})
+				rows = append(rows, []any{a.status.GetName(), p.GetPort(), p.GetNeighbor(), s, cli.Since(p.GetSince(), t.At), p.GetReason()})
 			}
 		}
 	}
@@ -181,18 +135,17 @@ func (v *topView) ports() ([]string, [][]any) {
 
 // drops returns a row for each reason for which packets are currently dropped, except drops by
 // merging.
-func (v *topView) drops() ([]string, [][]any) {
+func (t *topJSON) drops() ([]string, [][]any) {
 	type drop struct {
 		rate float64
 		row  []any
 	}
 	var list []drop
-	for _, a := range v.now.agents {
-		for _, c := range a.counters {
-			reason := doctor.DropReasons[c.GetCell()]
-			was, seen := v.counters[counterKey{a.address, c.GetName(), c.GetCell()}]
-			if r := rate(was, c.GetPackets(), v.span); doctor.IsDrop(c) && !reason.Usual && seen && r > 0 {
-				list = append(list, drop{r, []any{a.status.GetName(), c.GetName(), c.GetCell(), perSecond(r), c.GetPackets(), reason.Meaning}})
+	for _, a := range t.Agents {
+		for _, c := range a.Counters {
+			reason := doctor.DropReasons[c.Cell]
+			if doctor.IsDrop(c.Name) && !reason.Usual && c.Rate != nil && *c.Rate > 0 {
+				list = append(list, drop{*c.Rate, []any{a.status.GetName(), c.Name, c.Cell, perSecond(*c.Rate), c.Packets, reason.Meaning}})
 			}
 		}
 	}

@@ -267,7 +267,7 @@ func (d *diagnosis) named(k *mcrdmav1.GroupKey) *mcrdmav1.GroupKey {
 func (d *diagnosis) drops(a *Agent) {
 	for _, c := range a.Counters {
 		r, known := DropReasons[c.GetCell()]
-		if !IsDrop(c) || c.GetPackets() == 0 || known && r.Usual {
+		if !IsDrop(c.GetName()) || c.GetPackets() == 0 || known && r.Usual {
 			continue
 		}
 		severity := findings.Note

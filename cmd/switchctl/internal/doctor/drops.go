@@ -1,10 +1,6 @@
 package doctor
 
-import (
-	"strings"
-
-	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
-)
+import "strings"
 
 // A DropReason explains why a switch drops packets.
 type DropReason struct {
@@ -55,4 +51,4 @@ var DropReasons = map[string]DropReason{
 }
 
 // IsDrop reports whether a counter counts drops.
-func IsDrop(c *mcrdmav1.Counter) bool { return strings.HasSuffix(c.GetName(), "drops") }
+func IsDrop(counter string) bool { return strings.HasSuffix(counter, "drops") }
