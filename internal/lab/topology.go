@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/mcrdma/mcrdma/internal/routing"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/internal/topology"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
@@ -93,7 +92,7 @@ func (p plan) cable(n *topology.Node, port topology.Port) (local, remote netip.A
 
 // mac is a switch's address as a router, which is that of its ports, too.
 func (p plan) mac(sw *topology.Node) switchspec.MAC {
-	return switchspec.MAC(cmp.Or(sw.MAC, routing.MAC{0x02, 0xfe, 0, p.number(sw), 0, 0}))
+	return cmp.Or(sw.MAC, switchspec.MAC{0x02, 0xfe, 0, p.number(sw), 0, 0})
 }
 
 // window is how many packets a queue pair has under way. The buffers of three times

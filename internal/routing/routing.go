@@ -18,6 +18,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
 // ErrClosed is returned by [Watch.Next] once the table has been closed.
@@ -111,7 +113,7 @@ type Neighbor struct {
 }
 
 // A MAC is an Ethernet address. It can be compared with ==; the zero value means unknown.
-type MAC [6]byte
+type MAC = switchspec.MAC
 
 // ParseMAC parses six pairs of hexadecimal digits, separated by colons.
 func ParseMAC(s string) (MAC, error) {
@@ -129,17 +131,6 @@ func ParseMAC(s string) (MAC, error) {
 	}
 	return m, nil
 }
-
-// IsMulticast reports whether the group bit is set; no neighbor has such an address.
-func (m MAC) IsMulticast() bool { return m[0]&1 != 0 }
-
-// String returns six pairs of hexadecimal digits, separated by colons.
-func (m MAC) String() string {
-	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
-}
-
-// MarshalText implements encoding.TextMarshaler, for files.
-func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 // A Delta is a change from one state of a source to the next.
 type Delta struct {

@@ -198,7 +198,7 @@ func TestConcurrentUse(t *testing.T) {
 
 func TestMAC(t *testing.T) {
 	m, err := ParseMAC("02:00:5e:Ab:00:1f")
-	if err != nil || m.String() != "02:00:5e:ab:00:1f" || m.IsMulticast() {
+	if err != nil || m.String() != "02:00:5e:ab:00:1f" || !m.IsStation() {
 		t.Fatal(m, err)
 	}
 	for _, bad := range []string{"", "02:00:5e:ab:00", "02:00:5e:ab:00:1", "02:00:5e:ab:00:1f:", "02-00-5e-ab-00-1f", "02:00:5e:ab:00:xy"} {

@@ -121,6 +121,13 @@ func (m MAC) String() string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
 }
 
+// MarshalText implements encoding.TextMarshaler, for files.
+func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// IsStation reports whether it can be the address of a station: the group bit is not set, and the
+// address is not zero, which means unknown.
+func (m MAC) IsStation() bool { return m != MAC{} && m[0]&1 == 0 }
+
 func (m MAC) number() uint64 {
 	return binary.BigEndian.Uint64([]byte{0, 0, m[0], m[1], m[2], m[3], m[4], m[5]})
 }

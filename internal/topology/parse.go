@@ -101,7 +101,7 @@ func (k *checker) address(path string, a *netip.Addr, owner string) {
 }
 
 func (k *checker) mac(path string, m routing.MAC) {
-	if k.Has(path) && (m.IsMulticast() || m == routing.MAC{}) {
+	if k.Has(path) && !m.IsStation() {
 		k.Add(path, "%v is not the MAC address of one station", m)
 	}
 }

@@ -148,14 +148,14 @@ func (f *Fabric) writeTopology() {
 	}
 	var t topology.Topology
 	for _, n := range f.order {
-		sw := topology.Switch{Name: n.Name, Address: n.address(), MAC: routing.MAC(n.mac(0)), Programmable: n.Programmable}
+		sw := topology.Switch{Name: n.Name, Address: n.address(), MAC: n.mac(0), Programmable: n.Programmable}
 		if n.Prefix.IsValid() {
 			sw.Prefixes = []netip.Prefix{n.Prefix}
 		}
 		t.Switches = append(t.Switches, sw)
 	}
 	end := func(e End) topology.End {
-		return topology.End{Node: e.Node, Port: uint32(e.Port), MAC: routing.MAC(f.nodes[e.Node].mac(e.Port))}
+		return topology.End{Node: e.Node, Port: uint32(e.Port), MAC: f.nodes[e.Node].mac(e.Port)}
 	}
 	for _, w := range f.wires {
 		if w.B.Port != 0 {

@@ -298,8 +298,7 @@ func neighbor(n *netlink.Neigh, names map[int]string) (routing.Neighbor, bool) {
 		return routing.Neighbor{}, false
 	}
 	m := routing.MAC(n.HardwareAddr)
-	return routing.Neighbor{NeighborKey: routing.NeighborKey{Addr: a, Port: name}, MAC: m},
-		!m.IsMulticast() && m != routing.MAC{}
+	return routing.Neighbor{NeighborKey: routing.NeighborKey{Addr: a, Port: name}, MAC: m}, m.IsStation()
 }
 
 func address(ip net.IP) (netip.Addr, bool) {

@@ -54,7 +54,7 @@ func (k *checker) station(path string, m switchspec.MAC, what string) {
 	switch {
 	case m == switchspec.MAC{}:
 		k.Add(path, "missing: %s", what)
-	case m[0]&1 != 0:
+	case !m.IsStation():
 		k.Add(path, "%v is not the MAC address of one station", m)
 	}
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/routing"
 	"github.com/mcrdma/mcrdma/internal/strictyaml"
-	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
 // An Error is a fault in a configuration.
@@ -13,10 +12,7 @@ type Error = strictyaml.Error
 
 // format is how the file looks.
 var format = strictyaml.Format{MaxBytes: strictyaml.MaxFile, Example: "name: torA", Types: []strictyaml.Type{
-	strictyaml.Leaf("a MAC address, as 02:00:00:00:00:01", func(s string) (switchspec.MAC, error) {
-		m, err := routing.ParseMAC(s)
-		return switchspec.MAC(m), err
-	}),
+	strictyaml.Leaf("a MAC address, as 02:00:00:00:00:01", routing.ParseMAC),
 	strictyaml.Leaf("a number of bytes, as 64 or 50KB", parseBytes),
 }}
 

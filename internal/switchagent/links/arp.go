@@ -62,7 +62,7 @@ func ParseARP(frame []byte) (ARP, error) {
 	if a.Op != ARPRequest && a.Op != ARPReply {
 		return ARP{}, fmt.Errorf("%w: ARP operation %d, want request or reply", ErrFrame, a.Op)
 	}
-	if !station(a.SenderMAC) {
+	if !a.SenderMAC.IsStation() {
 		return ARP{}, fmt.Errorf("%w: ARP from %v, which is not a station's address", ErrFrame, a.SenderMAC)
 	}
 	s := a.SenderAddr

@@ -41,7 +41,6 @@ const (
 	nameAt     = nameLenAt + 1
 	minFrame   = 60   // of Ethernet, without FCS
 	helloMark  = 0xa2 // ours, version 2; other users of the EtherType begin otherwise
-	groupBit   = 1    // of a MAC's first byte
 	etherTypeA = 12   // offset of the EtherType
 )
 
@@ -105,7 +104,7 @@ func parseHello(frame []byte) (hello, error) {
 		return hello{}, fmt.Errorf("%w: hello to %v, want %v", ErrFrame, to, helloGroup)
 	}
 	h := hello{src: switchspec.MAC(frame[6:12]), port: binary.BigEndian.Uint16(frame[portAt:])}
-	if !station(h.src) {
+	if !h.src.IsStation() {
 		return hello{}, fmt.Errorf("%w: hello from %v, which is not a station's address", ErrFrame, h.src)
 	}
 	if m := frame[etherLen]; m != helloMark {
@@ -148,6 +147,3 @@ func printable(name []byte) bool {
 	}
 	return true
 }
-
-// station says whether a MAC can be a sender's.
-func station(m switchspec.MAC) bool { return m[0]&groupBit == 0 && m != switchspec.MAC{} }

@@ -128,7 +128,7 @@ func (t *Table) best(p prefix) *way {
 		return hostsWay
 	}
 	for _, o := range t.routers {
-		if mac := o.mac(); p == single(o.Router) && unicastMAC(mac) && !t.ownMACs[mac] {
+		if mac := o.mac(); p == single(o.Router) && mac.IsStation() && !t.ownMACs[mac] {
 			return t.way([]hopKey{{o.Number, o.MAC, mac}})
 		}
 	}
@@ -166,7 +166,7 @@ func (t *Table) adoptedWay(a *adopted) *way {
 		if m := p.mac(); m != (switchspec.MAC{}) && !p.presumed() {
 			k.dst = m
 		}
-		if unicastMAC(k.dst) && !t.ownMACs[k.dst] {
+		if k.dst.IsStation() && !t.ownMACs[k.dst] {
 			keys = append(keys, k)
 		}
 	}
@@ -263,7 +263,7 @@ func (t *Table) resolvePort(s *set, h routing.NextHop, p *port, keys []hopKey) [
 		s.local = true
 	case mac == switchspec.MAC{}:
 		s.problem("the MAC of %s at port %d is not known", p.To, p.Number)
-	case !unicastMAC(mac) || t.ownMACs[mac]:
+	case !mac.IsStation() || t.ownMACs[mac]:
 		s.problem("%v at port %d is not a neighbor's MAC", mac, p.Number)
 	default:
 		keys = append(keys, hopKey{p.Number, p.MAC, mac})

@@ -92,7 +92,7 @@ func New(cfg Config) (*Table, error) {
 		changed: map[prefix]bool{}, table: map[prefix]*way{}, led: map[string]*way{}, bridged: map[switchspec.MAC]uint16{},
 		lacking: map[switchspec.Key]*Change{},
 	}
-	if !unicastMAC(cfg.MAC) {
+	if !cfg.MAC.IsStation() {
 		return nil, bad("the router's MAC is %v: want that of a station", cfg.MAC)
 	}
 	t.ownMACs[cfg.MAC] = true
@@ -152,7 +152,7 @@ func (t *Table) addPorts() error {
 			return bad("port %d: ports are numbered up to %d", p.Number, maxPort)
 		case t.ports[p.Number] != nil:
 			return bad("port %d is there twice", p.Number)
-		case !unicastMAC(p.MAC):
+		case !p.MAC.IsStation():
 			return bad("port %d has MAC %v: want that of a station", p.Number, p.MAC)
 		case p.routed() && t.switches[p.To] == nil:
 			return bad("port %d leads to %q, which is not among the switches", p.Number, p.To)

@@ -45,7 +45,7 @@ func (t *Table) unfit(h Host) string {
 		return RefusedOwn
 	case !h.Addr.Is4() || !t.ownPrefix(h.Addr) || t.edge(h.Addr):
 		return RefusedAddress
-	case !unicastMAC(h.MAC):
+	case !h.MAC.IsStation():
 		return RefusedMAC
 	case t.ownMACs[h.MAC]:
 		return RefusedOwnMAC

@@ -343,8 +343,8 @@ func (r *run) changeRoutes() {
 		r.oracle.routes[p] = hops
 	}
 	if rapid.Bool().Draw(r.T, "neighbor") {
-		n := routing.Neighbor{NeighborKey: routing.NeighborKey(pick(r.T, "of", world.hops)), MAC: routing.MAC(pick(r.T, "MAC", world.macs))}
-		if r.oracle.neigh[n.NeighborKey] = switchspec.MAC(n.MAC); n.MAC == (routing.MAC{}) {
+		n := routing.Neighbor{NeighborKey: routing.NeighborKey(pick(r.T, "of", world.hops)), MAC: pick(r.T, "MAC", world.macs)}
+		if r.oracle.neigh[n.NeighborKey] = n.MAC; n.MAC == (routing.MAC{}) {
 			d.Lost = append(d.Lost, n.NeighborKey)
 		} else {
 			d.Neighbors = append(d.Neighbors, n)
@@ -489,7 +489,7 @@ func (r *run) restart() {
 		}
 	}
 	for k, m := range o.neigh {
-		d.Neighbors = append(d.Neighbors, routing.Neighbor{NeighborKey: k, MAC: routing.MAC(m)})
+		d.Neighbors = append(d.Neighbors, routing.Neighbor{NeighborKey: k, MAC: m})
 	}
 	next.Routes(d)
 	if all && !guessed {

@@ -40,5 +40,3 @@ func (p *port) mac() switchspec.MAC {
 	}
 	return switchspec.MAC{}
 }
-
-func unicastMAC(m switchspec.MAC) bool { return m != switchspec.MAC{} && m[0]&1 == 0 }

@@ -203,7 +203,7 @@ func delta(lines []string) routing.Delta {
 		case "withdrawn":
 			d.Withdrawn = append(d.Withdrawn, netip.MustParsePrefix(w[1]))
 		case "neighbor":
-			d.Neighbors = append(d.Neighbors, routing.Neighbor{NeighborKey: routing.NeighborKey(hop(w[1])), MAC: routing.MAC(mac(w[2]))})
+			d.Neighbors = append(d.Neighbors, routing.Neighbor{NeighborKey: routing.NeighborKey(hop(w[1])), MAC: mac(w[2])})
 		case "lost":
 			d.Lost = append(d.Lost, routing.NeighborKey(hop(w[1])))
 		default:

@@ -137,7 +137,7 @@ func (t *Table) Routes(d routing.Delta) {
 		}
 	}
 	for _, n := range d.Neighbors {
-		all = t.setNeighbor(n.NeighborKey, switchspec.MAC(n.MAC)) || all
+		all = t.setNeighbor(n.NeighborKey, n.MAC) || all
 	}
 	for _, k := range d.Lost {
 		all = t.setNeighbor(k, switchspec.MAC{}) || all
