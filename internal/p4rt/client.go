@@ -26,13 +26,16 @@ type Config struct {
 	Standby bool
 	// Dial is how to connect; nil: in plain text.
 	Dial []grpc.DialOption
-
-	Batch    int           // most updates in one Write; 0: 256
-	Attempts int           // of one Write; 0: 5
-	Backoff  time.Duration // before the second attempt, doubled for each further; 0: 20 ms
-	Timeout  time.Duration // of one attempt; 0: 10 s
-	Queue    int           // packets and digests that wait to be taken; 0: 1024
 }
+
+// How a client writes.
+const (
+	maxBatch    = 256                   // updates in one Write
+	maxAttempts = 5                     // of one Write
+	firstWait   = 20 * time.Millisecond // before the second attempt; doubled for each further
+	callTime    = 10 * time.Second      // of one attempt
+	maxQueue    = 1024                  // packets and digests that wait to be taken
+)
 
 // maxMessage bounds what is received: a pipeline, or the largest table.
 const maxMessage = 256 << 20
@@ -43,18 +46,16 @@ type Client struct {
 	schema *schema
 	conn   *grpc.ClientConn
 	rpc    p4.P4RuntimeClient
+
+	batch, attempts int // at most
+	wait            time.Duration
 }
 
 // New makes a client. It does not connect yet. Errors wrap ErrConfig.
 func New(cfg Config) (*Client, error) {
 	cfg.ElectionID.Low = cmp.Or(cfg.ElectionID.Low, 1)
-	cfg.Batch = cmp.Or(cfg.Batch, 256)
-	cfg.Attempts = cmp.Or(cfg.Attempts, 5)
-	cfg.Backoff = cmp.Or(cfg.Backoff, 20*time.Millisecond)
-	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
-	cfg.Queue = cmp.Or(cfg.Queue, 1024)
-	if cfg.Target == "" || cfg.Batch < 0 || cfg.Attempts < 0 || cfg.Backoff < 0 || cfg.Timeout < 0 || cfg.Queue < 0 {
-		return nil, fmt.Errorf("p4rt: %w: no target is given, or a limit is negative", ErrConfig)
+	if cfg.Target == "" {
+		return nil, fmt.Errorf("p4rt: %w: no target is given", ErrConfig)
 	}
 	s, err := ownSchema()
 	if err != nil {
@@ -69,7 +70,8 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("p4rt: %w: %s: %w", ErrConfig, cfg.Target, err)
 	}
-	return &Client{cfg: cfg, schema: s, conn: conn, rpc: p4.NewP4RuntimeClient(conn)}, nil
+	return &Client{cfg: cfg, schema: s, conn: conn, rpc: p4.NewP4RuntimeClient(conn),
+		batch: maxBatch, attempts: maxAttempts, wait: firstWait}, nil
 }
 
 // Close ends the connection, and all sessions.
@@ -89,7 +91,7 @@ func (c *Client) Open(ctx context.Context) (*Session, error) {
 	s := &Session{
 		c: c, stream: stream, end: end, id: c.cfg.ElectionID,
 		changed: make(chan struct{}), done: make(chan struct{}),
-		packets: make(chan PacketIn, c.cfg.Queue), digests: make(chan ARPDigest, c.cfg.Queue),
+		packets: make(chan PacketIn, maxQueue), digests: make(chan ARPDigest, maxQueue),
 	}
 	go s.receive()
 	if err = s.arbitrate(s.id); err == nil {

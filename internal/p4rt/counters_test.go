@@ -202,7 +202,7 @@ func TestGroupsAreDeletedBeforeThePipelineIsPushed(t *testing.T) {
 		return handle(ctx, req)
 	}))
 	s := ready(t, r.target)
-	s.c.cfg.Batch = 4
+	s.c.batch = 4
 	state := &switchspec.State{}
 	for n := range uint16(10) {
 		if err := state.Put(switchspec.PREGroup{ID: n + 1, Replicas: []switchspec.PREReplica{{Port: 1, Instance: 1}}}); err != nil {

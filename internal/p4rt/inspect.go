@@ -28,7 +28,7 @@ type Problem struct{ What, Remedy string }
 // Said returns what the switch says of itself: where it processes packets, and why, "" if it does
 // not say; and its problems. The embedded switch does, by headers.
 func (s *Session) Said(ctx context.Context) (fastPath string, problems []Problem, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.c.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	var header metadata.MD
 	_, err = s.c.rpc.Capabilities(ctx, &p4.CapabilitiesRequest{DeviceId: s.c.cfg.DeviceID}, grpc.Header(&header))

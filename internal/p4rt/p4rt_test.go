@@ -195,9 +195,9 @@ func TestLostAnswers(t *testing.T) {
 		return handle(ctx, req)
 	}))
 	s := ready(t, r.target)
-	s.c.cfg.Backoff, s.c.cfg.Attempts = time.Microsecond, 20
+	s.c.wait, s.c.attempts = time.Microsecond, 20
 	states(t, s)
-	s.c.cfg.Attempts = 1
+	s.c.attempts = 1
 	n.Store(0)
 	changes := switchspec.Diff(nil, everything(t))
 	err := s.Apply(within(t), changes)

@@ -70,7 +70,7 @@ func (s *Session) deleteGroups(ctx context.Context) error {
 		return nil // there is no pipeline yet
 	}
 	for err == nil && len(groups) > 0 {
-		n := min(len(groups), s.c.cfg.Batch)
+		n := min(len(groups), s.c.batch)
 		err = s.call(ctx, groups[:n])
 		groups = groups[n:]
 	}

@@ -198,7 +198,7 @@ func (s *Session) call(ctx context.Context, updates []*p4.Update) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.c.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	_, err = s.c.rpc.Write(ctx, &p4.WriteRequest{DeviceId: s.c.cfg.DeviceID, ElectionId: id.wire(), Updates: updates,
 		Atomicity: p4.WriteRequest_CONTINUE_ON_ERROR})

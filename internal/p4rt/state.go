@@ -80,7 +80,7 @@ func (s *Session) Apply(ctx context.Context, changes []switchspec.Change) error 
 	done := make([]switchspec.Change, 0, len(changes))
 	for i := 0; i < len(changes); {
 		n := i
-		for n < len(changes) && n-i < s.c.cfg.Batch && changes[n].Stage == changes[i].Stage {
+		for n < len(changes) && n-i < s.c.batch && changes[n].Stage == changes[i].Stage {
 			n++
 		}
 		b := batch{s: s, todo: make([]item, 0, n-i)}
@@ -140,7 +140,7 @@ func (b *batch) add(c switchspec.Change) {
 
 // run writes until only changes are left that are not worth retrying.
 func (b *batch) run(ctx context.Context) error {
-	wait := b.s.c.cfg.Backoff
+	wait := b.s.c.wait
 	for attempt := 1; len(b.todo) > 0; {
 		updates := make([]*p4.Update, 0, len(b.todo))
 		for _, x := range b.todo {
@@ -156,7 +156,7 @@ func (b *batch) run(ctx context.Context) error {
 		} else if !transient(status.Code(err)) {
 			return err
 		}
-		if attempt++; attempt > b.s.c.cfg.Attempts {
+		if attempt++; attempt > b.s.c.attempts {
 			return fmt.Errorf("after %d attempts: %w", attempt-1, err)
 		}
 		timer := time.NewTimer(wait)
