@@ -70,8 +70,6 @@ type Peer struct {
 	// HoldTime is the silence after which the session ends; 0: 9 s. At least 3 s, in whole seconds.
 	// Keepalives are sent every third of it.
 	HoldTime time.Duration
-	// ConnectRetry is the time between connection attempts; 0: 1 s. In whole seconds.
-	ConnectRetry time.Duration
 	// NextHop is announced to the peer as the next hop; invalid: the session's own address.
 	NextHop netip.Addr
 	// Hops is the distance to the peer in links; 0: 1. Packets from other distances are not
@@ -183,10 +181,7 @@ func (s *Source) addPeer(ctx context.Context, p Peer, restarting bool) error {
 	if !p.Addr.IsValid() || p.ASN == 0 {
 		return fmt.Errorf("bgp: peer %v of AS %d: needs an address and an AS number", p.Addr, p.ASN)
 	}
-	seconds := func(d, def time.Duration) uint64 {
-		return uint64(max(cmp.Or(d, def), time.Second) / time.Second)
-	}
-	hold := seconds(p.HoldTime, 9*time.Second)
+	hold := uint64(max(cmp.Or(p.HoldTime, 9*time.Second), 0) / time.Second)
 	if hold < 3 {
 		return fmt.Errorf("bgp: peer %v: hold time %v: want 3s or more (RFC 4271)", p.Addr, p.HoldTime)
 	}
@@ -194,7 +189,7 @@ func (s *Source) addPeer(ctx context.Context, p Peer, restarting bool) error {
 		Conf:      &api.PeerConf{NeighborAddress: p.Addr.String(), PeerAsn: p.ASN},
 		Transport: &api.Transport{PassiveMode: p.Passive, RemotePort: uint32(p.Port)},
 		Timers: &api.Timers{Config: &api.TimersConfig{HoldTime: hold, KeepaliveInterval: max(hold/3, 1),
-			ConnectRetry: seconds(p.ConnectRetry, time.Second), IdleHoldTimeAfterReset: 1}},
+			ConnectRetry: 1, IdleHoldTimeAfterReset: 1}},
 		GracefulRestart: &api.GracefulRestart{Enabled: true, HelperOnly: s.cfg.Restart == 0, RestartTime: uint32(s.cfg.Restart / time.Second),
 			DeferralTime: uint32(s.deferral() / time.Second), LocalRestarting: restarting},
 	}
