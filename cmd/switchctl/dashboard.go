@@ -16,7 +16,6 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/doctor"
 	"github.com/mcrdma/mcrdma/internal/dashboard"
-	"github.com/mcrdma/mcrdma/internal/grouptree"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
 )
 
@@ -101,7 +100,7 @@ func dashboardCommand() *cobra.Command {
 func (f *clientFlags) find(ctx context.Context, fleet *agents.Fleet, given []agents.Address) (out []dashboard.Agent, err error) {
 	found, _, err := fleet.Discover(ctx, given, f.peers, maxAgents)
 	for _, x := range found {
-		out = append(out, dashboard.Agent{Address: x.Agent.Address.HostPort, Name: x.Name(), Agent: grouptree.Agent{Status: x.Agent.Status, Groups: x.Agent.Groups}})
+		out = append(out, dashboard.Agent{Address: x.Agent.Address.HostPort, Name: x.Name(), Agent: x.Agent.Agent})
 	}
 	return out, err
 }

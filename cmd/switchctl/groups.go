@@ -172,7 +172,7 @@ func (f *clientFlags) tree(ctx context.Context, name string) (*grouptree.Tree, e
 		if err != nil {
 			return grouptree.Agent{}, err
 		}
-		return grouptree.Agent{Status: agent.Status, Groups: agent.Groups}, nil
+		return agent.Agent, nil
 	}, key, first, directory, grouptree.Limits{Agents: maxAgents})
 }
 

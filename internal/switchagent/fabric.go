@@ -18,6 +18,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchagent/links"
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 // linkGrace is how long after the start the routes count as unsettled while some links have not
@@ -233,7 +234,7 @@ func (a *Agent) packetIn(p p4rt.PacketIn) {
 		return
 	}
 	switch binary.BigEndian.Uint16(p.Frame[12:]) {
-	case etherHello:
+	case links.EtherHello:
 		a.linksMu.Lock()
 		err := a.links.Receive(time.Now(), p.Port, p.Frame)
 		a.linksMu.Unlock()
@@ -241,7 +242,7 @@ func (a *Agent) packetIn(p p4rt.PacketIn) {
 			a.metrics.dropped("hello")
 			a.log.Debug("a hello was ignored", "port", p.Port, "error", err)
 		}
-	case etherARP:
+	case links.EtherARP:
 		q, err := links.ParseARP(p.Frame)
 		if err != nil {
 			a.metrics.dropped("arp")
@@ -254,7 +255,7 @@ func (a *Agent) packetIn(p p4rt.PacketIn) {
 		if q.Op == links.ARPRequest && a.answersFor(q.TargetAddr, p.Port) {
 			a.send(p.Port, links.AppendReply(nil, a.port(p.Port).MAC, q.TargetAddr, q.SenderMAC, q.SenderAddr))
 		}
-	case etherIPv4:
+	case rocev2.EtherTypeIPv4:
 		if len(p.Frame) < 34 {
 			a.metrics.dropped("short")
 			return

@@ -23,12 +23,6 @@ func (a *Agent) send(port uint16, frame []byte) {
 	}
 }
 
-const (
-	etherHello = 0x88b5
-	etherARP   = 0x0806
-	etherIPv4  = 0x0800
-)
-
 // port returns a port's configuration, as far as it has one.
 func (a *Agent) port(number uint16) config.Port {
 	for _, p := range a.cfg.Ports {

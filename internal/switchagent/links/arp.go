@@ -14,8 +14,10 @@ const (
 	ARPReply   uint16 = 2
 )
 
+// EtherARP is the EtherType of ARP.
+const EtherARP = 0x0806
+
 const (
-	etherARP   = 0x0806
 	etherIPv4  = 0x0800
 	arpEther   = 1 // hardware type
 	arpLen     = 28
@@ -45,8 +47,8 @@ func ParseARP(frame []byte) (ARP, error) {
 	if len(frame) < arpOfEther {
 		return ARP{}, fmt.Errorf("%w: ARP frame of %d bytes, want at least %d", ErrFrame, len(frame), arpOfEther)
 	}
-	if t := binary.BigEndian.Uint16(frame[etherTypeA:]); t != etherARP {
-		return ARP{}, fmt.Errorf("%w: EtherType %#04x, want %#04x", ErrFrame, t, etherARP)
+	if t := binary.BigEndian.Uint16(frame[etherTypeA:]); t != EtherARP {
+		return ARP{}, fmt.Errorf("%w: EtherType %#04x, want %#04x", ErrFrame, t, EtherARP)
 	}
 	header := binary.BigEndian.Uint64(frame[etherLen:])
 	if header&^arpOpMask != arpHeader {
@@ -88,7 +90,7 @@ func appendARP(b []byte, dst switchspec.MAC, a ARP) []byte {
 	start := len(b)
 	b = append(b, dst[:]...)
 	b = append(b, a.SenderMAC[:]...)
-	b = binary.BigEndian.AppendUint16(b, etherARP)
+	b = binary.BigEndian.AppendUint16(b, EtherARP)
 	b = binary.BigEndian.AppendUint64(b, arpHeader|uint64(a.Op))
 	b = append(b, a.SenderMAC[:]...)
 	b = appendAddr(b, a.SenderAddr)

@@ -19,6 +19,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/grouptree"
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
@@ -115,11 +116,9 @@ func (f *Fleet) Close() error {
 // An Agent is a connection to an agent, which is made when it is first needed. Calls end after the
 // fleet's Timeout.
 type Agent struct {
+	grouptree.Agent
 	Address Address
-	Status  mcrdmav1.SwitchStatusClient
-	Groups  mcrdmav1.SwitchGroupsClient
-
-	conn *grpc.ClientConn
+	conn    *grpc.ClientConn
 }
 
 // Agent returns the agent at an address. Errors are about the TLS files only.
