@@ -2,9 +2,7 @@ package routing
 
 import (
 	"context"
-	"maps"
 	"net/netip"
-	"slices"
 	"sync"
 )
 
@@ -99,6 +97,10 @@ func (t *Table) Close() error {
 func (t *Table) Apply(d Delta) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.apply(d)
+}
+
+func (t *Table) apply(d Delta) {
 	for _, r := range d.Routes {
 		if r.Prefix.IsValid() {
 			t.setRoute(normal(r.Prefix), NewHops(r.Hops...), true)
@@ -122,30 +124,26 @@ func (t *Table) Apply(d Delta) {
 func (t *Table) Replace(routes []Route, neighbors []Neighbor) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	d := Delta{Routes: routes, Neighbors: neighbors}
 	keepRoutes := make(map[netip.Prefix]bool, len(routes))
 	for _, r := range routes {
-		if r.Prefix.IsValid() {
-			p := normal(r.Prefix)
-			keepRoutes[p] = true
-			t.setRoute(p, NewHops(r.Hops...), true)
-		}
+		keepRoutes[normal(r.Prefix)] = true
 	}
 	keepNeighbors := make(map[NeighborKey]bool, len(neighbors))
 	for _, n := range neighbors {
 		keepNeighbors[n.NeighborKey] = true
-		t.setNeighbor(n.NeighborKey, n.MAC)
 	}
-	for _, p := range slices.Collect(maps.Keys(t.routes)) {
+	for p := range t.routes {
 		if !keepRoutes[p] {
-			t.setRoute(p, nil, false)
+			d.Withdrawn = append(d.Withdrawn, p)
 		}
 	}
-	for _, k := range slices.Collect(maps.Keys(t.neighbors)) {
+	for k := range t.neighbors {
 		if !keepNeighbors[k] {
-			t.setNeighbor(k, MAC{})
+			d.Lost = append(d.Lost, k)
 		}
 	}
-	t.notify()
+	t.apply(d)
 }
 
 func (t *Table) setRoute(p netip.Prefix, hops Hops, have bool) {

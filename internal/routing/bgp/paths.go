@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
 	"github.com/osrg/gobgp/v3/pkg/log"
@@ -16,10 +15,6 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/routing"
 )
-
-// settle is how long after a change the table is read, so that one update of many prefixes costs
-// one read.
-const settle = 2 * time.Millisecond
 
 // changes collects what has changed since the table was read.
 type changes struct {
@@ -88,35 +83,12 @@ func nlri(p *api.Path) (netip.Prefix, bool) {
 	return prefix, ok && err == nil && prefix.IsValid()
 }
 
-// follow reads the paths whenever they changed, but spends at most about half of its time on it.
+// follow reads the paths whenever they changed.
 func (s *Source) follow(ctx context.Context) {
-	wait := func(d time.Duration) bool {
-		select {
-		case <-time.After(d):
-			return true
-		case <-ctx.Done():
-			return false
-		}
-	}
-	for {
-		select {
-		case <-s.changes.wake:
-		case <-ctx.Done():
-			return
-		}
-		if !wait(settle) {
-			return
-		}
-		start := time.Now()
-		if err := s.read(ctx, s.changes.take()); err != nil {
-			s.cfg.Logger.Error("reading BGP paths", "err", err)
-			s.changes.note() // try again in a second
-			start = start.Add(-time.Second)
-		}
-		if !wait(time.Since(start)) {
-			return
-		}
-	}
+	routing.Follow(ctx, s.changes.wake, func() error { return s.read(ctx, s.changes.take()) }, func(err error) {
+		s.cfg.Logger.Error("reading BGP paths", "err", err)
+		s.changes.note()
+	})
 }
 
 // read updates the table from GoBGP's, for some prefixes or, if changed is nil, for all.

@@ -9,6 +9,7 @@ package kernel
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -23,10 +24,6 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/routing"
 )
-
-// settle is how long after a notification the tables are read, so that a burst of changes costs one
-// read.
-const settle = 2 * time.Millisecond
 
 // maxInterrupted is how often a read that a concurrent change interrupted is repeated, before the
 // source waits for the next notification.
@@ -53,7 +50,7 @@ type Source struct {
 	handle *netlink.Handle
 	events *nl.NetlinkSocket
 	dirty  chan struct{} // holds a token when the tables may have changed
-	stop   chan struct{}
+	stop   context.CancelFunc
 	once   sync.Once
 	wg     sync.WaitGroup
 }
@@ -87,14 +84,16 @@ func Open(cfg Config) (*Source, error) {
 		events.Close()
 		return nil, fmt.Errorf("kernel: opening a netlink socket%s: %w", in(cfg), err)
 	}
-	s := &Source{cfg: cfg, handle: handle, events: events, dirty: make(chan struct{}, 1), stop: make(chan struct{})}
+	s := &Source{cfg: cfg, handle: handle, events: events, dirty: make(chan struct{}, 1)}
 	if err := s.read(); err != nil {
 		events.Close()
 		handle.Close()
 		return nil, err
 	}
-	s.wg.Go(s.listen)
-	s.wg.Go(s.follow)
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.wg.Go(func() { s.listen(ctx) })
+	s.wg.Go(func() { routing.Follow(ctx, s.dirty, s.read, cfg.OnError) })
 	return s, nil
 }
 
@@ -108,7 +107,7 @@ func in(cfg Config) string {
 // Close ends the source.
 func (s *Source) Close() error {
 	s.once.Do(func() {
-		close(s.stop)
+		s.stop()
 		s.events.Close()
 		s.wg.Wait()
 		s.handle.Close()
@@ -117,13 +116,11 @@ func (s *Source) Close() error {
 }
 
 // listen turns notifications, and their loss, into tokens in dirty.
-func (s *Source) listen() {
+func (s *Source) listen(ctx context.Context) {
 	for {
 		_, _, err := s.events.Receive()
-		select {
-		case <-s.stop: // closing the socket makes Receive fail in various ways
+		if ctx.Err() != nil { // closing the socket makes Receive fail in various ways
 			return
-		default:
 		}
 		switch {
 		case err == nil, errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EINTR):
@@ -134,46 +131,10 @@ func (s *Source) listen() {
 		default:
 			s.cfg.OnError(fmt.Errorf("kernel: receiving notifications%s: %w", in(s.cfg), err))
 			select {
-			case <-s.stop:
+			case <-ctx.Done():
 				return
 			case <-time.After(time.Second):
 			}
-		}
-	}
-}
-
-// follow reads the tables whenever they may have changed, but spends at most about half of its time
-// on it.
-func (s *Source) follow() {
-	wait := func(d time.Duration) bool {
-		select {
-		case <-time.After(d):
-			return true
-		case <-s.stop:
-			return false
-		}
-	}
-	for {
-		select {
-		case <-s.dirty:
-		case <-s.stop:
-			return
-		}
-		pause := settle
-		for {
-			if !wait(pause) {
-				return
-			}
-			start := time.Now()
-			err := s.read()
-			if err == nil {
-				if !wait(time.Since(start)) {
-					return
-				}
-				break
-			}
-			s.cfg.OnError(err)
-			pause = time.Second
 		}
 	}
 }
