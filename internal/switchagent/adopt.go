@@ -164,7 +164,7 @@ func (a *Agent) adopt(have, want *switchspec.State) ([]*merging, error) {
 	a.uni.adopt(base)
 	for m := range switchspec.Of[switchspec.Match](have) {
 		s := a.steps[stepKey{groupKey{m.Src, m.MCID}, m.Dst}]
-		if s == nil || s.group == nil && len(s.holders) == 0 || m.FirstPRE <= unicast.FloodGroup || m.Group == 0 {
+		if s == nil || !s.needed() || m.FirstPRE <= unicast.FloodGroup || m.Group == 0 {
 			continue
 		}
 		if !a.groupNumbers.free(m.Group, 1) || !a.preNumbers.free(m.FirstPRE, int(m.PREGroups)) {
@@ -227,7 +227,7 @@ func (a *Agent) adoptMerging(have, want *switchspec.State) (begun []*merging, er
 	var older []*group
 	var lost []*merging
 	for k, g := range a.groups {
-		if g.step == nil || g.void {
+		if !g.installed() {
 			continue
 		}
 		m, recorded := g.merging, g.merging.use

@@ -64,7 +64,7 @@ func (a *Agent) uncopied() (steps []*step) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, s := range a.steps {
-		if s.coming != nil || !s.installation.installed() && (s.group != nil || len(s.holders) > 0) {
+		if s.coming != nil || !s.installation.installed() && s.needed() {
 			steps = append(steps, s)
 		}
 	}

@@ -126,9 +126,7 @@ func (a *Agent) unclaim(g *group) {
 // enterGroup gives the caller a group, and the turn of its step.
 func (a *Agent) enterGroup(ctx context.Context, k groupKey) (*group, *step, error) {
 	for {
-		a.mu.Lock()
-		g := a.groups[k]
-		a.mu.Unlock()
+		g := a.group(k)
 		if g == nil {
 			return nil, nil, fmt.Errorf("%w: %v", ErrNotFound, k)
 		}
@@ -156,7 +154,7 @@ func (a *Agent) group(k groupKey) *group {
 func (a *Agent) installed(k groupKey) *group {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if g := a.groups[k]; g != nil && g.step != nil && !g.void {
+	if g := a.groups[k]; g.installed() {
 		return g
 	}
 	return nil
@@ -332,7 +330,7 @@ func (a *Agent) renew(k groupKey, number uint64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	g := a.groups[k]
-	if g == nil || g.step == nil || g.void {
+	if !g.installed() {
 		return false
 	}
 	g.expires, g.number = time.Now().Add(g.lease), cmp.Or(number, g.number)

@@ -102,7 +102,7 @@ func (a *Agent) remakeOne(ctx context.Context, s *step) error {
 		return err
 	}
 	defer a.leave(s)
-	if s.gone || s.group == nil && len(s.holders) == 0 {
+	if s.gone || !s.needed() {
 		return nil
 	}
 	sp := s.spec

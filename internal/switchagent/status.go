@@ -47,7 +47,7 @@ func (a *Agent) describe(g *group) *mcrdmav1.GroupStatus {
 func (a *Agent) listed(sees func(source netip.Addr) bool) (list []*group) {
 	a.mu.Lock()
 	for k, g := range a.groups {
-		if g.step != nil && !g.void && sees(k.source) {
+		if g.installed() && sees(k.source) {
 			list = append(list, g)
 		}
 	}
@@ -337,7 +337,7 @@ func (s *statusServer) ListSteps(ctx context.Context, req *mcrdmav1.ListStepsReq
 		return cmp.Or(compareGroups(x.groupKey, y.groupKey), x.dst.Compare(y.dst))
 	})
 	for _, k := range keys {
-		if st := a.steps[k]; (only == nil || k.groupKey == *only) && maySee(id, k.source) && (st.group != nil || len(st.holders) > 0) {
+		if st := a.steps[k]; (only == nil || k.groupKey == *only) && maySee(id, k.source) && st.needed() {
 			out.Steps = append(out.Steps, describeStep(st))
 		}
 	}

@@ -72,6 +72,9 @@ type step struct {
 	persisted    []byte // the record as it was stored
 }
 
+// needed reports whether packets of the step come to this switch.
+func (s *step) needed() bool { return s.group != nil || len(s.holders) > 0 }
+
 type branchKey = planner.Branch
 
 // An installation is a step's entries on this switch.
@@ -229,6 +232,10 @@ type group struct {
 	void              bool // given up: it counts as absent, and will be removed
 }
 
+// installed reports whether the group is in use: its installation is complete, and it was not given
+// up.
+func (g *group) installed() bool { return g != nil && g.step != nil && !g.void }
+
 func (g *group) key() groupKey { return groupKey{g.Source, g.ID} }
 
 func (g *group) spec() spec { return spec{Generation: g.generation, Receivers: g.Receivers} }
@@ -267,7 +274,7 @@ func (a *Agent) enter(ctx context.Context, k stepKey) (*step, error) {
 // leave ends the caller's turn. A step without a group and holders is removed.
 func (a *Agent) leave(s *step) {
 	a.mu.Lock()
-	if s.group == nil && len(s.holders) == 0 && !s.gone {
+	if !s.needed() && !s.gone {
 		s.gone = true
 		delete(a.steps, s.key)
 	}

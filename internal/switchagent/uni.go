@@ -141,21 +141,10 @@ func (u *uni) wantedLocked() wanted {
 	return wanted{u.table.Changes(), u.table.Version(), u.table.WaysVersion()}
 }
 
-// current reports whether the switch has the table's current version of a part. The caller has
-// writing.
-func (u *uni) current(p part) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.has[p] >= u.table.Version()
-}
-
 // writeHops writes the next hops of copies to the switch.
 func (a *Agent) writeHops(ctx context.Context) error {
 	a.uni.writing.Lock()
 	defer a.uni.writing.Unlock()
-	if a.uni.current(hops) {
-		return nil
-	}
 	_, err := a.putUnicast(ctx, hops, a.uni.wanted())
 	return err
 }
@@ -165,9 +154,6 @@ func (a *Agent) writeHops(ctx context.Context) error {
 func (a *Agent) writeWhole(ctx context.Context, ways uint64) error {
 	a.uni.writing.Lock()
 	defer a.uni.writing.Unlock()
-	if a.uni.current(whole) {
-		return nil
-	}
 	w := a.uni.wanted()
 	if w.ways != ways {
 		return nil
