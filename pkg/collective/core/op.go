@@ -80,7 +80,9 @@ func (t Task) window(slots int) uint64 {
 func (t Task) tree() bool { return t.Kind == Barrier || t.Kind == Close || t.Count*t.Elem <= t.Small }
 
 // single says whether a rank sends at most one message to another one or to all, and others follow.
-func (t Task) single() bool { return t.tree() && (t.Kind == Barrier || t.Kind == Allreduce || t.Kind == Reduce) }
+func (t Task) single() bool {
+	return t.tree() && (t.Kind == Barrier || t.Kind == Allreduce || t.Kind == Reduce)
+}
 
 // part is the part of a buffer of all elements that belongs to a rank.
 func (t Task) part(buf []byte, rank int) []byte {
