@@ -81,13 +81,15 @@ func (c *Comm) err() error {
 		return nil
 	}
 	e := &Error{kind: ErrLost}
+	removed := false
 	for r, id := range c.group.IDs {
 		if slices.Contains(f.Lost, id) && c.e.peers[id] != nil {
 			e.Lost = append(e.Lost, Lost{Rank: r, Host: c.e.cfg.Hosts[id], Why: c.e.peers[id].why})
+			removed = removed || c.e.peers[id].removed
 		}
 	}
 	switch {
-	case f.Excluded:
+	case f.Excluded, removed && len(e.Lost) == c.Size()-1: // all are lost because it was this one that did not answer
 		e.kind = ErrExcluded
 		return e
 	case len(e.Lost) == 0:

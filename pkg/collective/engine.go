@@ -46,6 +46,7 @@ type peer struct {
 	member  *mcrdma.Member // in its group
 	unicast *mcrdma.Unicast
 	why     string // it was lost
+	removed bool   // it has removed this rank from its group
 }
 
 // counter is by which a rank tells how many messages of a lane it has taken.
@@ -148,11 +149,11 @@ func (e *engine) tellState() {
 
 // broken: a connection with one rank or all has failed.
 func (e *engine) broken(to int, err error) {
+	e.departures() // they say why
 	if to != core.All {
 		e.lose(to, err.Error())
 		return
 	}
-	e.departures()
 	for id := range e.peers {
 		e.lose(id, fmt.Sprintf("this rank's group has ended: %v", err))
 	}
@@ -235,9 +236,14 @@ func (e *engine) receive(id int) {
 		}
 		if err != nil {
 			e.locked(func() {
-				if e.ctx.Err() == nil {
-					e.lose(id, err.Error())
+				if e.ctx.Err() != nil {
+					return
 				}
+				why := err.Error()
+				if e.peers[id].removed = errors.Is(err, mcrdma.ErrRemoved); e.peers[id].removed {
+					why = fmt.Sprintf("it goes on without this rank (%v)", err)
+				}
+				e.lose(id, why)
 			})
 			return
 		}

@@ -279,6 +279,8 @@ func (e *end) clear() {
 func TestCollectiveFails(t *testing.T) {
 	everywhere(t, []story{
 		{"a rank's host goes silent", rankSilent},
+		{"a rank that was frozen resumes", func(l *lab, cfg mcrdma.GroupConfig) { rankResumes(l, cfg, 3, 2) }},
+		{"the first rank was frozen, and resumes", func(l *lab, cfg mcrdma.GroupConfig) { rankResumes(l, cfg, 4, 0) }},
 		{"a rank gives an operation up", rankGivesUp},
 		{"a rank's context ends before its turn", rankTooLate},
 		{"a rank's function ends its goroutine", rankExits},
@@ -343,6 +345,35 @@ func rankSilent(l *lab, cfg mcrdma.GroupConfig) {
 		l.t.Errorf("the rank that was silent: %v", err)
 	}
 	_ = r.comms[3].Close(ctx)
+	r.close()
+}
+
+// rankResumes: a rank that is frozen for long learns that the others have gone on without it. It does not go on by itself, with results of its own.
+func rankResumes(l *lab, cfg mcrdma.GroupConfig, size, victim int) {
+	r := l.join(size, usually(cfg))
+	frozen, c := r.apps[victim], r.comms[victim]
+	frozen.h.cable.Cut(true)
+	r.apps[victim] = nil
+	r.goOn(func(_ int, err error) error {
+		if err := lostRank(err, victim); err != nil {
+			return err
+		}
+		if e, _ := errors.AsType[*collective.Error](err); strings.Contains(e.Lost[0].Why, "receiver ") {
+			return fmt.Errorf("the cause is not told: %w", err)
+		}
+		return nil
+	})
+	frozen.h.cable.Cut(false)
+	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
+	defer cancel()
+	if err := sums(ctx, c, 8, nothing); err == nil || ctx.Err() != nil {
+		l.t.Errorf("the rank that was frozen: %v", err)
+	}
+	if next, err := c.Shrink(ctx); !errors.Is(err, collective.ErrExcluded) || next != c || !strings.Contains(err.Error(), "goes on without this rank") {
+		l.t.Errorf("it shrinks: %v", err)
+	}
+	_ = c.Close(ctx)
+	r.each(func(ctx context.Context, _ int, c *collective.Comm) error { return sums(ctx, c, 100, nothing) })
 	r.close()
 }
 
