@@ -70,11 +70,7 @@ func (a *Agent) holdOnce(ctx context.Context, s *step, sp spec, k branchKey, rec
 	}
 	req := &mcrdmav1.HoldRequest{Group: groupKeyProto(key.groupKey), Generation: sp.Generation, Sequence: sequence,
 		Via: append(via, string(a.name)), Destination: k.Dst.String(), Receivers: receiversProto(receivers)}
-	err = a.call(ctx, p, func(ctx context.Context) error {
-		_, err := p.rpc.Hold(ctx, req)
-		return err
-	})
-	if err != nil {
+	if _, err = call(ctx, a, p, p.rpc.Hold, req); err != nil {
 		p.unsure.wake()
 	}
 	a.mu.Lock()
@@ -114,10 +110,7 @@ func (a *Agent) release(ctx context.Context, s *step, k branchKey) error {
 		return nil
 	}
 	req := &mcrdmav1.ReleaseRequest{Group: groupKeyProto(key.groupKey), Destination: k.Dst.String(), Sequence: sequence}
-	err := a.call(ctx, p, func(ctx context.Context) error {
-		_, err := p.rpc.Release(ctx, req)
-		return err
-	})
+	_, err := call(ctx, a, p, p.rpc.Release, req)
 	if err != nil {
 		p.unsure.wake()
 	}
@@ -125,13 +118,14 @@ func (a *Agent) release(ctx context.Context, s *step, k branchKey) error {
 }
 
 // call makes a call within callTime and records whether the peer answers.
-func (a *Agent) call(ctx context.Context, p *peer, f func(context.Context) error) error {
+func call[Q, R any](ctx context.Context, a *Agent, p *peer, rpc func(context.Context, Q, ...grpc.CallOption) (R, error), req Q) (R, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	begun := time.Now()
-	err := heard(p.name, f(ctx))
-	if isUnreachable(err) && p.back(ctx) {
-		err = heard(p.name, f(ctx)) // all calls may be made twice
+	res, err := rpc(ctx, req)
+	if err = heard(p.name, err); isUnreachable(err) && p.back(ctx) {
+		res, err = rpc(ctx, req) // all calls may be made twice
+		err = heard(p.name, err)
 	}
 	a.metrics.peerCall(time.Since(begun), err)
 	a.mu.Lock()
@@ -141,7 +135,7 @@ func (a *Agent) call(ctx context.Context, p *peer, f func(context.Context) error
 		p.err = err
 	}
 	a.mu.Unlock()
-	return err
+	return res, err
 }
 
 // backTime is how long a call waits for a lost connection to come back.
@@ -205,11 +199,7 @@ func (a *Agent) syncPeer(ctx context.Context, p *peer) error {
 			Group: groupKeyProto(k.groupKey), Destination: k.dst.String(), Sequence: b.Sequence})
 	}
 	a.mu.Unlock()
-	var res *mcrdmav1.SyncResponse
-	err := a.call(ctx, p, func(ctx context.Context) (err error) {
-		res, err = p.rpc.Sync(ctx, req)
-		return err
-	})
+	res, err := call(ctx, a, p, p.rpc.Sync, req)
 	if err != nil {
 		return err
 	}
