@@ -12,9 +12,7 @@ package routing
 
 import (
 	"cmp"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -116,20 +114,9 @@ type Neighbor struct {
 type MAC = switchspec.MAC
 
 // ParseMAC parses six pairs of hexadecimal digits, separated by colons.
-func ParseMAC(s string) (MAC, error) {
-	var m MAC
-	parts := strings.Split(s, ":")
-	if len(parts) != len(m) {
-		return m, fmt.Errorf("routing: %q is not a MAC address: want six pairs of hex digits with colons, as 02:00:00:00:00:01", s)
-	}
-	for i, p := range parts {
-		b, err := hex.DecodeString(p)
-		if err != nil || len(b) != 1 {
-			return MAC{}, fmt.Errorf("routing: %q is not a MAC address: %q is not a pair of hex digits", s, p)
-		}
-		m[i] = b[0]
-	}
-	return m, nil
+func ParseMAC(s string) (m MAC, err error) {
+	err = m.UnmarshalText([]byte(s))
+	return m, err
 }
 
 // A Delta is a change from one state of a source to the next.

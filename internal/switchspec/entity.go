@@ -3,10 +3,12 @@ package switchspec
 import (
 	"cmp"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Errors that those of this package wrap.
@@ -123,6 +125,24 @@ func (m MAC) String() string {
 
 // MarshalText implements encoding.TextMarshaler, for files.
 func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *MAC) UnmarshalText(text []byte) error {
+	var out MAC
+	parts := strings.Split(string(text), ":")
+	if len(parts) != len(out) {
+		return bad("%q is not a MAC address: want six pairs of hex digits with colons, as 02:00:00:00:00:01", text)
+	}
+	for i, p := range parts {
+		b, err := hex.DecodeString(p)
+		if err != nil || len(b) != 1 {
+			return bad("%q is not a MAC address: %q is not a pair of hex digits", text, p)
+		}
+		out[i] = b[0]
+	}
+	*m = out
+	return nil
+}
 
 // IsStation reports whether it can be the address of a station: the group bit is not set, and the
 // address is not zero, which means unknown.
