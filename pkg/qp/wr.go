@@ -59,7 +59,7 @@ const (
 	FlagSignaled  SendFlags = 1 << iota // complete visibly on success
 	FlagSolicited                       // set the solicited-event bit in the last packet
 	FlagFence                           // begin when all READs posted before are complete
-	FlagDeferred                        // may complete with a later request, or some milliseconds later: it asks for no acknowledgement of its own
+	FlagDeferred                        // may complete with a later request, or some milliseconds later: devices may save its acknowledgement
 )
 
 // A SendWR is a send work request. Its message is the concatenation of the

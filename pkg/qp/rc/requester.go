@@ -35,6 +35,7 @@ type Requester struct {
 	rnrRetries uint8         // retries left, unless cfg.RNRRetry is rnrForever
 	expect     time.Duration // see QP.Expect
 	ackBy      time.Duration // when the local ACK timer expires, Never if stopped
+	deferred   time.Duration // when the last deferred request was sent
 	askBy      time.Duration // when to ask for an ACK of deferred requests, Never if one was asked for behind them
 	rnrUntil   time.Duration // end of the back-off after an RNR NAK, 0 if none
 	probe      bool          // ask for an ACK in the next packet
@@ -137,7 +138,7 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 		Pad:       uint8(-n & 3),
 		PKey:      rocev2.DefaultPKey,
 		DestQP:    r.cfg.RemoteQPN,
-		AckReq:    last && !r.defers(w) || r.wantAck(k),
+		AckReq:    last && !r.defers(w, now) || r.wantAck(k),
 		PSN:       r.psn(r.nxt),
 	}
 	out.RETH = rocev2.RETH{VA: w.remoteAddr, RKey: w.rkey, Length: w.length}
@@ -171,9 +172,15 @@ func (r *Requester) open() uint64 {
 	return room
 }
 
-// defers says whether the end of a request asks for no acknowledgement. It does when it is sent again, and where no timer would.
-func (r *Requester) defers(w *wqe) bool {
-	return w.flags&qp.FlagDeferred != 0 && r.nxt >= r.max && r.cfg.Timeout != 0
+// defers says whether the end of a request asks for no acknowledgement. It does after a pause, as the next one may be as late, when it is sent
+// again, and where no timer would.
+func (r *Requester) defers(w *wqe, now time.Duration) bool {
+	if w.flags&qp.FlagDeferred == 0 || r.nxt < r.max {
+		return false
+	}
+	since := now - r.deferred
+	r.deferred = now
+	return since < qp.AckTimeout(r.cfg.Timeout)/askShare
 }
 
 // wantAck says whether packet k of a message asks for an acknowledgement, besides the last packet.
