@@ -11,7 +11,7 @@ const maxLooks = 3 * LooksEach
 
 // Counts are what a switch has counted of a formation.
 type Counts struct {
-	Packets uint64                // of the sender
+	Packets uint64                // of the sender; 0 where all receivers are behind one other switch, which copies them
 	Answers map[netip.Addr]uint64 // of each receiver
 }
 
@@ -19,7 +19,7 @@ type Counts struct {
 // several pauses of equal length. To blame are those that have answered nothing although a packet
 // was sent LooksEach pauses ago, and another later, because one may be lost. Only answers to sent
 // packets can be missing: between two packets, a sender may wait for its timer, or for its turn at
-// its device.
+// its device. Where the switch counts no packets, the answers of others show that one was sent.
 type Stall struct {
 	receivers    []netip.Addr
 	first, last  Counts
@@ -36,16 +36,20 @@ func NewStall(f *Formation, c Counts) *Stall {
 // it.
 func (s *Stall) Look(c Counts) (answered []netip.Addr) {
 	s.looks++
-	switch sent := c.Packets > s.last.Packets; {
-	case sent && s.asked == 0:
-		s.asked = s.looks
-	case sent && s.again == 0:
-		s.again = s.looks
-	}
 	for _, a := range s.receivers {
 		if c.Answers[a] != s.last.Answers[a] {
 			answered = append(answered, a)
 		}
+	}
+	sent := c.Packets > s.last.Packets
+	if c.Packets == 0 && s.looks > 1 { // in the first pause, answers may be to older packets
+		sent = len(answered) > 0
+	}
+	switch {
+	case sent && s.asked == 0:
+		s.asked = s.looks
+	case sent && s.again == 0:
+		s.again = s.looks
 	}
 	s.last = c
 	return answered

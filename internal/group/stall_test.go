@@ -10,16 +10,18 @@ import (
 )
 
 // TestStall: looks are written as words, of one letter for each thing that is counted in a pause: p, a
-// packet of the sender; 2, 3 or 4, an answer of that receiver.
+// packet of the sender; 2, 3 or 4, an answer of that receiver. Without any p before them or in them, the
+// switch counts no packets.
 func TestStall(t *testing.T) {
 	f := &group.Formation{}
 	for i := range byte(3) {
 		f.Receivers = append(f.Receivers, group.Receiver{Addr: netip.AddrFrom4([4]byte{10, 0, 0, 2 + i})})
 	}
 	for _, c := range []struct {
-		looks string
-		still string // "": all have answered
-		due   bool
+		looks  string
+		before uint64 // packets
+		still  string // "": all have answered
+		due    bool
 	}{
 		{looks: "p24 p24 p24 p24 p24", still: "3", due: true},
 		{looks: "p24 . . p24 .", still: "3", due: true},
@@ -30,13 +32,18 @@ func TestStall(t *testing.T) {
 
 		{looks: "p234"},
 		{looks: "p24 . p24 3"},
-		{looks: "p24 p24 p24 p24", still: "3"},      // the first had too little time
-		{looks: ". . . p24 p24 . .", still: "3"},    // also after a pause
-		{looks: "p24 . . . p24", still: "3"},        // the second had none
-		{looks: "p24 . . . . . . . .", still: "3"},  // it may have been lost
-		{looks: "24 24 24 24 24 24 24", still: "3"}, // to older packets
+		{looks: "p24 p24 p24 p24", still: "3"},                   // the first had too little time
+		{looks: ". . . p24 p24 . .", still: "3"},                 // also after a pause
+		{looks: "p24 . . . p24", still: "3"},                     // the second had none
+		{looks: "p24 . . . . . . . .", still: "3"},               // it may have been lost
+		{looks: "24 24 24 24 24 24 24", before: 100, still: "3"}, // to older packets
+
+		{looks: "24 . 2 . 4 . .", still: "3", due: true},
+		{looks: "24 . 2 . 4 .", still: "3"}, // that before 2 had too little time
+		{looks: "24 . 2 . . . . .", still: "3"},
+		{looks: "24 . 2 . 4 3"},
 	} {
-		counts := group.Counts{Packets: 100, Answers: map[netip.Addr]uint64{f.Receivers[0].Addr: 7}}
+		counts := group.Counts{Packets: c.before, Answers: map[netip.Addr]uint64{f.Receivers[0].Addr: 7}}
 		s := group.NewStall(f, counts)
 		for i, word := range strings.Fields(c.looks) {
 			if s.Over() {

@@ -281,6 +281,7 @@ func TestCollectiveFails(t *testing.T) {
 		{"a rank's host goes silent", rankSilent},
 		{"a rank that was frozen resumes", func(l *lab, cfg mcrdma.GroupConfig) { rankResumes(l, cfg, 3, 2) }},
 		{"the first rank was frozen, and resumes", func(l *lab, cfg mcrdma.GroupConfig) { rankResumes(l, cfg, 4, 0) }},
+		{"the first of three was frozen: the last one's group has all members in another rack", func(l *lab, cfg mcrdma.GroupConfig) { rankResumes(l, cfg, 3, 0) }},
 		{"a rank gives an operation up", rankGivesUp},
 		{"a rank's context ends before its turn", rankTooLate},
 		{"a rank's function ends its goroutine", rankExits},
