@@ -44,6 +44,7 @@ func (l *Lab) agentConfig(n *topology.Node, files identity.Files) *config.Config
 		Listen:    p.at(n, agentPort).String(),
 		TLS:       config.TLS(files),
 		State:     filepath.Join(l.o.Dir, n.Name+".db"),
+		Limits:    config.Limits{GroupsPerSource: l.o.Groups},
 		Routing: config.Routing{Source: config.BGP, Settle: settle,
 			BGP: config.Speaker{ASN: p.asn(n), Listen: []netip.Addr{p.addr(n)}, Port: bgpPort + p.shift}}}
 	if _, speaks := l.speakers.Load(n.Name); !speaks {

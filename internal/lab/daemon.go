@@ -25,6 +25,7 @@ func (l *Lab) daemonConfig(h *topology.Node, files identity.Files) *config.Confi
 		Bootstrap: p.addr(h),
 		Relay:     config.Relay{Transport: "rdma", Block: 128 << 10}, // over the lab's cables, and several blocks to a write
 		Rack:      uint32(p.number(sw)),
+		Limits:    config.Limits{Groups: l.o.Groups, PerSender: l.o.Groups},
 		Beat:      config.Beat{DeadAfter: l.o.DeadAfter}}
 	for _, o := range p.hosts() {
 		if o != h {

@@ -39,6 +39,8 @@ type Options struct {
 	// Rate is how fast a switch sends to a host or another switch, in bits a second; 0: as it
 	// can. nil: all as they can.
 	Rate func(at, to string) uint64
+	// Groups is how many groups one host may send to; 0: the default of daemons and agents.
+	Groups int
 	// DeadAfter is how long a daemon may be silent before its host is taken out of
 	// groups; 0: the default of daemons. With more of it, queue pairs send later again what
 	// was lost.

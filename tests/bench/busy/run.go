@@ -72,7 +72,7 @@ func run(ctx context.Context, o options, groups, busy int) (_ *result, err error
 	defer cancel()
 	r := &result{Groups: groups, Busy: busy, Why: map[string]int{}}
 	news := &news{Handler: o.log.Handler(), r: r}
-	l, err := lab.Start(ctx, lab.Options{Dir: dir, Logger: slog.New(news), Failed: func(err error) { fmt.Fprintln(os.Stderr, err); cancel() }})
+	l, err := lab.Start(ctx, lab.Options{Dir: dir, Groups: mostGroups, Logger: slog.New(news), Failed: func(err error) { fmt.Fprintln(os.Stderr, err); cancel() }})
 	if err != nil {
 		return nil, err
 	}
@@ -84,10 +84,11 @@ func run(ctx context.Context, o options, groups, busy int) (_ *result, err error
 		err = errors.Join(err, l.Close())
 	}()
 	var apps []*process
-	left := groups
-	for _, h := range hosts {
-		n := min(left, perSender)
-		left -= n
+	for i, h := range hosts {
+		n := 0
+		if i == 0 {
+			n = groups
+		}
 		p, err := start(l.Host(h).Socket, "app", h, strconv.Itoa(n), o.span.String())
 		if err != nil {
 			return nil, err
