@@ -9,7 +9,6 @@ import (
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
-	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
@@ -101,7 +100,9 @@ func (a *Agent) claim(g *group, s *step) (there bool, err error) {
 	}
 	own := 0
 	for k := range a.groups {
-		own += grpcserver.One(k.source == g.Source)
+		if k.source == g.Source {
+			own++
+		}
 	}
 	if max := a.cfg.Limits.GroupsPerSource; own >= max {
 		return true, fmt.Errorf("%w: this switch is configured to take %d groups of one sender", ErrLimit, max)
