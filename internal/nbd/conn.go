@@ -32,6 +32,7 @@ type conn struct {
 	stats  *counters
 	pool   *pool
 	raw    net.Conn // for deadlines
+	ip     string   // of the client; "": it came by a Unix socket
 	cancel context.CancelCauseFunc
 
 	mu       sync.Mutex

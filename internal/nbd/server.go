@@ -146,11 +146,14 @@ func (s *Server) isClosed() bool {
 func (s *Server) start(raw net.Conn) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	c := &conn{config: &s.config, stats: &s.stats, pool: s.pool, raw: raw, cancel: cancel, waiting: true, bounded: true}
+	if a, ok := raw.RemoteAddr().(*net.TCPAddr); ok {
+		c.ip = a.IP.String()
+	}
 	_ = raw.SetDeadline(time.Now().Add(s.config.HandshakeTime)) // an error shows in the handshake
 	log := s.config.Log.With("client", raw.RemoteAddr())
 	s.mu.Lock()
 	closed := s.closed
-	accepted := !closed && s.room(raw)
+	accepted := !closed && s.room(c.ip)
 	if accepted {
 		s.accepted++
 		s.conns[c] = s.accepted
@@ -184,16 +187,9 @@ func (s *Server) start(raw net.Conn) {
 	}()
 }
 
-// room reports whether there is room for a connection, which may end another one.
-func (s *Server) room(raw net.Conn) bool {
-	address := func(c net.Conn) (ip string) {
-		if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-			ip = a.IP.String()
-		}
-		return ip
-	}
-	own := address(raw)
-	return (own == "" || s.below(max(s.config.MaxConnections/2, 1), func(c *conn) bool { return address(c.raw) == own })) &&
+// room reports whether there is room for a connection of a client, which may end another one.
+func (s *Server) room(ip string) bool {
+	return (ip == "" || s.below(max(s.config.MaxConnections/2, 1), func(c *conn) bool { return c.ip == ip })) &&
 		s.below(s.config.MaxConnections, func(*conn) bool { return true })
 }
 

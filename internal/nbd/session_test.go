@@ -502,6 +502,7 @@ func TestAddressLimit(t *testing.T) {
 		newClient(t, l.dialFrom(1)).ended() // in place of its own connections alone
 		newClient(t, l.dialFrom(3)).enter("vol", false)
 		silent.ended()
+		synctest.Wait()
 		if n := s.Stats(); n.Refused != 3 || n.Connections != 4 {
 			t.Errorf("%+v", n)
 		}
