@@ -146,6 +146,9 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 	out.Payload = sliceGather(out.Payload[:0], w.mem, off, n)
 	out.PayloadLen = n
 	out.Retransmit = r.nxt < r.max
+	if last && w.flags&qp.FlagDeferred != 0 && !out.Retransmit {
+		r.deferred = now
+	}
 
 	r.sent(now, out, 1, last)
 	return true
@@ -172,15 +175,10 @@ func (r *Requester) open() uint64 {
 	return room
 }
 
-// defers says whether the end of a request asks for no acknowledgement. It does after a pause, as the next one may be as late, when it is sent
-// again, and where no timer would.
+// defers says whether the end of a request asks for no acknowledgement. It asks after a pause, as
+// the next request may be as late, when it is sent again, and where no timer would.
 func (r *Requester) defers(w *wqe, now time.Duration) bool {
-	if w.flags&qp.FlagDeferred == 0 || r.nxt < r.max {
-		return false
-	}
-	since := now - r.deferred
-	r.deferred = now
-	return since < qp.AckTimeout(r.cfg.Timeout)/askShare
+	return w.flags&qp.FlagDeferred != 0 && r.nxt >= r.max && now-r.deferred < qp.AckTimeout(r.cfg.Timeout)/askShare
 }
 
 // wantAck says whether packet k of a message asks for an acknowledgement, besides the last packet.
