@@ -1,5 +1,7 @@
 package replica
 
+import "slices"
+
 // A span is a range of bytes of the volume.
 type span struct{ off, end int64 }
 
@@ -22,6 +24,9 @@ type overlay struct {
 // add adds an entry that is older than those before. It returns false when the whole range is
 // covered.
 func (o *overlay) add(index uint64, s span) bool {
+	if !slices.ContainsFunc(o.gaps, func(g span) bool { return !g.cut(s).empty() }) { // most, where blocks are overwritten
+		return true
+	}
 	var gaps []span
 	for _, g := range o.gaps {
 		hit := g.cut(s)
