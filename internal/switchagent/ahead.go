@@ -2,22 +2,19 @@ package switchagent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
+	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
 // aheadTime bounds how long new routes wait for other switches. Their hellos arrive, so only a very
 // busy agent takes that long.
 const aheadTime = time.Second
-
-// errOutdated says that routes have changed since a step was planned.
-var errOutdated = errors.New("routes have changed")
 
 // writeWays writes routes to the switch. First it makes the next switches hold the steps that make
 // no copies here: their packets follow the routes, and would reach switches that do not know the
@@ -36,9 +33,7 @@ func (a *Agent) writeWays(ctx context.Context) (of uint64, err error) {
 // returns errOutdated. The step's own branches are held.
 func (a *Agent) sameWays(ctx context.Context, of uint64) error {
 	for {
-		a.uni.writing.Lock()
-		have := a.uni.ways
-		a.uni.writing.Unlock()
+		have := a.uni.written()
 		if have == of {
 			return nil
 		}
@@ -54,9 +49,7 @@ func (a *Agent) sameWays(ctx context.Context, of uint64) error {
 
 func (a *Agent) writeWaysOf(ctx context.Context, want wanted, next map[*step][]bifurcation.Switch) (done bool, err error) {
 	a.ahead(ctx, next)
-	a.uni.writing.Lock()
-	defer a.uni.writing.Unlock()
-	return a.putUnicast(ctx, ways, want)
+	return a.uni.writeWays(ctx, want)
 }
 
 // uncopied returns the steps that make no copies here, or will make none.
@@ -72,16 +65,17 @@ func (a *Agent) uncopied() (steps []*step) {
 }
 
 // waysOf returns the desired entries, and the switches that the steps' packets then reach.
-func (u *uni) waysOf(steps []*step) (wanted, map[*step][]bifurcation.Switch) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	next := make(map[*step][]bifurcation.Switch, len(steps))
-	for _, s := range steps {
-		if route, err := u.table.Resolve(s.key.dst); err == nil {
-			next[s] = route.Next
+func (u *uni) waysOf(steps []*step) (w wanted, next map[*step][]bifurcation.Switch) {
+	next = make(map[*step][]bifurcation.Switch, len(steps))
+	u.read(func(t *unicast.Table) {
+		for _, s := range steps {
+			if route, err := t.Resolve(s.key.dst); err == nil {
+				next[s] = route.Next
+			}
 		}
-	}
-	return u.wantedLocked(), next
+		w = wantedOf(t)
+	})
+	return w, next
 }
 
 // ahead makes switches hold steps that make no copies here.

@@ -103,7 +103,7 @@ func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) (err err
 		return err
 	}
 	fresh := t.next.group != t.was.group
-	if err := a.writeHops(ctx); err != nil {
+	if err := a.uni.writeHops(ctx); err != nil {
 		if fresh {
 			a.forget(t.next)
 		}

@@ -1,14 +1,17 @@
 package switchagent
 
 import (
+	"context"
 	"encoding/binary"
+	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchagent/links"
-	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
@@ -33,22 +36,9 @@ func (a *Agent) port(number uint16) config.Port {
 	return config.Port{Port: number, MAC: a.cfg.MAC}
 }
 
-// askEvery is the minimum time between two ARP requests for a host.
-const askEvery = 200 * time.Millisecond
-
 // askHost asks for a host's MAC at all ports where it may be.
 func (a *Agent) askHost(host netip.Addr) {
-	now := time.Now()
-	a.uni.mu.Lock()
-	wait := now.Sub(a.uni.asked[host]) < askEvery
-	if !wait {
-		if len(a.uni.asked) > unicast.MaxHosts {
-			clear(a.uni.asked)
-		}
-		a.uni.asked[host] = now
-	}
-	a.uni.mu.Unlock()
-	if wait {
+	if !a.uni.ask(host, time.Now()) {
 		return
 	}
 	for _, p := range a.cfg.Ports {
@@ -67,6 +57,51 @@ func (a *Agent) request(port uint16, host netip.Addr) {
 		}
 	}
 	a.send(port, links.AppendRequest(nil, a.port(port).MAC, from, host))
+}
+
+// hostTime is how long a host has to answer ARP.
+const hostTime = time.Second
+
+// resolveHosts resolves the MACs of unknown receivers that are attached here, and waits for the
+// answers. A receiver that does not answer is no error here: it has no route.
+func (a *Agent) resolveHosts(ctx context.Context, receivers []bifurcation.Receiver) error {
+	ctx, cancel := context.WithTimeout(ctx, hostTime)
+	defer cancel()
+	again := time.NewTicker(hostTime / 4)
+	defer again.Stop()
+	for {
+		silent, changed := a.uni.silent(receivers)
+		if len(silent) == 0 {
+			return nil
+		}
+		for _, host := range silent {
+			a.askHost(host)
+		}
+		select {
+		case <-changed:
+		case <-again.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// attached reports whether a sender's packets, and answers to it, all pass this switch.
+func (a *Agent) attached(host netip.Addr) bool {
+	return slices.ContainsFunc(a.cfg.Prefixes, func(p netip.Prefix) bool { return p.Contains(host) })
+}
+
+// settledRoutes waits until the routes are known, so that "no route" is reliable.
+func (a *Agent) settledRoutes(ctx context.Context) error {
+	if closed(a.settled) {
+		return nil
+	}
+	select {
+	case <-a.settled:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: switch %s has just started and is still learning its routes; try again in some seconds", ErrNotReady, a.name)
+	}
 }
 
 // echoReply answers a ping of the router, so that operators can check that it is

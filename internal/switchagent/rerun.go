@@ -39,7 +39,7 @@ func (a *Agent) followOnce(ctx context.Context) error {
 		return nil // repeated when the routes have settled
 	}
 	if !closed(a.settled) {
-		return a.writeWhole(ctx, a.uni.wanted().ways) // the table keeps the adopted routes
+		return a.uni.writeWhole(ctx, a.uni.wanted().ways) // the table keeps the adopted routes
 	}
 	of, err := a.writeWays(ctx)
 	if err != nil {
@@ -47,7 +47,7 @@ func (a *Agent) followOnce(ctx context.Context) error {
 	}
 	err = a.remake(ctx)
 	// Routes that have changed since are written next: they have woken follow.
-	if err := a.writeWhole(ctx, of); err != nil {
+	if err := a.uni.writeWhole(ctx, of); err != nil {
 		return err
 	}
 	if !closed(a.restored) {

@@ -143,7 +143,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	a.uni = newUni(table)
+	a.uni = newUni(table, a.driver)
 	a.started = time.Now()
 	a.links = links.New(a.linksConfig(), a.started)
 

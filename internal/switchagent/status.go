@@ -179,13 +179,14 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	if out.Bgp, err = a.bgpStatus(ctx); err != nil {
 		out.Problems = append(out.Problems, err.Error())
 	}
-	a.uni.mu.Lock()
-	out.Problems = append(out.Problems, a.uni.table.Problems()...)
-	for _, h := range a.uni.table.HostList() {
-		out.Hosts = append(out.Hosts, &mcrdmav1.HostStatus{Address: h.Addr.String(), Mac: h.MAC.String(), Port: uint32(h.Port)})
-	}
-	hops, routes := len(a.uni.table.HopList()), len(a.uni.table.RouteList())
-	a.uni.mu.Unlock()
+	hops, routes := 0, 0
+	a.uni.read(func(t *unicast.Table) {
+		out.Problems = append(out.Problems, t.Problems()...)
+		for _, h := range t.HostList() {
+			out.Hosts = append(out.Hosts, &mcrdmav1.HostStatus{Address: h.Addr.String(), Mac: h.MAC.String(), Port: uint32(h.Port)})
+		}
+		hops, routes = len(t.HopList()), len(t.RouteList())
+	})
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	out.Groups, out.Steps = uint64(len(a.groups)), uint64(len(a.steps))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
+	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
@@ -175,15 +176,18 @@ func (p plan) same(s *step) bool {
 // plan computes the new version of a step from the current routes. The next hops of its rules count
 // as used: the caller must unuse them. With leaveOut, receivers that cannot be reached are left
 // out, and named among the problems; an error then means that none can be reached.
-func (a *Agent) plan(key stepKey, s spec, early []netip.Addr, leaveOut bool) (plan, error) {
+func (a *Agent) plan(key stepKey, s spec, early []netip.Addr, leaveOut bool) (p plan, err error) {
+	a.uni.read(func(t *unicast.Table) { p, err = a.planBy(t, key, s, early, leaveOut) })
+	return p, at(a.name, err)
+}
+
+func (a *Agent) planBy(t *unicast.Table, key stepKey, s spec, early []netip.Addr, leaveOut bool) (plan, error) {
 	p := plan{spec: s, branches: planner.Branches{}}
 	receivers := s.Receivers
-	a.uni.mu.Lock()
-	defer a.uni.mu.Unlock()
 	if leaveOut {
 		receivers = nil
 		for _, r := range s.Receivers {
-			if _, err := a.uni.table.Resolve(r.Addr); err != nil {
+			if _, err := t.Resolve(r.Addr); err != nil {
 				p.problems = append(p.problems, fmt.Sprintf("%v: %v", r.Addr, err))
 				continue
 			}
@@ -194,21 +198,21 @@ func (a *Agent) plan(key stepKey, s spec, early []netip.Addr, leaveOut bool) (pl
 		Via: append(slices.Clone(s.Via), a.name), MaxPREGroups: a.cfg.Limits.PREGroups}
 	keeps, whyNot := a.keepsICRC(receivers)
 	if a.cfg.ICRC == config.ICRCNeutral && whyNot != "" {
-		return plan{}, at(a.name, invalid("the switch cannot compute ICRCs (icrc: neutral), and %s", whyNot))
+		return plan{}, invalid("the switch cannot compute ICRCs (icrc: neutral), and %s", whyNot)
 	}
 	p.recomputes = whyNot
 	req.Late = keeps && takesWrites(receivers)
-	res, err := bifurcation.Step(req, a.uni.table.Resolve)
+	res, err := bifurcation.Step(req, t.Resolve)
 	if err != nil {
-		return plan{}, at(a.name, err)
+		return plan{}, err
 	}
 	if keeps {
 		res.Rules.Neutralize(key.dst, key.id, neutral)
 	}
-	p.rules, p.ways = res.Rules, a.uni.table.WaysVersion()
+	p.rules, p.ways = res.Rules, t.WaysVersion()
 	slices.SortFunc(p.rules.Translations, compareTranslations)
 	for _, n := range nextHops(p.rules) {
-		a.uni.table.Use(n)
+		t.Use(n)
 	}
 	for _, b := range res.Branches {
 		for _, next := range b.Next {

@@ -14,9 +14,10 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// uni is the unicast part of the switch. Where both locks are needed, Agent.mu
-// comes first.
+// uni is the unicast part of the switch. Its methods take its locks, writing before mu.
 type uni struct {
+	driver *driver
+
 	mu      sync.Mutex
 	table   *unicast.Table
 	changed chan struct{} // closed and replaced when the table has changed
@@ -27,8 +28,15 @@ type uni struct {
 	ways    uint64            // the version of the ways that it has
 }
 
-func newUni(t *unicast.Table) *uni {
-	return &uni{table: t, changed: make(chan struct{}), asked: map[netip.Addr]time.Time{}}
+func newUni(t *unicast.Table, d *driver) *uni {
+	return &uni{driver: d, table: t, changed: make(chan struct{}), asked: map[netip.Addr]time.Time{}}
+}
+
+// read calls f with the table, whose entries f does not change.
+func (u *uni) read(f func(*unicast.Table)) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	f(u.table)
 }
 
 // do calls f with the table, and wakes waiting goroutines if the table has changed.
@@ -47,73 +55,49 @@ func (u *uni) do(f func(*unicast.Table)) (changed bool) {
 func (u *uni) adopt(s *switchspec.State) { u.do(func(t *unicast.Table) { t.Adopt(s) }) }
 
 func (u *uni) use(hops []uint16) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for _, n := range hops {
-		u.table.Use(n)
-	}
+	u.read(func(t *unicast.Table) {
+		for _, n := range hops {
+			t.Use(n)
+		}
+	})
 }
 
 func (u *uni) unuse(hops []uint16) {
+	u.read(func(t *unicast.Table) {
+		for _, n := range hops {
+			t.Unuse(n)
+		}
+	})
+}
+
+// askEvery is the minimum time between two ARP requests for a host.
+const askEvery = 200 * time.Millisecond
+
+// ask reports whether a host may be asked for its MAC, and records that it is.
+func (u *uni) ask(host netip.Addr, now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, n := range hops {
-		u.table.Unuse(n)
+	if now.Sub(u.asked[host]) < askEvery {
+		return false
 	}
+	if len(u.asked) > unicast.MaxHosts {
+		clear(u.asked)
+	}
+	u.asked[host] = now
+	return true
 }
 
-// attached reports whether a sender's packets, and answers to it, all pass this switch.
-func (a *Agent) attached(host netip.Addr) bool {
-	return slices.ContainsFunc(a.cfg.Prefixes, func(p netip.Prefix) bool { return p.Contains(host) })
-}
-
-// settledRoutes waits until the routes are known, so that "no route" is reliable.
-func (a *Agent) settledRoutes(ctx context.Context) error {
-	if closed(a.settled) {
-		return nil
-	}
-	select {
-	case <-a.settled:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%w: switch %s has just started and is still learning its routes; try again in some seconds", ErrNotReady, a.name)
-	}
-}
-
-// hostTime is how long a host has to answer ARP.
-const hostTime = time.Second
-
-// resolveHosts resolves the MACs of unknown receivers that are attached here, and waits for the
-// answers. A receiver that does not answer is no error here: it has no route.
-func (a *Agent) resolveHosts(ctx context.Context, receivers []bifurcation.Receiver) error {
-	ctx, cancel := context.WithTimeout(ctx, hostTime)
-	defer cancel()
-	again := time.NewTicker(hostTime / 4)
-	defer again.Stop()
-	for {
-		var silent []netip.Addr
-		a.uni.mu.Lock()
-		changed := a.uni.changed
-		for _, r := range receivers {
-			var u *unicast.Unresolved
-			if _, err := a.uni.table.Resolve(r.Addr); errors.As(err, &u) {
-				silent = append(silent, r.Addr)
-			}
-		}
-		a.uni.mu.Unlock()
-		if len(silent) == 0 {
-			return nil
-		}
-		for _, host := range silent {
-			a.askHost(host)
-		}
-		select {
-		case <-changed:
-		case <-again.C:
-		case <-ctx.Done():
-			return nil
+// silent returns the receivers whose MACs are not known, and what is closed when the table changes.
+func (u *uni) silent(receivers []bifurcation.Receiver) (list []netip.Addr, changed <-chan struct{}) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, r := range receivers {
+		var unknown *unicast.Unresolved
+		if _, err := u.table.Resolve(r.Addr); errors.As(err, &unknown) {
+			list = append(list, r.Addr)
 		}
 	}
+	return list, u.changed
 }
 
 // A part of the unicast part of the switch.
@@ -131,43 +115,56 @@ type wanted struct {
 	version, ways uint64
 }
 
-func (u *uni) wanted() wanted {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.wantedLocked()
+func wantedOf(t *unicast.Table) wanted { return wanted{t.Changes(), t.Version(), t.WaysVersion()} }
+
+func (u *uni) wanted() (w wanted) {
+	u.read(func(t *unicast.Table) { w = wantedOf(t) })
+	return w
 }
 
-func (u *uni) wantedLocked() wanted {
-	return wanted{u.table.Changes(), u.table.Version(), u.table.WaysVersion()}
+// written returns the version of the ways that the switch has.
+func (u *uni) written() uint64 {
+	u.writing.Lock()
+	defer u.writing.Unlock()
+	return u.ways
 }
 
 // writeHops writes the next hops of copies to the switch.
-func (a *Agent) writeHops(ctx context.Context) error {
-	a.uni.writing.Lock()
-	defer a.uni.writing.Unlock()
-	_, err := a.putUnicast(ctx, hops, a.uni.wanted())
+func (u *uni) writeHops(ctx context.Context) error {
+	u.writing.Lock()
+	defer u.writing.Unlock()
+	_, err := u.put(ctx, hops, u.wanted())
 	return err
+}
+
+// writeWays writes these ways to the switch. See put.
+func (u *uni) writeWays(ctx context.Context, want wanted) (done bool, err error) {
+	u.writing.Lock()
+	defer u.writing.Unlock()
+	return u.put(ctx, ways, want)
 }
 
 // writeWhole writes everything to the switch, and deletes the rest, unless the routes are no longer
 // those of this version.
-func (a *Agent) writeWhole(ctx context.Context, ways uint64) error {
-	a.uni.writing.Lock()
-	defer a.uni.writing.Unlock()
-	w := a.uni.wanted()
+func (u *uni) writeWhole(ctx context.Context, ways uint64) error {
+	u.writing.Lock()
+	defer u.writing.Unlock()
+	w := u.wanted()
 	if w.ways != ways {
 		return nil
 	}
-	_, err := a.putUnicast(ctx, whole, w)
+	_, err := u.put(ctx, whole, w)
 	return err
 }
 
-// putUnicast writes a part to the switch, unless the switch has a later one. Entries that are no
+// errOutdated says that routes have changed since a step was planned.
+var errOutdated = errors.New("routes have changed")
+
+// put writes a part to the switch, unless the switch has a later one. Entries that are no
 // longer desired stay unless the whole is written, because groups may still use them. It does
 // nothing, and returns false, if the numbers of next hops have changed their meaning on the switch
-// since. The caller has uni.writing.
-func (a *Agent) putUnicast(ctx context.Context, p part, want wanted) (done bool, err error) {
-	u := a.uni
+// since. The caller has u.writing.
+func (u *uni) put(ctx context.Context, p part, want wanted) (done bool, err error) {
 	if u.has[p] >= want.version {
 		return true, nil
 	}
@@ -176,7 +173,7 @@ func (a *Agent) putUnicast(ctx context.Context, p part, want wanted) (done bool,
 	})
 	overtaken := u.has[hops] > want.version
 	if len(list) > 0 {
-		err := a.driver.write(ctx, func(d *draft) error {
+		err := u.driver.write(ctx, func(d *draft) error {
 			for _, c := range list {
 				if now, there := d.want.Find(c.Key); overtaken && there && c.Entity != nil && isHop(c.Key) && now != c.Entity {
 					return errOutdated
@@ -194,9 +191,7 @@ func (a *Agent) putUnicast(ctx context.Context, p part, want wanted) (done bool,
 			return false, fmt.Errorf("unicast routes: %w", err)
 		}
 	}
-	u.mu.Lock()
-	u.table.Written(list)
-	u.mu.Unlock()
+	u.read(func(t *unicast.Table) { t.Written(list) })
 	for i := range p + 1 {
 		u.has[i] = max(u.has[i], want.version)
 	}
