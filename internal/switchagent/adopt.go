@@ -18,7 +18,7 @@ import (
 // found is called by the driver when it has connected to a switch and read it, before it writes the
 // differences. blank: the switch's registers and counters are zero.
 func (a *Agent) found(ctx context.Context, s *p4rt.Session, have, want *switchspec.State, blank bool) error {
-	first := !closed(a.adopted)
+	first := !a.start.adopted.reached()
 	a.mu.Lock()
 	var begun []*merging
 	var err error
@@ -40,9 +40,9 @@ func (a *Agent) found(ctx context.Context, s *p4rt.Session, have, want *switchsp
 		return err
 	}
 	for r := range switchspec.Of[switchspec.Route](have) {
-		a.forwards = a.forwards || r.To == switchspec.ToNextHop || r.To == switchspec.ToECMP
+		a.start.forwards = a.start.forwards || r.To == switchspec.ToNextHop || r.To == switchspec.ToECMP
 	}
-	close(a.adopted)
+	a.start.adopted.reach()
 	a.rerun.wake()
 	return nil
 }
@@ -95,7 +95,7 @@ func (a *Agent) judge(have *switchspec.State) (why string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch own := a.slots.ownership; {
-	case known.Owner == 0 && (closed(a.adopted) || len(a.groups) == 0):
+	case known.Owner == 0 && (a.start.adopted.reached() || len(a.groups) == 0):
 		return "its registers have no owner", nil
 	case known.Owner == 0: // the state file may be an older copy, and the switch cannot show that
 		why = "it has started anew, as the agent has"

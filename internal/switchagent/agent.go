@@ -13,11 +13,9 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/fanout"
 	"github.com/mcrdma/mcrdma/internal/identity"
-	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/routing/bgp"
 	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
-	"github.com/mcrdma/mcrdma/internal/switchagent/links"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -68,24 +66,15 @@ type Agent struct {
 	driver  *driver
 	uni     *uni
 	routes  *routes
-	linksMu sync.Mutex
-	links   *links.Manager
+	ports   *ports
 	peers   map[bifurcation.Switch]*peer
 	metrics *metrics
 	events  fanout.Fanout[groupEvent]
 
 	listener net.Listener
-	packets  chan p4rt.PacketIn
-	digests  chan p4rt.ARPDigest
-	started  time.Time
-
-	adopted  chan struct{} // closed when the switch has been read for the first time
-	forwards bool          // the switch had routes then; may be read once adopted is closed
-	settled  chan struct{} // closed when the routes are known
-	restored chan struct{} // closed when all steps have been made again
-	halt     func()        // ends the driver
+	start    *start
+	halt     func() // ends the driver
 	rerun    wakeup
-	opened   wakeup         // a session with the switch has begun
 	wg       sync.WaitGroup // all goroutines of Run
 	sequence atomic.Uint64  // of requests to others, and generations; never repeats
 	detours  atomic.Bool    // a step bypasses a switch that did not answer
@@ -105,7 +94,7 @@ func (a *Agent) Addr() net.Addr { return a.listener.Addr() }
 
 // Ready is closed when the switch is first in the desired state after the agent's start: routes are
 // known, and the steps of all earlier groups have been recomputed.
-func (a *Agent) Ready() <-chan struct{} { return a.restored }
+func (a *Agent) Ready() <-chan struct{} { return a.start.restored }
 
 // absence is how long neighbors keep using the switch when Run ends.
 func (a *Agent) absence() time.Duration {

@@ -25,6 +25,28 @@ import (
 // come up.
 const linkGrace = 3 * time.Second
 
+// ports are what the agent hears at the switch's ports.
+type ports struct {
+	packets chan p4rt.PacketIn
+	digests chan p4rt.ARPDigest
+	opened  wakeup // a session with the switch has begun
+
+	mu    sync.Mutex
+	links *links.Manager
+}
+
+// do calls f with the links.
+func (p *ports) do(f func(*links.Manager)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(p.links)
+}
+
+func (p *ports) states() (list []links.State) {
+	p.do(func(m *links.Manager) { list = m.States() })
+	return list
+}
+
 // fabric is the goroutine that learns the switch's surroundings: routes, links and hosts. It never
 // waits for the switch.
 func (a *Agent) fabric(ctx context.Context) {
@@ -35,16 +57,15 @@ func (a *Agent) fabric(ctx context.Context) {
 		second  = time.NewTicker(time.Second)
 		learnt  bool // the source has reported what it had
 		asked   chan struct{}
-		adopted = a.adopted
+		adopted = a.start.adopted
 	)
 	defer hello.Stop()
 	defer second.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			a.linksMu.Lock()
-			last := a.links.Close(time.Now(), a.absence())
-			a.linksMu.Unlock()
+			var last []links.Frame
+			a.ports.do(func(m *links.Manager) { last = m.Close(time.Now(), a.absence()) })
 			for _, f := range last {
 				a.send(f.Port, f.Bytes)
 			}
@@ -52,17 +73,15 @@ func (a *Agent) fabric(ctx context.Context) {
 		case d := <-deltas:
 			learnt = true
 			a.table(func(t *unicast.Table) { t.Routes(d) })
-		case p := <-a.packets:
+		case p := <-a.ports.packets:
 			a.packetIn(p)
-		case d := <-a.digests:
+		case d := <-a.ports.digests:
 			a.learn(unicast.Host{Addr: d.Addr, MAC: d.MAC, Port: d.Port})
 		case <-adopted:
 			adopted = nil
 		case <-hello.C:
-		case <-a.opened:
-			a.linksMu.Lock()
-			a.links.SendNow(time.Now())
-			a.linksMu.Unlock()
+		case <-a.ports.opened:
+			a.ports.do(func(m *links.Manager) { m.SendNow(time.Now()) })
 		case <-asked:
 			asked = nil
 			hello.Reset(a.stepLinks())
@@ -79,7 +98,7 @@ func (a *Agent) fabric(ctx context.Context) {
 				hello.Reset(a.stepLinks())
 			}
 		}
-		if !closed(a.settled) && learnt && a.settling() == "" {
+		if !a.start.settled.reached() && learnt && a.settling() == "" {
 			a.settle()
 		}
 	}
@@ -88,16 +107,16 @@ func (a *Agent) fabric(ctx context.Context) {
 // settling returns the reason why routes may exist that the agent has not learned yet; "": none
 // may.
 func (a *Agent) settling() string {
-	since := time.Since(a.started)
+	since := time.Since(a.start.at)
 	switch {
-	case !closed(a.adopted):
+	case !a.start.adopted.reached():
 		return "what the switch has is being read"
 	case since < a.cfg.Routing.Settle:
 		return fmt.Sprintf("routes are being learned, for another %v (routing.settle)", (a.cfg.Routing.Settle - since).Round(time.Millisecond))
 	case since >= linkGrace:
 		return ""
 	}
-	for _, l := range a.linkStates() {
+	for _, l := range a.ports.states() {
 		if l.State != links.Up {
 			return fmt.Sprintf("the link of port %d to %s is %s, for which the agent waits for another %v", l.Port, l.Expect, l.State, (linkGrace - since).Round(time.Millisecond))
 		}
@@ -107,7 +126,7 @@ func (a *Agent) settling() string {
 
 func (a *Agent) settle() {
 	a.table(func(t *unicast.Table) { t.Settled(true) })
-	close(a.settled)
+	a.start.settled.reach()
 	a.log.Info("routes are settled")
 	a.rerun.wake()
 }
@@ -151,9 +170,8 @@ func (a *Agent) watchRoutes(ctx context.Context, to chan<- routing.Delta) {
 // request to both; the links stay up until they answer, but for at most three times the detection
 // time.
 func (a *Agent) askAbout(ctx context.Context) chan struct{} {
-	a.linksMu.Lock()
-	names := a.links.Doubtful(time.Now())
-	a.linksMu.Unlock()
+	var names []string
+	a.ports.do(func(m *links.Manager) { names = m.Doubtful(time.Now()) })
 	if len(names) == 0 {
 		return nil
 	}
@@ -178,11 +196,17 @@ func (a *Agent) askAbout(ctx context.Context) chan struct{} {
 
 // stepLinks does the due work on the links, and returns when to call it again.
 func (a *Agent) stepLinks() time.Duration {
-	now := time.Now()
-	a.linksMu.Lock()
-	a.links.Busy(a.opts.Busy != nil && a.opts.Busy(now))
-	send, events, next := a.links.Tick(now)
-	a.linksMu.Unlock()
+	var (
+		now    = time.Now()
+		busy   = a.opts.Busy != nil && a.opts.Busy(now)
+		send   []links.Frame
+		events []links.Event
+		next   time.Time
+	)
+	a.ports.do(func(m *links.Manager) {
+		m.Busy(busy)
+		send, events, next = m.Tick(now)
+	})
 	for _, f := range send {
 		a.send(f.Port, f.Bytes)
 	}
@@ -199,17 +223,11 @@ func (a *Agent) stepLinks() time.Duration {
 	return max(next.Sub(now), 0)
 }
 
-func (a *Agent) linkStates() []links.State {
-	a.linksMu.Lock()
-	defer a.linksMu.Unlock()
-	return a.links.States()
-}
-
 // listen passes on what the session's switch sends, and sends hellos to it.
 func (a *Agent) listen(s *p4rt.Session) {
-	a.wg.Go(func() { forward(s, s.PacketIns(), a.packets) })
-	a.wg.Go(func() { forward(s, s.Digests(), a.digests) })
-	a.opened.wake()
+	a.wg.Go(func() { forward(s, s.PacketIns(), a.ports.packets) })
+	a.wg.Go(func() { forward(s, s.Digests(), a.ports.digests) })
+	a.ports.opened.wake()
 }
 
 func forward[T any](s *p4rt.Session, from <-chan T, to chan<- T) {
@@ -235,9 +253,8 @@ func (a *Agent) packetIn(p p4rt.PacketIn) {
 	}
 	switch binary.BigEndian.Uint16(p.Frame[12:]) {
 	case links.EtherHello:
-		a.linksMu.Lock()
-		err := a.links.Receive(time.Now(), p.Port, p.Frame)
-		a.linksMu.Unlock()
+		var err error
+		a.ports.do(func(m *links.Manager) { err = m.Receive(time.Now(), p.Port, p.Frame) })
 		if err != nil {
 			a.metrics.dropped("hello")
 			a.log.Debug("a hello was ignored", "port", p.Port, "error", err)
@@ -248,9 +265,7 @@ func (a *Agent) packetIn(p p4rt.PacketIn) {
 			a.metrics.dropped("arp")
 			return
 		}
-		a.linksMu.Lock()
-		a.links.ReceiveARP(time.Now(), p.Port, q)
-		a.linksMu.Unlock()
+		a.ports.do(func(m *links.Manager) { m.ReceiveARP(time.Now(), p.Port, q) })
 		a.learn(unicast.Host{Addr: q.SenderAddr, MAC: q.SenderMAC, Port: p.Port})
 		if q.Op == links.ARPRequest && a.answersFor(q.TargetAddr, p.Port) {
 			a.send(p.Port, links.AppendReply(nil, a.port(p.Port).MAC, q.TargetAddr, q.SenderMAC, q.SenderAddr))

@@ -93,15 +93,10 @@ func (a *Agent) attached(host netip.Addr) bool {
 
 // settledRoutes waits until the routes are known, so that "no route" is reliable.
 func (a *Agent) settledRoutes(ctx context.Context) error {
-	if closed(a.settled) {
+	if a.start.settled.wait(ctx) {
 		return nil
 	}
-	select {
-	case <-a.settled:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%w: switch %s has just started and is still learning its routes; try again in some seconds", ErrNotReady, a.name)
-	}
+	return fmt.Errorf("%w: switch %s has just started and is still learning its routes; try again in some seconds", ErrNotReady, a.name)
 }
 
 // echoReply answers a ping of the router, so that operators can check that it is

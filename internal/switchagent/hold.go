@@ -194,7 +194,7 @@ func (a *Agent) expire(ctx context.Context) {
 		}
 	}
 	for k, g := range a.groups {
-		if g.step != nil && now.After(g.expires) && closed(a.settled) {
+		if g.step != nil && now.After(g.expires) && a.start.settled.reached() {
 			groups = append(groups, k)
 		}
 	}

@@ -35,10 +35,10 @@ func (a *Agent) follow(ctx context.Context) {
 // followOnce writes new routes to the switch, recomputes all steps that they affect, and then
 // removes entries that no group needs any more.
 func (a *Agent) followOnce(ctx context.Context) error {
-	if !closed(a.adopted) {
+	if !a.start.adopted.reached() {
 		return nil // repeated when the routes have settled
 	}
-	if !closed(a.settled) {
+	if !a.start.settled.reached() {
 		return a.uni.writeWhole(ctx, a.uni.wanted().ways) // the table keeps the adopted routes
 	}
 	of, err := a.writeWays(ctx)
@@ -50,8 +50,8 @@ func (a *Agent) followOnce(ctx context.Context) error {
 	if err := a.uni.writeWhole(ctx, of); err != nil {
 		return err
 	}
-	if !closed(a.restored) {
-		close(a.restored)
+	if !a.start.restored.reached() {
+		a.start.restored.reach()
 	}
 	return err
 }

@@ -37,8 +37,8 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	a := &Agent{cfg: cfg, name: bifurcation.Switch(cfg.Name), opts: o, log: o.Logger,
-		packets: make(chan p4rt.PacketIn), digests: make(chan p4rt.ARPDigest),
-		adopted: make(chan struct{}), settled: make(chan struct{}), restored: make(chan struct{}), rerun: make(wakeup, 1), opened: make(wakeup, 1),
+		ports: &ports{packets: make(chan p4rt.PacketIn), digests: make(chan p4rt.ARPDigest), opened: make(wakeup, 1)},
+		start: newStart(), rerun: make(wakeup, 1),
 		peers: map[bifurcation.Switch]*peer{}, steps: map[stepKey]*step{}, groups: map[groupKey]*group{},
 		groupNumbers: newNumbers("groups", 65535), preNumbers: newNumbers("replication groups", 65535)}
 	if a.log == nil {
@@ -130,7 +130,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var err error
-	found := finding{a.adopted, func() bool { return a.forwards }}
+	found := finding{a.start.adopted, func() bool { return a.start.forwards }}
 	if a.routes, err = openRouting(ctx, a.cfg, found, a.opts.OpenBGP, a.log); err != nil {
 		return err
 	}
@@ -144,8 +144,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	a.uni = newUni(table, a.driver)
-	a.started = time.Now()
-	a.links = links.New(a.linksConfig(), a.started)
+	a.start.at = time.Now()
+	a.ports.links = links.New(a.linksConfig(), a.start.at)
 
 	server, err := a.newServer(ctx)
 	if err != nil {
@@ -168,10 +168,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.wg.Go(func() { a.follow(ctx) })
 	a.wg.Go(func() { a.tick(ctx) })
 	a.wg.Go(func() {
-		select {
-		case <-a.restored: // before that, it is unknown what is held
+		if a.start.restored.wait(ctx) { // before that, it is unknown what is held
 			a.syncPeers(ctx)
-		case <-ctx.Done():
 		}
 	})
 	a.wg.Go(func() {

@@ -55,9 +55,7 @@ func (a *Agent) health(ctx context.Context) *health.Server {
 	h := health.NewServer()
 	h.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
 	a.wg.Go(func() {
-		select {
-		case <-a.restored:
-		case <-ctx.Done():
+		if !a.start.restored.wait(ctx) {
 			return
 		}
 		for {

@@ -150,7 +150,7 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	a := s.a
 	d, _ := a.driver.current()
 	out := &mcrdmav1.GetStatusResponse{Name: a.cfg.Name, Address: a.cfg.Address.String(), Version: a.opts.Version,
-		Started: timestamppb.New(a.started), Routing: a.cfg.Routing.Source, Settled: closed(a.settled),
+		Started: timestamppb.New(a.start.at), Routing: a.cfg.Routing.Source, Settled: a.start.settled.reached(),
 		IcrcOff: a.cfg.ICRC == config.ICRCOff, Icrc: a.cfg.ICRC,
 		WaitsFor: a.waitsFor(),
 		P4Runtime: &mcrdmav1.P4RuntimeStatus{Target: a.cfg.P4Runtime.Target, Connected: d.phase != away, Primary: d.phase == serving,
@@ -230,7 +230,7 @@ func portStatus(l links.State, connected bool) *mcrdmav1.PortStatus {
 func (a *Agent) portsStatus() []*mcrdmav1.PortStatus {
 	d, _ := a.driver.current()
 	states := map[uint16]*mcrdmav1.PortStatus{}
-	for _, l := range a.linkStates() {
+	for _, l := range a.ports.states() {
 		states[l.Port] = portStatus(l, d.phase != away)
 	}
 	var out []*mcrdmav1.PortStatus
@@ -420,10 +420,10 @@ func (a *Agent) waitsFor() string {
 	if away := a.driver.away(); away != "" {
 		return away
 	}
-	if !closed(a.settled) {
+	if !a.start.settled.reached() {
 		return cmp.Or(a.settling(), "the source of routes ("+a.cfg.Routing.Source+") has not told what it knows")
 	}
-	if !closed(a.restored) {
+	if !a.start.restored.reached() {
 		return "the groups of before the agent's start are being made again"
 	}
 	return ""
