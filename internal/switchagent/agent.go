@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -67,7 +66,7 @@ type Agent struct {
 	uni     *uni
 	routes  *routes
 	ports   *ports
-	peers   map[bifurcation.Switch]*peer
+	peers   peers
 	metrics *metrics
 	events  fanout.Fanout[groupEvent]
 
@@ -76,8 +75,6 @@ type Agent struct {
 	halt     func() // ends the driver
 	rerun    wakeup
 	wg       sync.WaitGroup // all goroutines of Run
-	sequence atomic.Uint64  // of requests to others, and generations; never repeats
-	detours  atomic.Bool    // a step bypasses a switch that did not answer
 
 	mu           sync.Mutex
 	steps        map[stepKey]*step

@@ -64,7 +64,7 @@ func (a *Agent) apply(ctx context.Context, s *step, c change) error {
 			continue
 		}
 		if err == nil && unreached {
-			a.detours.Store(true)
+			a.peers.detours.Store(true)
 		}
 		var b *branchError
 		if !errors.As(err, &b) || len(early) >= len(c.spec.Receivers) ||

@@ -185,7 +185,7 @@ func (a *Agent) askAbout(ctx context.Context) chan struct{} {
 			all.Go(func() { _, _ = s.ReadMemberCounters(ctx, 0) }) // any answer will do
 		}
 		for _, n := range names {
-			if p := a.peers[bifurcation.Switch(n)]; p != nil {
+			if p := a.peers.all[bifurcation.Switch(n)]; p != nil {
 				all.Go(func() { _, _ = healthpb.NewHealthClient(p.conn).Check(ctx, &healthpb.HealthCheckRequest{}) })
 			}
 		}

@@ -111,7 +111,7 @@ func (a *Agent) claim(g *group, s *step) (there bool, err error) {
 	if err := a.useSlot(g.merging); err != nil {
 		return true, err
 	}
-	g.generation = a.sequence.Add(1)
+	g.generation = a.peers.sequence.Add(1)
 	g.expires = time.Now().Add(g.lease)
 	a.groups[g.key()] = g
 	return false, nil
@@ -247,7 +247,7 @@ func (a *Agent) shrink(ctx context.Context, g *group, s *step, stay, leave []bif
 	merge := a.mergePut(g.merging)
 	err := a.driver.write(ctx, merge)
 	a.mu.Lock()
-	g.Receivers, g.generation = stay, a.sequence.Add(1)
+	g.Receivers, g.generation = stay, a.peers.sequence.Add(1)
 	a.mu.Unlock()
 	if err == nil {
 		err = a.persist(context.WithoutCancel(ctx), s, a.groupRecord(g)())
@@ -275,7 +275,7 @@ func (a *Agent) grow(ctx context.Context, g *group, s *step, receivers []bifurca
 	was := g.merging
 	a.mu.Lock()
 	err := a.useSlot(next.merging)
-	next.generation = a.sequence.Add(1)
+	next.generation = a.peers.sequence.Add(1)
 	a.mu.Unlock()
 	if err != nil {
 		return err

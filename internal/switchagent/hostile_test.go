@@ -212,7 +212,7 @@ func TestPeerThatTalksGarbage(t *testing.T) {
 		l.start(1)
 		before := l.snapshot()
 		a := l.nodes[0].agent
-		sequence := a.sequence.Load()
+		sequence := a.peers.sequence.Load()
 		for name, answer := range garbage() {
 			f.onHold(func(context.Context, *mcrdmav1.HoldRequest) error { return answer })
 			_, err := l.groups(1).Install(t.Context(), &mcrdmav1.InstallRequest{Group: twoHops(1)})
@@ -221,7 +221,7 @@ func TestPeerThatTalksGarbage(t *testing.T) {
 				t.Errorf("%s: %v %.300q, %d details", name, s.Code(), s.Message(), len(s.Details()))
 			}
 			l.unchanged(name, before)
-			n := a.sequence.Load()
+			n := a.peers.sequence.Load()
 			if n < sequence || n > 1<<62 {
 				t.Fatalf("%s: the sequence is at %d, after %d", name, n, sequence)
 			}

@@ -174,7 +174,7 @@ func TestRenewalBeatsExpiry(t *testing.T) {
 		if !a.renew(k, 0) {
 			t.Fatalf("there is no group %v", k)
 		}
-		if err := a.syncPeer(t.Context(), a.peers["sw2"]); err != nil {
+		if err := a.syncPeer(t.Context(), a.peers.all["sw2"]); err != nil {
 			t.Fatal(err)
 		}
 		for _, s := range turns {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,21 +20,96 @@ import (
 // callTime bounds one call to another agent; the caller's deadline may be nearer.
 const callTime = 5 * time.Second
 
-// A peer is the agent of another switch. held and err are under Agent.mu.
+// peers are the agents of other switches.
+type peers struct {
+	all      map[bifurcation.Switch]*peer
+	sequence atomic.Uint64 // of requests to them, and generations; never repeats
+	detours  atomic.Bool   // a step bypasses a switch that did not answer
+}
+
+// A peer is the agent of another switch.
 type peer struct {
-	name   bifurcation.Switch
-	conn   *grpc.ClientConn
-	rpc    mcrdmav1.SwitchPeerClient
-	held   planner.Holdings[stepKey, *step]
-	err    error // of the last call; nil: it answered
-	tried  bool
-	unsure wakeup // the switch may hold branches that are not in held: it is synced soon
+	name     bifurcation.Switch
+	conn     *grpc.ClientConn
+	rpc      mcrdmav1.SwitchPeerClient
+	sequence *atomic.Uint64 // of all peers
+	unsure   wakeup         // the switch may hold branches that are not in held: it is synced soon
+
+	mu    sync.Mutex
+	held  planner.Holdings[stepKey, *step]
+	err   error // of the last call; nil: it answered
+	tried bool
+}
+
+// ask records a branch as held, so that a sync does not release it meanwhile.
+func (p *peer) ask(k stepKey, s *step) (sequence uint64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sequence = p.sequence.Add(1)
+	if !p.held.Ask(k, s, sequence) {
+		return 0, fmt.Errorf("%w: group %v comes by switch %s on two ways", bifurcation.ErrAmbiguous, k, p.name)
+	}
+	return sequence, nil
+}
+
+// answered ends a request; kept says that the branch is held.
+func (p *peer) answered(k stepKey, kept bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held.Answered(k, kept)
+}
+
+// release ends a holding, and reports whether the switch has to be told, with which number.
+func (p *peer) release(k stepKey, s *step) (sequence uint64, tell bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	tell = p.held.Release(k, s)
+	return p.sequence.Add(1), tell // before another step can ask for it
+}
+
+// list returns the branches that the switch holds.
+func (p *peer) list() *mcrdmav1.SyncRequest {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	req := &mcrdmav1.SyncRequest{Sequence: p.sequence.Load()}
+	for k, b := range p.held {
+		req.Branches = append(req.Branches, &mcrdmav1.HeldBranch{
+			Group: groupKeyProto(k.groupKey), Destination: k.dst.String(), Sequence: b.Sequence})
+	}
+	return req
+}
+
+// lacks returns the step whose branch the switch lacks, if it was asked for it with that number.
+func (p *peer) lacks(k stepKey, sequence uint64) *step {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h, ok := p.held[k]; ok && !h.Asking && h.Sequence == sequence {
+		return h.Owner
+	}
+	return nil
+}
+
+// called records whether the peer answers.
+func (p *peer) called(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tried, p.err = true, nil
+	if isUnreachable(err) || errors.Is(err, ErrDenied) {
+		p.err = err
+	}
+}
+
+// status says whether the peer answers, and how many branches its switch holds.
+func (p *peer) status() (tried bool, err error, branches int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tried, p.err, len(p.held)
 }
 
 // hold makes another switch deliver to a branch's receivers.
 func (a *Agent) hold(ctx context.Context, s *step, sp spec, k branchKey, receivers []bifurcation.Receiver) error {
 	err := a.holdOnce(ctx, s, sp, k, receivers)
-	if a.catchUp(err) {
+	if a.peers.catchUp(err) {
 		err = a.holdOnce(ctx, s, sp, k, receivers)
 	}
 	return err
@@ -42,25 +118,29 @@ func (a *Agent) hold(ctx context.Context, s *step, sp spec, k branchKey, receive
 // catchUp continues from the sequence number that another agent knows, and reports whether that
 // changes anything. An agent without its state file, or with a clock that was set back, starts with
 // numbers that it has used before.
-func (a *Agent) catchUp(err error) bool {
+func (p *peers) catchUp(err error) bool {
 	const most = 1 << 62 // nanoseconds since 1970 reach this in 2116; more is invalid
 	r, ok := errors.AsType[*failure.Error](err)
 	if !ok || r.Reason != mcrdmav1.Reason_STALE {
 		return false
 	}
 	for {
-		now := a.sequence.Load()
+		now := p.sequence.Load()
 		if r.Sequence < now || r.Sequence > most {
 			return false
 		}
-		if a.sequence.CompareAndSwap(now, r.Sequence+1) {
+		if p.sequence.CompareAndSwap(now, r.Sequence+1) {
 			return true
 		}
 	}
 }
 
 func (a *Agent) holdOnce(ctx context.Context, s *step, sp spec, k branchKey, receivers []bifurcation.Receiver) error {
-	p, key, sequence, err := a.ask(s, k)
+	key, p := stepKey{s.key.groupKey, k.Dst}, a.peers.all[k.Next]
+	if p == nil {
+		return fmt.Errorf("%w: switch %s is next on the way to %v, and the configuration names no agent of it", ErrPeer, k.Next, k.Dst)
+	}
+	sequence, err := p.ask(key, s)
 	if err != nil {
 		return err
 	}
@@ -73,40 +153,26 @@ func (a *Agent) holdOnce(ctx context.Context, s *step, sp spec, k branchKey, rec
 	if _, err = call(ctx, a, p, p.rpc.Hold, req); err != nil {
 		p.unsure.wake()
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	p.held.Answered(key, err == nil || s.branches[k] != nil)
+	p.answered(key, err == nil || a.holds(s, k))
 	return err
 }
 
-// ask records a branch as held, so that a sync does not release it meanwhile.
-func (a *Agent) ask(s *step, k branchKey) (*peer, stepKey, uint64, error) {
-	key := stepKey{s.key.groupKey, k.Dst}
-	p := a.peers[k.Next]
-	if p == nil {
-		return nil, key, 0, fmt.Errorf("%w: switch %s is next on the way to %v, and the configuration names no agent of it", ErrPeer, k.Next, k.Dst)
-	}
+// holds reports whether a branch of a step is held.
+func (a *Agent) holds(s *step, k branchKey) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	sequence := a.sequence.Add(1)
-	if !p.held.Ask(key, s, sequence) {
-		return nil, key, 0, fmt.Errorf("%w: group %v comes by switch %s on two ways", bifurcation.ErrAmbiguous, key, k.Next)
-	}
-	return p, key, sequence, nil
+	return s.branches[k] != nil
 }
 
 // release releases a branch, unless it belongs to another step by now.
 func (a *Agent) release(ctx context.Context, s *step, k branchKey) error {
-	p := a.peers[k.Next]
+	p := a.peers.all[k.Next]
 	if p == nil {
 		return nil
 	}
 	key := stepKey{s.key.groupKey, k.Dst}
-	a.mu.Lock()
-	told := p.held.Release(key, s)
-	sequence := a.sequence.Add(1) // before another step can ask for it
-	a.mu.Unlock()
-	if !told {
+	sequence, tell := p.release(key, s)
+	if !tell {
 		return nil
 	}
 	req := &mcrdmav1.ReleaseRequest{Group: groupKeyProto(key.groupKey), Destination: k.Dst.String(), Sequence: sequence}
@@ -128,13 +194,7 @@ func call[Q, R any](ctx context.Context, a *Agent, p *peer, rpc func(context.Con
 		err = heard(p.name, err)
 	}
 	a.metrics.peerCall(time.Since(begun), err)
-	a.mu.Lock()
-	p.tried = true
-	p.err = nil
-	if isUnreachable(err) || errors.Is(err, ErrDenied) {
-		p.err = err
-	}
-	a.mu.Unlock()
+	p.called(err)
 	return res, err
 }
 
@@ -162,7 +222,7 @@ func (p *peer) back(ctx context.Context) bool {
 func (a *Agent) syncPeers(ctx context.Context) {
 	period := min(a.cfg.Leases.Branch/3, maxSyncPeriod)
 	var wg sync.WaitGroup
-	for _, p := range a.peers {
+	for _, p := range a.peers.all {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				wait := period
@@ -191,33 +251,31 @@ const maxSyncPeriod = 10 * time.Second
 const resync = 500 * time.Millisecond
 
 func (a *Agent) syncPeer(ctx context.Context, p *peer) error {
-	req := &mcrdmav1.SyncRequest{}
-	a.mu.Lock()
-	req.Sequence = a.sequence.Load()
-	for k, b := range p.held {
-		req.Branches = append(req.Branches, &mcrdmav1.HeldBranch{
-			Group: groupKeyProto(k.groupKey), Destination: k.dst.String(), Sequence: b.Sequence})
-	}
-	a.mu.Unlock()
-	res, err := call(ctx, a, p, p.rpc.Sync, req)
+	res, err := call(ctx, a, p, p.rpc.Sync, p.list())
 	if err != nil {
 		return err
 	}
-	repair := a.detours.Swap(false) // a step may bypass this one
-	a.mu.Lock()
+	repair := a.peers.detours.Swap(false) // a step may bypass this one
 	for _, b := range res.GetMissing() {
 		k, err := stepKeyFrom(b.GetGroup(), b.GetDestination())
 		if err != nil {
 			continue
 		}
-		h, ok := p.held[k]
-		if ok && !h.Asking && h.Sequence == b.GetSequence() && h.Owner.branches[branchKey{Next: p.name, Dst: k.dst}] != nil {
-			h.Owner.behind, repair = true, true
+		if s := p.lacks(k, b.GetSequence()); s != nil && a.lacked(s, branchKey{Next: p.name, Dst: k.dst}) {
+			repair = true
 		}
 	}
-	a.mu.Unlock()
 	if repair {
 		a.rerun.wake()
 	}
 	return nil
+}
+
+// lacked records that a switch lacks a branch of a step, and reports whether it should hold it.
+func (a *Agent) lacked(s *step, k branchKey) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	missing := s.branches[k] != nil
+	s.behind = s.behind || missing
+	return missing
 }

@@ -164,7 +164,7 @@ func TestHoldersThatDisagree(t *testing.T) {
 		l.remove(1, g)
 		a := l.nodes[0].agent
 		// As an agent that holds the same generation for others would.
-		next := a.sequence.Load() + 1
+		next := a.peers.sequence.Load() + 1
 		if err := three.hold(t.Context(), next, 1, hostAddr(2, 1), hostAddr(2, 3)); err != nil {
 			t.Fatal(err)
 		}

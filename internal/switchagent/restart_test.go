@@ -316,14 +316,14 @@ func TestSequenceCatchesUp(t *testing.T) {
 		}
 		l.launch(1)
 		a := l.nodes[0].agent
-		a.sequence.Store(5)
+		a.peers.sequence.Store(5)
 		<-a.Ready()
 		l.install(1, g)
 		if have := l.canonical(); !slices.Equal(have, want) {
 			t.Errorf("have %v, want %v", have, want)
 		}
-		if a.sequence.Load() < 1<<40 {
-			t.Errorf("the sequence is at %d", a.sequence.Load())
+		if a.peers.sequence.Load() < 1<<40 {
+			t.Errorf("the sequence is at %d", a.peers.sequence.Load())
 		}
 		l.remove(1, g)
 		l.noLeftovers()

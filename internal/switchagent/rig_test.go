@@ -354,7 +354,7 @@ func (l *line) noLeftovers() {
 			l.t.Errorf("%s: %d steps, %d groups, %d slots, %d group numbers, %d PRE numbers are in use", n.name,
 				len(a.steps), len(a.groups), len(a.slots.used), a.groupNumbers.count, a.preNumbers.count)
 		}
-		for p, x := range n.agent.peers {
+		for p, x := range n.agent.peers.all {
 			if len(x.held) > 0 {
 				l.t.Errorf("%s holds %d branches at %s", n.name, len(x.held), p)
 			}

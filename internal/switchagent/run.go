@@ -39,7 +39,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 	a := &Agent{cfg: cfg, name: bifurcation.Switch(cfg.Name), opts: o, log: o.Logger,
 		ports: &ports{packets: make(chan p4rt.PacketIn), digests: make(chan p4rt.ARPDigest), opened: make(wakeup, 1)},
 		start: newStart(), rerun: make(wakeup, 1),
-		peers: map[bifurcation.Switch]*peer{}, steps: map[stepKey]*step{}, groups: map[groupKey]*group{},
+		peers: peers{all: map[bifurcation.Switch]*peer{}}, steps: map[stepKey]*step{}, groups: map[groupKey]*group{},
 		groupNumbers: newNumbers("groups", 65535), preNumbers: newNumbers("replication groups", 65535)}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
@@ -75,7 +75,7 @@ func (a *Agent) open(ctx context.Context) error {
 		a.store = nil // not an interface around a nil pointer
 		return err
 	}
-	a.sequence.Store(a.store.Boot())
+	a.peers.sequence.Store(a.store.Boot())
 	if a.slots, err = loadSlots(ctx, a.store); err == nil {
 		err = a.load()
 	}
@@ -115,7 +115,8 @@ func (a *Agent) dialPeers() error {
 			return fmt.Errorf("%w: the agent of switch %s: %w", ErrConfig, s.Name, err)
 		}
 		name := bifurcation.Switch(s.Name)
-		a.peers[name] = &peer{name: name, conn: conn, rpc: mcrdmav1.NewSwitchPeerClient(conn), held: planner.Holdings[stepKey, *step]{}, unsure: make(wakeup, 1)}
+		a.peers.all[name] = &peer{name: name, conn: conn, rpc: mcrdmav1.NewSwitchPeerClient(conn), sequence: &a.peers.sequence,
+			held: planner.Holdings[stepKey, *step]{}, unsure: make(wakeup, 1)}
 	}
 	return nil
 }
@@ -193,7 +194,7 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 func (a *Agent) close() {
-	for _, p := range a.peers {
+	for _, p := range a.peers.all {
 		_ = p.conn.Close()
 	}
 	if a.listener != nil {

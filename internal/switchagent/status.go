@@ -260,11 +260,11 @@ func (a *Agent) peerStatus() []*mcrdmav1.PeerStatus {
 	for _, s := range a.cfg.Switches {
 		name := bifurcation.Switch(s.Name)
 		x := &mcrdmav1.PeerStatus{Name: s.Name, Agent: s.Agent, Held: held[name]}
-		if p := a.peers[name]; p != nil {
-			x.Reachable = p.tried && p.err == nil
-			x.Branches = uint64(len(p.held))
-			if p.err != nil {
-				x.Error = p.err.Error()
+		if p := a.peers.all[name]; p != nil {
+			tried, err, branches := p.status()
+			x.Reachable, x.Branches = tried && err == nil, uint64(branches) //nolint:gosec // a length
+			if err != nil {
+				x.Error = err.Error()
 			}
 		}
 		out = append(out, x)
