@@ -15,6 +15,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/routing/bgp"
 	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -67,6 +68,7 @@ type Agent struct {
 	routes  *routes
 	ports   *ports
 	peers   peers
+	table   *groups.Table
 	metrics *metrics
 	events  fanout.Fanout[groupEvent]
 
@@ -75,13 +77,6 @@ type Agent struct {
 	halt     func() // ends the driver
 	rerun    wakeup
 	wg       sync.WaitGroup // all goroutines of Run
-
-	mu           sync.Mutex
-	steps        map[stepKey]*step
-	groups       map[groupKey]*group
-	slots        *slots
-	groupNumbers *numbers
-	preNumbers   *numbers
 }
 
 func (a *Agent) files() identity.Files { return identity.Files(a.cfg.TLS) }

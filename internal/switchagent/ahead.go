@@ -3,11 +3,12 @@ package switchagent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
+	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
@@ -22,7 +23,7 @@ const aheadTime = time.Second
 // change meanwhile are written next.
 func (a *Agent) writeWays(ctx context.Context) (of uint64, err error) {
 	for done := false; !done && err == nil; {
-		want, next := a.uni.waysOf(a.uncopied())
+		want, next := a.uni.waysOf(a.table.Uncopied())
 		of = want.ways
 		done, err = a.writeWaysOf(ctx, want, next)
 	}
@@ -37,7 +38,7 @@ func (a *Agent) sameWays(ctx context.Context, of uint64) error {
 		if have == of {
 			return nil
 		}
-		want, next := a.uni.waysOf(a.uncopied())
+		want, next := a.uni.waysOf(a.table.Uncopied())
 		if have > of || want.ways != of {
 			return errOutdated
 		}
@@ -47,29 +48,17 @@ func (a *Agent) sameWays(ctx context.Context, of uint64) error {
 	}
 }
 
-func (a *Agent) writeWaysOf(ctx context.Context, want wanted, next map[*step][]bifurcation.Switch) (done bool, err error) {
+func (a *Agent) writeWaysOf(ctx context.Context, want wanted, next map[*groups.Step][]bifurcation.Switch) (done bool, err error) {
 	a.ahead(ctx, next)
 	return a.uni.writeWays(ctx, want)
 }
 
-// uncopied returns the steps that make no copies here, or will make none.
-func (a *Agent) uncopied() (steps []*step) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, s := range a.steps {
-		if s.coming != nil || !s.installation.installed() && s.needed() {
-			steps = append(steps, s)
-		}
-	}
-	return steps
-}
-
 // waysOf returns the desired entries, and the switches that the steps' packets then reach.
-func (u *uni) waysOf(steps []*step) (w wanted, next map[*step][]bifurcation.Switch) {
-	next = make(map[*step][]bifurcation.Switch, len(steps))
+func (u *uni) waysOf(steps []*groups.Step) (w wanted, next map[*groups.Step][]bifurcation.Switch) {
+	next = make(map[*groups.Step][]bifurcation.Switch, len(steps))
 	u.read(func(t *unicast.Table) {
 		for _, s := range steps {
-			if route, err := t.Resolve(s.key.dst); err == nil {
+			if route, err := t.Resolve(s.Key.Dst); err == nil {
 				next[s] = route.Next
 			}
 		}
@@ -79,13 +68,13 @@ func (u *uni) waysOf(steps []*step) (w wanted, next map[*step][]bifurcation.Swit
 }
 
 // ahead makes switches hold steps that make no copies here.
-func (a *Agent) ahead(ctx context.Context, next map[*step][]bifurcation.Switch) {
+func (a *Agent) ahead(ctx context.Context, next map[*groups.Step][]bifurcation.Switch) {
 	ctx, cancel := context.WithTimeout(ctx, aheadTime)
 	defer cancel()
 	var all errgroup.Group
 	all.SetLimit(rerunWidth)
 	for s, to := range next {
-		if len(a.lacking(s, to)) > 0 {
+		if len(a.table.Lacking(s, to)) > 0 {
 			all.Go(func() error { return a.announce(ctx, s, to) })
 		}
 	}
@@ -94,45 +83,31 @@ func (a *Agent) ahead(ctx context.Context, next map[*step][]bifurcation.Switch) 
 	}
 }
 
-// lacking returns the switches that do not hold all of a step.
-func (a *Agent) lacking(s *step, to []bifurcation.Switch) (keys []branchKey) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, n := range to {
-		k := branchKey{Next: n, Dst: s.key.dst}
-		if s.coming[k] == nil && (s.coming != nil || !planner.Equal(s.branches[k], s.spec.Receivers)) {
-			keys = append(keys, k)
-		}
-	}
-	return keys
-}
-
 // announce makes switches hold all of a step that makes no copies.
-func (a *Agent) announce(ctx context.Context, s *step, to []bifurcation.Switch) error {
-	if err := s.lock(ctx); err != nil {
+func (a *Agent) announce(ctx context.Context, s *groups.Step, to []bifurcation.Switch) error {
+	if err := a.table.EnterAgain(ctx, s); err != nil {
 		return err
 	}
-	defer a.leave(s)
-	if s.gone || s.installation.installed() || len(s.spec.Receivers) == 0 || s.spec.Receivers[0].Addr != s.key.dst {
+	defer a.table.Leave(s)
+	st := a.table.State(s)
+	if !s.Needed() || st.Installation.Installed() || len(st.Spec.Receivers) == 0 || st.Spec.Receivers[0].Addr != s.Key.Dst {
 		return nil
 	}
 	var all errgroup.Group
-	for _, k := range a.lacking(s, to) {
+	for _, k := range a.table.Lacking(s, to) {
 		all.Go(func() error {
-			if err := a.hold(ctx, s, s.spec, k, s.spec.Receivers); err != nil {
-				return err
+			err := a.hold(ctx, s, st.Spec, k, st.Spec.Receivers)
+			if err == nil {
+				a.table.Change(s, func(now *groups.State) {
+					now.Branches = maps.Collect(maps.All(now.Branches))
+					now.Branches[k] = st.Spec.Receivers
+				})
 			}
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			if s.branches == nil {
-				s.branches = planner.Branches{}
-			}
-			s.branches[k] = s.spec.Receivers
-			return nil
+			return err
 		})
 	}
 	if err := all.Wait(); err != nil {
-		return fmt.Errorf("group %v: %w", s.key, err)
+		return fmt.Errorf("group %v: %w", s.Key, err)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func TestRoutesWaitForSwitches(t *testing.T) {
 				d.Routes = append(d.Routes, routing.Route{Prefix: netip.PrefixFrom(host(i, n), 32),
 					Hops: routing.NewHops(routing.NextHop{Addr: netip.MustParseAddr("10.255.0.3"), Port: "104"})})
 			}
-			a.table(func(t *unicast.Table) { t.Routes(d) })
+			a.change(func(t *unicast.Table) { t.Routes(d) })
 		}
 		onSwitch := func(i int) bool {
 			s := l.state(1)

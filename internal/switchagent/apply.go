@@ -3,14 +3,13 @@ package switchagent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
-	"reflect"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
@@ -23,13 +22,13 @@ const undoTime = 3 * time.Second
 // A change takes a step from its current state to a plan.
 type change struct {
 	strict bool // all or nothing; otherwise best effort
-	spec   spec
+	spec   groups.Spec
 	// unreached: no packets arrive before the change is done. The sender begins when the group is
 	// installed, and another switch turns packets here when its Hold has returned.
 	unreached bool
 	// merging is the change's edit at the merge point, and unmerging reverts it; nil: none.
 	merging, unmerging edit
-	begin              *merging // whose baseline is read for the record; nil: none
+	begin              *groups.Merging // whose baseline is read for the record; nil: none
 	// record is what to store once the step is as planned; nil: it is stored already.
 	record func() []byte
 }
@@ -47,16 +46,16 @@ func (e *branchError) Unwrap() error { return e.err }
 // from another one, or fails and the change is not strict, that branch's receivers get separate
 // copies from here. For a branch of a single receiver that is always possible: another switch would
 // rewrite its copy only to keep flows together.
-func (a *Agent) apply(ctx context.Context, s *step, c change) error {
+func (a *Agent) apply(ctx context.Context, s *groups.Step, c change) error {
 	var early []netip.Addr
 	unreached := false // a switch did not answer, and is bypassed
 	for {
-		p, err := a.plan(s.key, c.spec, early, !c.strict)
+		p, err := a.plan(s.Key, c.spec, early, !c.strict)
 		if err != nil {
 			return err
 		}
-		if c.record == nil && c.merging == nil && p.same(s) {
-			a.uni.unuse(nextHops(p.rules))
+		if c.record == nil && c.merging == nil && a.table.State(s).Same(p.State) {
+			a.uni.unuse(p.Installation.Hops())
 		} else {
 			err = a.transit(ctx, s, p, c)
 		}
@@ -77,18 +76,18 @@ func (a *Agent) apply(ctx context.Context, s *step, c change) error {
 				early = append(early, r.Addr)
 			}
 		}
-		a.log.Info("a branch is split early", "group", s.key, "receivers", len(b.receivers), "error", b.err)
+		a.log.Info("a branch is split early", "group", s.Key, "receivers", len(b.receivers), "error", b.err)
 	}
 }
 
 // A transition is a step on its way to a plan.
 type transition struct {
 	*planner.Transition
-	s         *step
-	p         plan
-	c         change
-	was, next installation
-	record    []byte // before
+	s    *groups.Step
+	p    plan
+	c    change
+	was  groups.State
+	next groups.Installation
 }
 
 // drainTime is how long packets may be in flight to other switches: the time in which a gigabit
@@ -97,20 +96,20 @@ const drainTime = 100 * time.Millisecond
 
 // transit takes a step to a plan, in the order of package planner. If anything fails before packets
 // turn, nothing has changed.
-func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) (err error) {
-	t := transition{s: s, p: p, c: c, was: s.installation, record: s.persisted}
-	if t.next, err = a.number(s, p.rules); err != nil {
+func (a *Agent) transit(ctx context.Context, s *groups.Step, p plan, c change) (err error) {
+	t := transition{s: s, p: p, c: c, was: a.table.State(s)}
+	if t.next, err = a.number(s, t.was.Installation, p.Installation.Rules); err != nil {
 		return err
 	}
-	fresh := t.next.group != t.was.group
+	was, fresh := t.was, t.fresh()
 	if err := a.uni.writeHops(ctx); err != nil {
 		if fresh {
 			a.forget(t.next)
 		}
 		return err
 	}
-	t.Transition = planner.Begin(planner.Change{Was: s.branches, Next: p.branches, Receivers: p.spec.Receivers,
-		Again: s.behind || s.spec.Generation != p.spec.Generation, Copies: t.next.installed(), Fresh: fresh,
+	t.Transition = planner.Begin(planner.Change{Was: was.Branches, Next: p.Branches, Receivers: p.Spec.Receivers,
+		Again: was.Behind || was.Spec.Generation != p.Spec.Generation, Copies: t.next.Installed(), Fresh: fresh,
 		Unreached: c.unreached, Merging: c.merging != nil, Record: c.record != nil})
 	type outcome struct {
 		id  int
@@ -122,13 +121,10 @@ func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) (err err
 		at := t.State()
 		if !turned && t.Err() == nil && at >= planner.Draining {
 			turned = true
-			a.mu.Lock()
-			s.spec, s.installation, s.branches, s.problems, s.behind = p.spec, t.next, p.branches, p.problems, false
-			s.recomputes = p.recomputes
-			s.coming = nil
-			a.mu.Unlock()
+			p.Installation = t.next
+			a.table.Change(s, func(now *groups.State) { p.Record = now.Record; *now = p.State })
 			if fresh {
-				a.forget(t.was)
+				a.forget(was.Installation)
 			}
 		}
 		if at == planner.Ended {
@@ -139,26 +135,22 @@ func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) (err err
 		}
 		o := <-done
 		if o.err != nil && at >= planner.Trimming {
-			a.log.Warn("another switch or the state keeps what is not needed, until the next sync", "group", s.key, "error", o.err)
+			a.log.Warn("another switch or the state keeps what is not needed, until the next sync", "group", s.Key, "error", o.err)
 		}
 		if t.Done(o.id, o.err); t.State() == planner.Undoing && at != planner.Undoing {
 			undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 			defer cancel()
 			ctx = undoing
-			a.mu.Lock()
-			s.coming = nil // before the branches are released, because ahead would take them for held
-			a.mu.Unlock()
+			a.table.Change(s, func(now *groups.State) { now.Coming = nil }) // before the branches are released, because ahead would take them for held
 		}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s.coming, s.behind = nil, s.behind || t.Behind()
+	a.table.Change(s, func(now *groups.State) { now.Coming, now.Behind = nil, now.Behind || t.Behind() })
 	return t.Err()
 }
 
 // perform carries an action out.
 func (a *Agent) perform(ctx context.Context, t transition, x planner.Action) error {
-	was, next, s := t.was.entities, t.next.entities, t.s
+	was, next, s := t.was.Installation.Entities, t.next.Entities, t.s
 	switch x.Kind {
 	case planner.Early:
 		return a.driver.write(ctx, puts(next[:len(next)-1], nil)) // the match is the last
@@ -166,23 +158,23 @@ func (a *Agent) perform(ctx context.Context, t transition, x planner.Action) err
 		return a.driver.write(ctx, both(t.turn(next, was), t.c.merging))
 	case planner.TurnBack:
 		a.writeLater(ctx, both(t.turn(was, next), t.c.unmerging), func() {
-			if t.next.group != t.was.group {
+			if t.fresh() {
 				a.forget(t.next)
 			}
-		}, s.key)
+		}, s.Key)
 	case planner.Record:
 		if t.c.begin != nil {
 			if err := a.begin(ctx, t.c.begin); err != nil {
 				return err
 			}
 		}
-		return a.persist(ctx, s, t.c.record())
+		return a.table.Persist(ctx, s, t.c.record())
 	case planner.RecordBack:
-		return a.persist(ctx, s, t.record)
+		return a.table.Persist(ctx, s, t.was.Record)
 	case planner.Hold:
-		sp := t.p.spec
+		sp := t.p.Spec
 		if x.Back {
-			sp = s.spec
+			sp = t.was.Spec
 		}
 		if err := a.hold(ctx, s, sp, x.Branch, x.Receivers); err != nil {
 			return &branchError{x.Receivers, err}
@@ -195,18 +187,19 @@ func (a *Agent) perform(ctx context.Context, t transition, x planner.Action) err
 	case planner.Release:
 		return a.release(ctx, s, x.Branch)
 	case planner.Route:
-		a.mu.Lock()
-		s.coming = t.During()
-		a.mu.Unlock()
+		a.table.Change(s, func(now *groups.State) { now.Coming = t.During() })
 		return a.sameWays(ctx, t.p.ways)
 	}
 	return nil
 }
 
+// fresh reports whether the switch gets other entries.
+func (t transition) fresh() bool { return t.next.Group != t.was.Installation.Group }
+
 // turn turns packets from the old entries to the new ones. New entries are inserted first, so one
 // edit can make the whole change on this switch.
 func (t transition) turn(to, from []switchspec.Entity) edit {
-	if t.next.group == t.was.group {
+	if !t.fresh() {
 		return puts(nil, nil)
 	}
 	return puts(to, except(keysOf(from), keysOf(to)))
@@ -218,46 +211,25 @@ func except(keys, not []switchspec.Key) []switchspec.Key {
 
 // number assigns numbers to a step's rules, or keeps them if the rules are the same. The result
 // takes over the rules' use of their next hops.
-func (a *Agent) number(s *step, rules bifurcation.Rules) (installation, error) {
-	hops := nextHops(rules)
-	if s.installation.installed() && reflect.DeepEqual(rules, s.installation.rules) {
-		a.uni.unuse(hops)
-		return s.installation, nil
+func (a *Agent) number(s *groups.Step, was groups.Installation, rules bifurcation.Rules) (groups.Installation, error) {
+	next, err := a.table.Number(s.Key, was, rules)
+	if err != nil || next.Group == was.Group {
+		a.uni.unuse(groups.Installation{Rules: rules}.Hops())
 	}
-	if rules.Empty() {
-		return installation{rules: rules}, nil
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	group, err := a.groupNumbers.take(1)
-	if err != nil {
-		a.uni.unuse(hops)
-		return installation{}, at(a.name, err)
-	}
-	pre, err := a.preNumbers.take(len(rules.PREGroups))
-	if err != nil {
-		a.groupNumbers.give(group, 1)
-		a.uni.unuse(hops)
-		return installation{}, at(a.name, err)
-	}
-	return installation{rules: rules, group: group, firstPRE: pre, entities: entities(s.key, rules, group, pre)}, nil
+	return next, at(a.name, err)
 }
 
 // forget frees an installation's numbers, after its entries have been removed from the switch.
-func (a *Agent) forget(p installation) {
-	if !p.installed() {
-		return
+func (a *Agent) forget(p groups.Installation) {
+	if p.Installed() {
+		a.table.Forget(p)
+		a.uni.unuse(p.Hops())
 	}
-	a.mu.Lock()
-	a.groupNumbers.give(p.group, 1)
-	a.preNumbers.give(p.firstPRE, len(p.rules.PREGroups))
-	a.mu.Unlock()
-	a.uni.unuse(nextHops(p.rules))
 }
 
 // writeLater posts an edit that must be made. It waits for the edit until ctx ends, or not at all
 // while the switch is away; a goroutine then continues to wait.
-func (a *Agent) writeLater(ctx context.Context, e edit, then func(), key stepKey) {
+func (a *Agent) writeLater(ctx context.Context, e edit, then func(), key groups.StepKey) {
 	j := a.driver.post(e)
 	finish := func(err error) {
 		if err != nil {
@@ -280,18 +252,15 @@ func (a *Agent) writeLater(ctx context.Context, e edit, then func(), key stepKey
 // drop removes a step from the switch, and its branches from other switches. The caller has its
 // turn. The step is removed from the table only when the caller leaves it; otherwise a step with
 // the same key made meanwhile would be removed, too.
-func (a *Agent) drop(ctx context.Context, s *step, merging edit) error {
-	a.mu.Lock()
-	was, branches := s.installation, s.branches
-	s.installation, s.branches, s.group = installation{}, nil, nil
-	a.mu.Unlock()
+func (a *Agent) drop(ctx context.Context, s *groups.Step, merging edit) error {
+	was, branches := a.table.Drop(s)
 	var g errgroup.Group
 	// The deletion must not depend on the caller's context: a remaining record would restore the
 	// step.
-	g.Go(func() error { return a.persist(context.WithoutCancel(ctx), s, nil) })
-	if was.installed() || merging != nil {
+	g.Go(func() error { return a.table.Persist(context.WithoutCancel(ctx), s, nil) })
+	if was.Installed() || merging != nil {
 		g.Go(func() error {
-			a.writeLater(ctx, both(puts(nil, keysOf(was.entities)), merging), func() { a.forget(was) }, s.key)
+			a.writeLater(ctx, both(puts(nil, keysOf(was.Entities)), merging), func() { a.forget(was) }, s.Key)
 			return nil
 		})
 	}
@@ -301,7 +270,7 @@ func (a *Agent) drop(ctx context.Context, s *step, merging edit) error {
 		down.Go(func() error { return a.release(ctx, s, k) })
 	}
 	if err := down.Wait(); err != nil {
-		a.log.Warn("another switch keeps a branch that is not needed, until the next sync", "group", s.key, "error", err)
+		a.log.Warn("another switch keeps a branch that is not needed, until the next sync", "group", s.Key, "error", err)
 	}
 	return err
 }
@@ -319,13 +288,10 @@ func both(first, second edit) edit {
 	}
 }
 
-// persist stores a step's record, or deletes it if it is nil.
-func (a *Agent) persist(ctx context.Context, s *step, record []byte) error {
-	if err := a.store.Commit(ctx, storeEdit(s.key, record)); err != nil {
-		return fmt.Errorf("%w: the agent's state cannot be stored: %w", ErrNotReady, err)
+func keysOf(list []switchspec.Entity) []switchspec.Key {
+	out := make([]switchspec.Key, 0, len(list))
+	for _, e := range list {
+		out = append(out, e.Key())
 	}
-	a.mu.Lock()
-	s.persisted = record
-	a.mu.Unlock()
-	return nil
+	return out
 }

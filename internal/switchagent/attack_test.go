@@ -149,14 +149,12 @@ func releaseOf(g *mcrdmav1.Group) *mcrdmav1.ReleaseRequest {
 func TestAttackByNeighbor(t *testing.T) {
 	v := newVictim(t, 3)
 	n := v.l.nodes[1] // holds a branch for sw1
-	n.agent.mu.Lock()
 	var generation uint64
-	for k, s := range n.agent.steps {
-		if k.dst == hostAddr(2, 1) {
-			generation = s.spec.Generation
+	for _, s := range n.agent.table.Steps() {
+		if s.Key.Dst == hostAddr(2, 1) {
+			generation = s.Spec.Generation
 		}
 	}
-	n.agent.mu.Unlock()
 	if generation == 0 {
 		t.Fatal("sw2 has no branch of the group")
 	}

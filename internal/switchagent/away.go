@@ -27,12 +27,11 @@ const lostGrace = time.Second
 // there returns the session, for requests that cannot wait for a reconnection. It waits briefly for
 // a switch that has just been lost or is being read: another agent may have the switch.
 func (d *driver) there(ctx context.Context) (*p4rt.Session, error) {
-	d.mu.Lock()
-	s, left := d.session, lostGrace-time.Since(d.since)
-	if d.status.phase == reading {
+	st, s := d.current()
+	left := lostGrace - time.Since(st.since)
+	if st.phase == reading {
 		left = lostGrace
 	}
-	d.mu.Unlock()
 	if s == nil && left > 0 {
 		soon, cancel := context.WithTimeout(ctx, left)
 		defer cancel()
@@ -46,10 +45,9 @@ func (d *driver) there(ctx context.Context) (*p4rt.Session, error) {
 
 // away returns the reason why no session is in use; "": one is.
 func (d *driver) away() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	since := d.since.UTC().Format(time.DateTime + " MST")
-	switch d.status.phase {
+	st, _ := d.current()
+	since := st.since.UTC().Format(time.DateTime + " MST")
+	switch st.phase {
 	case serving:
 		return ""
 	case backup:
@@ -57,8 +55,8 @@ func (d *driver) away() string {
 	case reading:
 		return "the switch is being read"
 	}
-	if d.status.err != nil {
-		return fmt.Sprintf("the switch has not been connected to its agent since %s: %v", since, d.status.err)
+	if st.err != nil {
+		return fmt.Sprintf("the switch has not been connected to its agent since %s: %v", since, st.err)
 	}
 	return "the switch has not been connected to its agent since " + since
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/routing"
 	"github.com/mcrdma/mcrdma/internal/routing/static"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 )
 
 // BenchmarkInstall installs and removes a group over three switches, each of which
@@ -145,11 +146,9 @@ func BenchmarkRebifurcate(b *testing.B) {
 
 // turned counts the steps that use so many of the equal ways.
 func turned(a *Agent, ways int) int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	n := 0
-	for _, s := range a.steps {
-		if len(s.installation.rules.PREGroups) == ways {
+	for _, s := range a.table.Steps() {
+		if len(s.Installation.Rules.PREGroups) == ways {
 			n++
 		}
 	}
@@ -186,10 +185,9 @@ func routed(t testing.TB, n int) (*line, *writes) {
 	}
 	a := l.nodes[0].agent
 	a.routes.Source.(*static.Source).Apply(d)
-	eventually(t, "the routes are on the switch", func() bool {
-		a.uni.mu.Lock()
-		defer a.uni.mu.Unlock()
-		return len(a.uni.table.RouteList()) > n && len(a.uni.table.Changes()) == 0
+	eventually(t, "the routes are on the switch", func() (all bool) {
+		a.uni.read(func(t *unicast.Table) { all = len(t.RouteList()) > n && len(t.Changes()) == 0 })
+		return all
 	})
 	return l, w
 }

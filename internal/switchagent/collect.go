@@ -3,7 +3,6 @@ package switchagent
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"strconv"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/grouptree"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/routing/bgp"
+	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 )
 
 // bgpCollector collects the BGP sessions at each scrape.
@@ -99,11 +99,13 @@ func (groupCollector) Describe(c chan<- *prometheus.Desc) {
 func (g groupCollector) Collect(c chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
 	defer cancel()
-	list := g.a.listed(func(netip.Addr) bool { return true })
+	list := g.a.table.Listed(func(groups.Key) bool { return true })
 	left := len(list)
+	session, err := g.a.driver.there(ctx)
 	for _, x := range list[:min(len(list), maxMeasured)] {
-		s := g.a.describe(x)
-		if g.a.count(ctx, x, s, true) == nil { // otherwise mcrdma_agent_switch_connected shows it, or the group has ended
+		v := g.a.table.View(x)
+		s := g.a.describe(v)
+		if err == nil && count(ctx, session, v, s, true) == nil { // otherwise mcrdma_agent_switch_connected shows it, or the group has ended
 			collectGroup(c, s)
 			left--
 		}

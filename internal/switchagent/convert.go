@@ -8,6 +8,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -24,24 +25,24 @@ func addrFrom(s, what string) (netip.Addr, error) {
 	return addr, nil
 }
 
-func groupKeyFrom(k *mcrdmav1.GroupKey) (groupKey, error) {
+func groupKeyFrom(k *mcrdmav1.GroupKey) (groups.Key, error) {
 	source, err := addrFrom(k.GetSource(), "source of the group")
 	if err != nil {
-		return groupKey{}, err
+		return groups.Key{}, err
 	}
 	if id := k.GetMcId(); id == 0 || id > 0xffffff {
-		return groupKey{}, invalid("MC_ID %#x is not in 0x1 to 0xffffff", id)
+		return groups.Key{}, invalid("MC_ID %#x is not in 0x1 to 0xffffff", id)
 	}
-	return groupKey{source, k.GetMcId()}, nil
+	return groups.Key{Source: source, ID: k.GetMcId()}, nil
 }
 
-func stepKeyFrom(k *mcrdmav1.GroupKey, destination string) (stepKey, error) {
+func stepKeyFrom(k *mcrdmav1.GroupKey, destination string) (groups.StepKey, error) {
 	g, err := groupKeyFrom(k)
 	if err != nil {
-		return stepKey{}, err
+		return groups.StepKey{}, err
 	}
 	dst, err := addrFrom(destination, "destination")
-	return stepKey{g, dst}, err
+	return groups.StepKey{Key: g, Dst: dst}, err
 }
 
 func receiversFrom(list []*mcrdmav1.Receiver) ([]bifurcation.Receiver, error) {
@@ -93,43 +94,30 @@ func viaFrom(list []string, caller bifurcation.Switch) ([]bifurcation.Switch, er
 	return out, nil
 }
 
-func groupFrom(m *mcrdmav1.Group, lease time.Duration) (*group, error) {
+func groupFrom(m *mcrdmav1.Group, lease time.Duration) (groups.Info, error) {
 	k, err := groupKeyFrom(m.GetKey())
 	if err != nil {
-		return nil, err
+		return groups.Info{}, err
 	}
-	if m.GetSenderQpn() == k.id {
-		return nil, invalid("MC_ID %#x is the sender's own QPN", k.id)
+	if m.GetSenderQpn() == k.ID {
+		return groups.Info{}, invalid("MC_ID %#x is the sender's own QPN", k.ID)
 	}
-	g := &group{Group: bifurcation.Group{Source: k.source, ID: k.id, SenderQPN: m.GetSenderQpn(), InitialPSN: m.GetInitialPsn()},
-		lease: lease, cnpGap: m.GetCnpGap().AsDuration(), number: m.GetKey().GetNumber()}
+	g := groups.Info{Group: bifurcation.Group{Source: k.Source, ID: k.ID, SenderQPN: m.GetSenderQpn(), InitialPSN: m.GetInitialPsn()},
+		Lease: lease, CNPGap: m.GetCnpGap().AsDuration(), Number: m.GetKey().GetNumber()}
 	if m.GetAddress() != "" {
 		if g.Address, err = addrFrom(m.GetAddress(), "address of the group"); err != nil {
-			return nil, err
+			return groups.Info{}, err
 		}
 	}
-	if err := checkTimes(g.cnpGap, g.lease); err != nil {
-		return nil, err
+	if err := groups.CheckTimes(g.CNPGap, g.Lease); err != nil {
+		return groups.Info{}, err
 	}
 	g.Receivers, err = receiversFrom(m.GetReceivers())
 	return g, err
 }
 
-// maxLease bounds leases.
-const maxLease = 24 * time.Hour
-
-func checkTimes(cnpGap, lease time.Duration) error {
-	if cnpGap < 0 || cnpGap > time.Hour {
-		return invalid("a least time of %v between CNPs is not in 0 to 1 h", cnpGap)
-	}
-	if lease <= 0 || lease > maxLease {
-		return invalid("a lease of %v is not in 0 to %v", lease, maxLease)
-	}
-	return nil
-}
-
-func groupKeyProto(k groupKey) *mcrdmav1.GroupKey {
-	return &mcrdmav1.GroupKey{Source: k.source.String(), McId: k.id}
+func groupKeyProto(k groups.Key) *mcrdmav1.GroupKey {
+	return &mcrdmav1.GroupKey{Source: k.Source.String(), McId: k.ID}
 }
 
 func receiversProto(list []bifurcation.Receiver) []*mcrdmav1.Receiver {

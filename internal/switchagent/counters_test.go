@@ -26,8 +26,9 @@ func TestCountersOfWhoLeaves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := a.installed(k)
-		out := a.describe(at)
+		v := a.table.View(a.table.Installed(k))
+		out := a.describe(v)
+		_, session := a.driver.current()
 		done := make(chan error, 1)
 		go func() {
 			_, err := l.groups(1).Update(t.Context(), &mcrdmav1.UpdateRequest{Key: g.Key, Receivers: g.Receivers[1:]})
@@ -43,14 +44,14 @@ func TestCountersOfWhoLeaves(t *testing.T) {
 			default:
 			}
 			out.Members = nil
-			if err := a.count(t.Context(), at, out, true); err != nil {
+			if err := count(t.Context(), session, v, out, true); err != nil {
 				t.Fatal(err)
 			}
 			if len(out.GetMembers()) != 3 {
 				t.Fatalf("counters of %d receivers besides 3", len(out.GetMembers()))
 			}
 		}
-		if out = a.describe(at); len(out.GetGroup().GetReceivers()) != 2 {
+		if out = a.describe(a.table.View(a.table.Installed(k))); len(out.GetGroup().GetReceivers()) != 2 {
 			t.Errorf("%v", out)
 		}
 	})

@@ -6,10 +6,18 @@
 //
 // # Parts
 //
-// Goroutines meet in Agent, whose lock guards the tables of groups and steps:
+// Each part has the lock of its own data, and only its methods take it:
+//
+//   - groups.Table has the groups and steps, with their numbers and merging slots.
+//   - uni has the unicast table (package unicast), and which version of it the switch has.
+//   - driver has the desired state of the switch, and the session.
+//   - ports has the links; a peer has what another switch holds.
+//
+// They call each other in this order: a Table calls the driver, uni calls the driver. Goroutines
+// meet there:
 //
 //   - fabric learns the switch's surroundings: routes from a routing source, links by hellos, hosts
-//     by ARP. All of it goes into the unicast table (package unicast).
+//     by ARP. All of it goes into the unicast table.
 //   - follow writes changed routes to the switch, and recomputes the steps that they affect.
 //   - only the driver writes to the switch. It has the desired state. Others post edits of that
 //     state, which it writes in batches. When it connects to a switch, it reads the state back and
@@ -40,13 +48,9 @@
 // # State that survives the agent
 //
 // The store has the purpose of each step, and its holders; the switch's entries are never stored
-// but read back. Merging needs special care: an epoch must not be used again while a switch's
-// registers have it. So uses of slots are numbered (slots), and the switch's settings say which
-// state file the numbers belong to, and up to which number (ownership). The state file reserves
-// numbers first, then the settings are written, and then the numbers are used. If the state file is
-// another one than the switch's settings name, or is older, the agent clears the switch and gives
-// up its groups (judge in adopt.go; adopt beside it finds the entries of this agent). An agent that
-// starts and finds an empty switch gives up its groups, too.
+// but read back. Package groups says how the agent tells whether it may trust them. If it must not,
+// the agent clears the switch and gives up its groups. An agent that starts and finds an empty switch
+// gives up its groups, too.
 //
 // # How an agent ends
 //

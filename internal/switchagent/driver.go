@@ -40,8 +40,10 @@ type driverStatus struct {
 	phase              phase
 	err                error // why it is not connected
 	pushes, reconnects uint64
-	refused            []string // changes that the switch refused when it was reconciled
-	cleared            string   // why the program was last pushed again
+	refused            []string  // changes that the switch refused when it was reconciled
+	cleared            string    // why the program was last pushed again
+	replace            bool      // the program has to be pushed before anything else is written
+	since              time.Time // when the last session ended, or run began
 }
 
 // A driver keeps the switch in the desired state. It owns that state, and the known state of the
@@ -61,11 +63,9 @@ type driver struct {
 	opened func(*p4rt.Session)
 
 	mu      sync.Mutex
-	replace bool // the program has to be pushed before anything else is written
 	queue   []*job
 	status  driverStatus
 	session *p4rt.Session // while serving
-	since   time.Time     // when the last session ended, or run began
 	wake    wakeup
 	turned  wakeup // the session has begun or ended
 	ended   bool   // run has returned
@@ -118,9 +118,7 @@ func (d *driver) post(e edit) *job {
 
 // clear makes the driver push the program again, before any edit that is posted later.
 func (d *driver) clear(why string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.replace, d.status.cleared = true, why
+	d.setStatus(func(s *driverStatus) { s.replace, s.cleared = true, why })
 	d.wake.wake()
 }
 
@@ -128,7 +126,7 @@ func (d *driver) clear(why string) {
 func (d *driver) take() (jobs []*job, replace bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.replace {
+	if d.status.replace {
 		return nil, true
 	}
 	n := min(len(d.queue), maxJobs)
@@ -143,9 +141,7 @@ func (d *driver) take() (jobs []*job, replace bool) {
 // run serves edits until ctx ends.
 func (d *driver) run(ctx context.Context) {
 	const slowest = 2 * time.Second
-	d.mu.Lock()
-	d.since = time.Now()
-	d.mu.Unlock()
+	d.setStatus(func(s *driverStatus) { s.since = time.Now() })
 	wait := 50 * time.Millisecond
 	for ctx.Err() == nil {
 		begun := time.Now()
@@ -213,10 +209,8 @@ func (d *driver) once(ctx context.Context) error {
 
 // program ensures that the switch runs the program, and is in the desired state.
 func (d *driver) program(ctx context.Context, s *p4rt.Session) error {
-	d.mu.Lock()
-	replace := d.replace
-	d.replace = false
-	d.mu.Unlock()
+	replace := false
+	d.setStatus(func(st *driverStatus) { replace, st.replace = st.replace, false })
 	if !replace {
 		has, err := s.HasPipeline(ctx)
 		if err != nil {
@@ -230,9 +224,7 @@ func (d *driver) program(ctx context.Context, s *p4rt.Session) error {
 		}
 	}
 	if err := d.push(ctx, s); err != nil {
-		d.mu.Lock()
-		d.replace = d.replace || replace
-		d.mu.Unlock()
+		d.setStatus(func(st *driverStatus) { st.replace = st.replace || replace })
 		return err
 	}
 	return d.reconcile(ctx, s, true)
@@ -452,20 +444,20 @@ func refusal(failed []*p4rt.UpdateError) error {
 
 func (d *driver) setStatus(f func(*driverStatus)) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	f(&d.status)
-	d.mu.Unlock()
 }
 
 // enter begins a phase; only serving has a session.
 func (d *driver) enter(p phase, s *p4rt.Session) {
-	d.mu.Lock()
-	if d.session != nil {
-		d.since = time.Now()
-	}
-	if d.session, d.status.phase = s, p; p == serving {
-		d.status.err = nil
-	}
-	d.mu.Unlock()
+	d.setStatus(func(st *driverStatus) {
+		if d.session != nil {
+			st.since = time.Now()
+		}
+		if d.session, st.phase = s, p; p == serving {
+			st.err = nil
+		}
+	})
 	d.turned.wake()
 }
 

@@ -12,20 +12,21 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
 // Errors that those of this package wrap, besides those of package bifurcation.
 var (
 	ErrConfig   = errors.New("bad configuration")
-	ErrNotReady = errors.New("not ready")
+	ErrNotReady = groups.ErrNotReady
 	ErrSwitch   = errors.New("the switch refused")
-	ErrLimit    = errors.New("limit reached")
+	ErrLimit    = groups.ErrLimit
 	ErrPeer     = errors.New("another agent failed")
-	ErrExists   = errors.New("another group has these numbers")
-	ErrNotFound = errors.New("there is no such group")
+	ErrExists   = groups.ErrExists
+	ErrNotFound = groups.ErrNotFound
 	ErrDenied   = errors.New("not allowed")
-	ErrStale    = errors.New("overtaken by a later request")
+	ErrStale    = groups.ErrStale
 )
 
 // reasons maps errors to the contract's reasons. The first match counts.

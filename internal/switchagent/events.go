@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 )
 
 // A groupEvent is an event of a source's group.
@@ -13,6 +14,6 @@ type groupEvent struct {
 }
 
 // tell sends an event of a group to watchers.
-func (a *Agent) tell(t mcrdmav1.WatchResponse_Type, source netip.Addr, g *mcrdmav1.GroupStatus) {
-	a.events.Tell(groupEvent{source, &mcrdmav1.WatchResponse{Type: t, Group: g}})
+func (a *Agent) tell(t mcrdmav1.WatchResponse_Type, g groups.View) {
+	a.events.Tell(groupEvent{g.Source, &mcrdmav1.WatchResponse{Type: t, Group: a.describe(g)}})
 }

@@ -72,7 +72,7 @@ func (a *Agent) fabric(ctx context.Context) {
 			return
 		case d := <-deltas:
 			learnt = true
-			a.table(func(t *unicast.Table) { t.Routes(d) })
+			a.change(func(t *unicast.Table) { t.Routes(d) })
 		case p := <-a.ports.packets:
 			a.packetIn(p)
 		case d := <-a.ports.digests:
@@ -88,7 +88,7 @@ func (a *Agent) fabric(ctx context.Context) {
 			continue
 		case <-second.C:
 			var ask []unicast.Host
-			a.table(func(t *unicast.Table) { ask, _ = t.Probe(time.Now()) })
+			a.change(func(t *unicast.Table) { ask, _ = t.Probe(time.Now()) })
 			for _, h := range ask {
 				a.request(h.Port, h.Addr)
 			}
@@ -125,14 +125,14 @@ func (a *Agent) settling() string {
 }
 
 func (a *Agent) settle() {
-	a.table(func(t *unicast.Table) { t.Settled(true) })
+	a.change(func(t *unicast.Table) { t.Settled(true) })
 	a.start.settled.reach()
 	a.log.Info("routes are settled")
 	a.rerun.wake()
 }
 
-// table changes the unicast table, and wakes follow.
-func (a *Agent) table(f func(*unicast.Table)) {
+// change changes the unicast table, and wakes follow.
+func (a *Agent) change(f func(*unicast.Table)) {
 	if a.uni.do(f) {
 		a.rerun.wake()
 	}
@@ -214,7 +214,7 @@ func (a *Agent) stepLinks() time.Duration {
 		a.log.Info("link", "port", e.Port, "up", e.Up, "switch", e.Name, "reason", e.Reason)
 		to := a.port(e.Port).To
 		a.metrics.linkChanges.WithLabelValues(strconv.Itoa(int(e.Port)), to).Inc()
-		a.table(func(t *unicast.Table) { t.Link(e.Port, e.Up, e.Peer) })
+		a.change(func(t *unicast.Table) { t.Link(e.Port, e.Up, e.Peer) })
 		a.routes.link(e.Port, to, e.Up)
 	}
 	if next.IsZero() {
@@ -287,7 +287,7 @@ func (a *Agent) packetIn(p p4rt.PacketIn) {
 }
 
 func (a *Agent) learn(h unicast.Host) {
-	a.table(func(t *unicast.Table) { t.Learn(h, time.Now()) })
+	a.change(func(t *unicast.Table) { t.Learn(h, time.Now()) })
 }
 
 // answersFor reports whether an address is the router's own, and not that of another port; port 0

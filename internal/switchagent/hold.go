@@ -7,17 +7,15 @@ import (
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
-	"github.com/mcrdma/mcrdma/internal/failure"
-	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
+	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
 // A holding is another switch's request.
 type holding struct {
-	key      stepKey
-	from     bifurcation.Switch
-	sequence uint64
-	spec
+	key  groups.StepKey
+	from bifurcation.Switch
+	groups.Holder
 }
 
 // take makes this switch deliver to receivers for another one.
@@ -25,18 +23,18 @@ func (a *Agent) take(ctx context.Context, h holding) error {
 	if !a.cfg.Programmable {
 		return fmt.Errorf("%w: this switch is configured to route only", bifurcation.ErrInvalid)
 	}
-	if len(h.Receivers) == 0 || h.Receivers[0].Addr != h.key.dst {
-		return fmt.Errorf("%w: packets come addressed to %v, which is not the first receiver's address", bifurcation.ErrInvalid, h.key.dst)
+	if len(h.Receivers) == 0 || h.Receivers[0].Addr != h.key.Dst {
+		return fmt.Errorf("%w: packets come addressed to %v, which is not the first receiver's address", bifurcation.ErrInvalid, h.key.Dst)
 	}
 	if slices.Contains(h.Via, a.name) {
-		return fmt.Errorf("%w: packets of group %v have passed switch %s before", bifurcation.ErrLoop, h.key.groupKey, a.name)
+		return fmt.Errorf("%w: packets of group %v have passed switch %s before", bifurcation.ErrLoop, h.key.Key, a.name)
 	}
-	group := bifurcation.Group{Source: h.key.source, ID: h.key.id, Receivers: h.Receivers}
+	group := bifurcation.Group{Source: h.key.Source, ID: h.key.ID, Receivers: h.Receivers}
 	if err := group.Validate(); err != nil {
 		return err
 	}
-	if a.attached(h.key.source) {
-		return fmt.Errorf("%w: sender %v is at switch %s itself, so its packets come from nowhere else", bifurcation.ErrLoop, h.key.source, a.name)
+	if a.attached(h.key.Source) {
+		return fmt.Errorf("%w: sender %v is at switch %s itself, so its packets come from nowhere else", bifurcation.ErrLoop, h.key.Source, a.name)
 	}
 	if err := a.settledRoutes(ctx); err != nil {
 		return err
@@ -44,132 +42,53 @@ func (a *Agent) take(ctx context.Context, h holding) error {
 	if err := a.resolveHosts(ctx, h.Receivers); err != nil {
 		return err
 	}
-	s, err := a.enter(ctx, h.key)
+	s, err := a.table.Enter(ctx, h.key)
 	if err != nil {
 		return err
 	}
-	defer a.leave(s)
-	next, err := s.with(h)
-	if err != nil {
+	defer a.table.Leave(s)
+	next, err := a.table.Hold(s, h.from, h.Holder, time.Now())
+	if err != nil || next.Done {
 		return err
 	}
-	was, held := s.holders[h.from]
-	mine := holder{h.spec, h.sequence, time.Now().Add(a.cfg.Leases.Branch)}
-	same := held && was.spec.equal(h.spec) && next.equal(s.spec)
-	if same && !s.behind {
-		a.setHolder(s, h.from, mine)
-		return nil
-	}
-	c := change{strict: true, spec: next, unreached: len(s.holders) == 0}
-	if !same {
-		c.record = func() []byte { return a.record(s, next, h.from, &mine) }
+	c := change{strict: true, spec: next.Spec, unreached: next.First}
+	if next.Record != nil {
+		c.record = func() []byte { return next.Record }
 	}
 	if err := a.apply(ctx, s, c); err != nil {
 		return err
 	}
-	a.setHolder(s, h.from, mine)
+	a.table.Held(s, h.from, h.Holder, time.Now())
 	return nil
 }
 
-func (a *Agent) setHolder(s *step, from bifurcation.Switch, h holder) {
-	a.mu.Lock()
-	s.holders[from] = &h
-	a.mu.Unlock()
-}
-
-// with returns the step's spec after a switch's Hold. The highest generation wins; within a
-// generation, holders must agree, because nothing in a packet shows which of them sent it.
-func (s *step) with(h holding) (spec, error) {
-	if s.group != nil {
-		return spec{}, fmt.Errorf("%w: group %v was installed at this switch, and its packets come back", bifurcation.ErrLoop, h.key.groupKey)
-	}
-	if was, ok := s.holders[h.from]; ok && h.sequence < was.Sequence {
-		return spec{}, &failure.Error{Sequence: was.Sequence, Cause: ErrStale,
-			Text: fmt.Sprintf("%v: number %d, after %d", ErrStale, h.sequence, was.Sequence)}
-	}
-	next := h.spec
-	next.Via = slices.Clone(h.Via)
-	for from, o := range s.holders {
-		if from == h.from {
-			continue
-		}
-		if o.Generation > next.Generation {
-			next.Generation, next.Receivers = o.Generation, o.Receivers
-		} else if o.Generation == h.Generation && !planner.Equal(o.Receivers, h.Receivers) {
-			return spec{}, fmt.Errorf("%w: switch %s reaches %d receivers by %v, and switch %s %d",
-				bifurcation.ErrAmbiguous, from, len(o.Receivers), h.key.dst, h.from, len(h.Receivers))
-		}
-		for _, v := range o.Via {
-			if !slices.Contains(next.Via, v) {
-				next.Via = append(next.Via, v)
-			}
-		}
-	}
-	slices.Sort(next.Via)
-	return next, nil
-}
-
-// endHold ends a switch's hold of a step, unless the switch has held it again since. The caller does
-// not have the turn.
-func (a *Agent) endHold(ctx context.Context, k stepKey, from bifurcation.Switch, sequence uint64) error {
-	return a.endHoldIf(ctx, k, from, func(h *holder) bool { return h.Sequence <= sequence })
-}
-
-// endHoldIf ends a switch's hold if over returns true; over is called under Agent.mu.
-func (a *Agent) endHoldIf(ctx context.Context, k stepKey, from bifurcation.Switch, over func(*holder) bool) error {
-	a.mu.Lock()
-	s := a.steps[k]
-	a.mu.Unlock()
-	if s == nil {
+// endHold ends a switch's hold of a step. The caller does not have the turn.
+func (a *Agent) endHold(ctx context.Context, b groups.Branch, over groups.End) error {
+	if !a.table.Has(b.Key) {
 		return nil
 	}
-	s, err := a.enter(ctx, k)
+	s, err := a.table.Enter(ctx, b.Key)
 	if err != nil {
 		return err
 	}
-	defer a.leave(s)
-	a.mu.Lock()
-	if h := s.holders[from]; h == nil || !over(h) {
-		a.mu.Unlock()
+	defer a.table.Leave(s)
+	record, ended := a.table.Unhold(s, b.From, over)
+	switch {
+	case !ended:
 		return nil
-	}
-	delete(s.holders, from)
-	last := len(s.holders) == 0
-	a.mu.Unlock()
-	if last {
+	case record == nil:
 		return a.drop(ctx, s, nil)
 	}
-	return a.persist(context.WithoutCancel(ctx), s, a.record(s, s.spec, from, nil))
+	return a.table.Persist(context.WithoutCancel(ctx), s, record)
 }
 
 // sync processes the list of everything that a switch holds here, as of a sequence number. Steps
 // that are not on the list are no longer held. It returns those on the list that are missing here.
-func (a *Agent) sync(ctx context.Context, from bifurcation.Switch, sequence uint64, held map[stepKey]uint64) (missing []stepKey) {
-	var stale []stepKey
-	until := time.Now().Add(a.cfg.Leases.Branch)
-	seen := make(map[stepKey]bool, len(held))
-	a.mu.Lock()
-	for _, s := range a.steps {
-		h := s.holders[from]
-		want, ok := held[s.key]
-		switch {
-		case h == nil:
-		case ok:
-			h.expires = until
-			seen[s.key] = h.Sequence == want
-		case h.Sequence <= sequence:
-			stale = append(stale, s.key)
-		}
-	}
-	a.mu.Unlock()
-	for k := range held {
-		if !seen[k] {
-			missing = append(missing, k)
-		}
-	}
+func (a *Agent) sync(ctx context.Context, from bifurcation.Switch, sequence uint64, list map[groups.StepKey]uint64) []groups.StepKey {
+	missing, stale := a.table.Sync(from, sequence, list, time.Now())
 	for _, k := range stale {
 		a.log.Info("a branch is no longer held", "group", k, "switch", from)
-		if err := a.endHold(ctx, k, from, sequence); err != nil {
+		if err := a.endHold(ctx, groups.Branch{Key: k, From: from}, groups.UpTo(sequence)); err != nil {
 			a.log.Warn("a branch that is no longer held stays for now", "group", k, "error", err)
 		}
 	}
@@ -178,37 +97,20 @@ func (a *Agent) sync(ctx context.Context, from bifurcation.Switch, sequence uint
 
 // expire drops groups and holds that were not renewed in time.
 func (a *Agent) expire(ctx context.Context) {
-	now := time.Now()
-	type lapsed struct {
-		key  stepKey
-		from bifurcation.Switch
+	ended, branches := a.table.Overdue(time.Now())
+	if !a.start.settled.reached() {
+		ended = nil
 	}
-	var branches []lapsed
-	var groups []groupKey
-	a.mu.Lock()
-	for _, s := range a.steps {
-		for from, h := range s.holders {
-			if now.After(h.expires) {
-				branches = append(branches, lapsed{s.key, from})
-			}
-		}
-	}
-	for k, g := range a.groups {
-		if g.step != nil && now.After(g.expires) && a.start.settled.reached() {
-			groups = append(groups, k)
-		}
-	}
-	a.mu.Unlock()
-	for _, k := range groups {
+	for _, k := range ended {
 		a.log.Warn("a group's lease has ended, or it was given up", "group", k)
 		if err := a.remove(ctx, k, mcrdmav1.WatchResponse_TYPE_EXPIRED); err != nil {
 			a.log.Warn("an expired group was not removed", "group", k, "error", err)
 		}
 	}
-	for _, l := range branches {
-		a.log.Warn("a branch was not renewed in time", "group", l.key, "switch", l.from)
-		if err := a.endHoldIf(ctx, l.key, l.from, func(h *holder) bool { return time.Now().After(h.expires) }); err != nil {
-			a.log.Warn("an expired branch was not released", "group", l.key, "error", err)
+	for _, b := range branches {
+		a.log.Warn("a branch was not renewed in time", "group", b.Key, "switch", b.From)
+		if err := a.endHold(ctx, b, groups.Lapsed); err != nil {
+			a.log.Warn("an expired branch was not released", "group", b.Key, "error", err)
 		}
 	}
 }

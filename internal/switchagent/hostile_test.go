@@ -21,6 +21,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 )
 
 // A fakePeer serves SwitchPeer where another switch's agent should. A nil function
@@ -476,11 +477,9 @@ func TestPeerGoneRoundIsTriedAgain(t *testing.T) {
 		want := l.canonical()
 		refusing.Store(true)
 		a := l.nodes[0].agent
-		a.mu.Lock()
-		for _, s := range a.steps {
-			s.behind = true
+		for _, s := range a.table.Wanted() {
+			a.table.Change(s, func(now *groups.State) { now.Behind = true })
 		}
-		a.mu.Unlock()
 		a.rerun.wake()
 		round := func() bool { return strings.Count(canonical(l.state(1)), "last=true") == 6 }
 		eventually(t, "copies of its own", round)

@@ -187,11 +187,7 @@ func (l *line) consistent() string {
 		if err := have.Check(); err != nil {
 			return fmt.Sprintf("%s: %v", n.name, err)
 		}
-		n.agent.mu.Lock()
-		steps := len(n.agent.steps)
-		slots := len(n.agent.slots.used)
-		groups := len(n.agent.groups)
-		n.agent.mu.Unlock()
+		u := n.agent.table.Usage()
 		matches, merges := 0, 0
 		for range switchspec.Of[switchspec.Match](have) {
 			matches++
@@ -199,8 +195,8 @@ func (l *line) consistent() string {
 		for range switchspec.Of[switchspec.MergeGroup](have) {
 			merges++
 		}
-		if matches > steps || merges != slots || merges != groups {
-			return fmt.Sprintf("%s: %d matches and %d merge groups for %d steps, %d slots, %d groups", n.name, matches, merges, steps, slots, groups)
+		if matches > u.Steps || merges != u.Slots || merges != u.Groups {
+			return fmt.Sprintf("%s: %d matches and %d merge groups for %d steps, %d slots, %d groups", n.name, matches, merges, u.Steps, u.Slots, u.Groups)
 		}
 	}
 	return ""

@@ -20,6 +20,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/fanout"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 )
 
 // shortLeases sets the shortest leases of groups and branches that a configuration may.
@@ -144,44 +145,35 @@ func TestRenewalBeatsExpiry(t *testing.T) {
 		g := aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(2, 1), hostAddr(2, 2))
 		l.install(1, g)
 		a, b := l.nodes[0].agent, l.nodes[1].agent
-		var held stepKey
-		b.mu.Lock()
-		for k := range b.steps {
-			held = k
-		}
-		b.mu.Unlock()
-		k := groupKey{hostAddr(1, 1), 1}
+		held := b.table.Steps()[0].Key
+		k := groups.Key{Source: hostAddr(1, 1), ID: 1}
 		// Another goroutine has the turn of both steps while their ends are found.
-		turns := []*step{a.steps[stepKey{k, hostAddr(1, 2)}], b.steps[held]}
-		for _, s := range turns {
-			if err := s.lock(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+		atA, err := a.table.Enter(t.Context(), groups.StepKey{Key: k, Dst: hostAddr(1, 2)})
+		if err != nil {
+			t.Fatal(err)
 		}
-		a.mu.Lock()
-		a.groups[k].expires = time.Now().Add(-time.Second)
-		a.mu.Unlock()
-		b.mu.Lock()
-		for _, h := range turns[1].holders {
-			h.expires = time.Now().Add(-time.Second)
+		atB, err := b.table.Enter(t.Context(), held)
+		if err != nil {
+			t.Fatal(err)
 		}
-		b.mu.Unlock()
+		long := time.Now().Add(-48 * time.Hour)
+		a.table.Renew(k, 0, long)
+		b.table.Sync("sw1", 0, map[groups.StepKey]uint64{held: 0}, long)
 		var wg sync.WaitGroup
 		for _, x := range []*Agent{a, b} {
 			wg.Go(func() { x.expire(t.Context()) })
 		}
 		time.Sleep(50 * time.Millisecond) // they wait for their turns
-		if !a.renew(k, 0) {
+		if !a.table.Renew(k, 0, time.Now()) {
 			t.Fatalf("there is no group %v", k)
 		}
 		if err := a.syncPeer(t.Context(), a.peers.all["sw2"]); err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range turns {
-			s.unlock()
-		}
+		a.table.Leave(atA)
+		b.table.Leave(atB)
 		wg.Wait()
-		if a.group(k) == nil || len(multicast(l.state(2))) == 0 {
+		if a.table.Installed(k) == nil || len(multicast(l.state(2))) == 0 {
 			t.Error("what was renewed has expired")
 		}
 		l.remove(1, g)
@@ -252,9 +244,12 @@ func TestSlowWatcherIsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		expectEvents(t, w, mcrdmav1.WatchResponse_TYPE_SYNCED)
-		g := &mcrdmav1.GroupStatus{Group: aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(1, 3), hostAddr(1, 4))}
+		in, err := groupFrom(aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(1, 3), hostAddr(1, 4)), time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for range 10 * fanout.Queue {
-			a.tell(mcrdmav1.WatchResponse_TYPE_UPDATED, hostAddr(1, 1), g)
+			a.tell(mcrdmav1.WatchResponse_TYPE_UPDATED, groups.View{Info: in})
 		}
 		told := 0
 		for {
@@ -361,9 +356,7 @@ func TestRequestsBeforeTheSwitchIsFound(t *testing.T) {
 			eventually(t, "the group is gone", func() bool { return l.missing(g) })
 		}
 		eventually(t, "nothing is left of them", func() bool {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			return len(a.groups) == 0
+			return a.table.Usage().Groups == 0
 		})
 		l.empty(fmt.Sprint(len(groups), " groups"))
 		l.noLeftovers()

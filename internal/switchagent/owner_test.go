@@ -23,6 +23,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
@@ -54,7 +55,7 @@ func (r *registers) look(what string) {
 		if !ok {
 			continue
 		}
-		use, group := [2]uint16{x.Slot, e.(switchspec.MergeGroup).Epoch}, groupKey{x.Dst, x.DestQP}.String()
+		use, group := [2]uint16{x.Slot, e.(switchspec.MergeGroup).Epoch}, groups.Key{Source: x.Dst, ID: x.DestQP}.String()
 		if was := r.known[use]; was != "" && was != group {
 			r.l.t.Errorf("%s: slot %d, epoch %d is used for %s, and the registers hold what was answered to %s", what, use[0], use[1], group, was)
 		}

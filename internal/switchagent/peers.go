@@ -13,6 +13,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
@@ -36,13 +37,13 @@ type peer struct {
 	unsure   wakeup         // the switch may hold branches that are not in held: it is synced soon
 
 	mu    sync.Mutex
-	held  planner.Holdings[stepKey, *step]
+	held  planner.Holdings[groups.StepKey, *groups.Step]
 	err   error // of the last call; nil: it answered
 	tried bool
 }
 
 // ask records a branch as held, so that a sync does not release it meanwhile.
-func (p *peer) ask(k stepKey, s *step) (sequence uint64, err error) {
+func (p *peer) ask(k groups.StepKey, s *groups.Step) (sequence uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sequence = p.sequence.Add(1)
@@ -53,14 +54,14 @@ func (p *peer) ask(k stepKey, s *step) (sequence uint64, err error) {
 }
 
 // answered ends a request; kept says that the branch is held.
-func (p *peer) answered(k stepKey, kept bool) {
+func (p *peer) answered(k groups.StepKey, kept bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held.Answered(k, kept)
 }
 
 // release ends a holding, and reports whether the switch has to be told, with which number.
-func (p *peer) release(k stepKey, s *step) (sequence uint64, tell bool) {
+func (p *peer) release(k groups.StepKey, s *groups.Step) (sequence uint64, tell bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	tell = p.held.Release(k, s)
@@ -74,13 +75,13 @@ func (p *peer) list() *mcrdmav1.SyncRequest {
 	req := &mcrdmav1.SyncRequest{Sequence: p.sequence.Load()}
 	for k, b := range p.held {
 		req.Branches = append(req.Branches, &mcrdmav1.HeldBranch{
-			Group: groupKeyProto(k.groupKey), Destination: k.dst.String(), Sequence: b.Sequence})
+			Group: groupKeyProto(k.Key), Destination: k.Dst.String(), Sequence: b.Sequence})
 	}
 	return req
 }
 
 // lacks returns the step whose branch the switch lacks, if it was asked for it with that number.
-func (p *peer) lacks(k stepKey, sequence uint64) *step {
+func (p *peer) lacks(k groups.StepKey, sequence uint64) *groups.Step {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h, ok := p.held[k]; ok && !h.Asking && h.Sequence == sequence {
@@ -107,7 +108,7 @@ func (p *peer) status() (tried bool, err error, branches int) {
 }
 
 // hold makes another switch deliver to a branch's receivers.
-func (a *Agent) hold(ctx context.Context, s *step, sp spec, k branchKey, receivers []bifurcation.Receiver) error {
+func (a *Agent) hold(ctx context.Context, s *groups.Step, sp groups.Spec, k planner.Branch, receivers []bifurcation.Receiver) error {
 	err := a.holdOnce(ctx, s, sp, k, receivers)
 	if a.peers.catchUp(err) {
 		err = a.holdOnce(ctx, s, sp, k, receivers)
@@ -135,8 +136,8 @@ func (p *peers) catchUp(err error) bool {
 	}
 }
 
-func (a *Agent) holdOnce(ctx context.Context, s *step, sp spec, k branchKey, receivers []bifurcation.Receiver) error {
-	key, p := stepKey{s.key.groupKey, k.Dst}, a.peers.all[k.Next]
+func (a *Agent) holdOnce(ctx context.Context, s *groups.Step, sp groups.Spec, k planner.Branch, receivers []bifurcation.Receiver) error {
+	key, p := groups.StepKey{Key: s.Key.Key, Dst: k.Dst}, a.peers.all[k.Next]
 	if p == nil {
 		return fmt.Errorf("%w: switch %s is next on the way to %v, and the configuration names no agent of it", ErrPeer, k.Next, k.Dst)
 	}
@@ -148,34 +149,27 @@ func (a *Agent) holdOnce(ctx context.Context, s *step, sp spec, k branchKey, rec
 	for _, v := range sp.Via {
 		via = append(via, string(v))
 	}
-	req := &mcrdmav1.HoldRequest{Group: groupKeyProto(key.groupKey), Generation: sp.Generation, Sequence: sequence,
+	req := &mcrdmav1.HoldRequest{Group: groupKeyProto(key.Key), Generation: sp.Generation, Sequence: sequence,
 		Via: append(via, string(a.name)), Destination: k.Dst.String(), Receivers: receiversProto(receivers)}
 	if _, err = call(ctx, a, p, p.rpc.Hold, req); err != nil {
 		p.unsure.wake()
 	}
-	p.answered(key, err == nil || a.holds(s, k))
+	p.answered(key, err == nil || a.table.State(s).Branches[k] != nil)
 	return err
 }
 
-// holds reports whether a branch of a step is held.
-func (a *Agent) holds(s *step, k branchKey) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return s.branches[k] != nil
-}
-
 // release releases a branch, unless it belongs to another step by now.
-func (a *Agent) release(ctx context.Context, s *step, k branchKey) error {
+func (a *Agent) release(ctx context.Context, s *groups.Step, k planner.Branch) error {
 	p := a.peers.all[k.Next]
 	if p == nil {
 		return nil
 	}
-	key := stepKey{s.key.groupKey, k.Dst}
+	key := groups.StepKey{Key: s.Key.Key, Dst: k.Dst}
 	sequence, tell := p.release(key, s)
 	if !tell {
 		return nil
 	}
-	req := &mcrdmav1.ReleaseRequest{Group: groupKeyProto(key.groupKey), Destination: k.Dst.String(), Sequence: sequence}
+	req := &mcrdmav1.ReleaseRequest{Group: groupKeyProto(key.Key), Destination: k.Dst.String(), Sequence: sequence}
 	_, err := call(ctx, a, p, p.rpc.Release, req)
 	if err != nil {
 		p.unsure.wake()
@@ -261,21 +255,16 @@ func (a *Agent) syncPeer(ctx context.Context, p *peer) error {
 		if err != nil {
 			continue
 		}
-		if s := p.lacks(k, b.GetSequence()); s != nil && a.lacked(s, branchKey{Next: p.name, Dst: k.dst}) {
-			repair = true
+		if s := p.lacks(k, b.GetSequence()); s != nil {
+			a.table.Change(s, func(now *groups.State) {
+				if now.Branches[planner.Branch{Next: p.name, Dst: k.Dst}] != nil {
+					now.Behind, repair = true, true
+				}
+			})
 		}
 	}
 	if repair {
 		a.rerun.wake()
 	}
 	return nil
-}
-
-// lacked records that a switch lacks a branch of a step, and reports whether it should hold it.
-func (a *Agent) lacked(s *step, k branchKey) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	missing := s.branches[k] != nil
-	s.behind = s.behind || missing
-	return missing
 }

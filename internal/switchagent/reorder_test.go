@@ -322,10 +322,7 @@ func TestFloodOfPeerMessages(t *testing.T) {
 			}
 		}
 		eventually(t, "nothing is left", func() bool {
-			a := l.nodes[1].agent
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			return len(a.steps) == 0
+			return l.nodes[1].agent.table.Usage().Steps == 0
 		})
 		l.empty("nothing is left on the switch")
 		l.noLeftovers()

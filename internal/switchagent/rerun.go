@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 )
 
 // rerunWidth is the number of steps that are changed concurrently.
@@ -59,17 +60,9 @@ func (a *Agent) followOnce(ctx context.Context) error {
 // remake makes the steps again whose plans have changed. Those that cannot be made as planned stay
 // unchanged, and their problems are reported.
 func (a *Agent) remake(ctx context.Context) error {
-	a.mu.Lock()
-	steps := make([]*step, 0, len(a.steps))
-	for _, s := range a.steps {
-		if s.group != nil && !s.group.void || len(s.holders) > 0 {
-			steps = append(steps, s)
-		}
-	}
-	a.mu.Unlock()
 	var all errgroup.Group
 	all.SetLimit(rerunWidth)
-	for _, s := range steps {
+	for _, s := range a.table.Wanted() {
 		if a.outdated(s) {
 			all.Go(func() error { return a.remakeOne(ctx, s) })
 		}
@@ -78,47 +71,38 @@ func (a *Agent) remake(ctx context.Context) error {
 }
 
 // outdated reports whether a step's plan may have changed.
-func (a *Agent) outdated(s *step) bool {
-	a.mu.Lock()
-	sp, gone := s.spec, s.gone
-	a.mu.Unlock()
-	if gone {
-		return false
-	}
-	p, err := a.plan(s.key, sp, nil, true)
+func (a *Agent) outdated(s *groups.Step) bool {
+	now := a.table.State(s)
+	p, err := a.plan(s.Key, now.Spec, nil, true)
 	if err != nil {
 		return true
 	}
-	defer a.uni.unuse(nextHops(p.rules))
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return !p.same(s)
+	a.uni.unuse(p.Installation.Hops())
+	return !now.Same(p.State)
 }
 
-func (a *Agent) remakeOne(ctx context.Context, s *step) error {
+func (a *Agent) remakeOne(ctx context.Context, s *groups.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTime)
 	defer cancel()
-	if err := s.lock(ctx); err != nil {
+	if err := a.table.EnterAgain(ctx, s); err != nil {
 		return err
 	}
-	defer a.leave(s)
-	if s.gone || !s.needed() {
+	defer a.table.Leave(s)
+	if !s.Needed() {
 		return nil
 	}
-	sp := s.spec
-	if s.group != nil {
-		sp = s.group.spec()
+	g, sp := s.Group(), a.table.State(s).Spec
+	if g != nil {
+		sp = g.Spec()
 	}
 	a.metrics.remakes.Inc()
 	err := a.apply(ctx, s, change{spec: sp})
 	if err != nil {
-		a.mu.Lock()
-		s.problems = []string{err.Error()}
-		a.mu.Unlock()
-		a.log.Warn("a group's copies cannot be made as they should", "group", s.key, "error", err)
+		a.table.Change(s, func(now *groups.State) { now.Problems = []string{err.Error()} })
+		a.log.Warn("a group's copies cannot be made as they should", "group", s.Key, "error", err)
 	}
-	if s.group != nil {
-		a.tell(mcrdmav1.WatchResponse_TYPE_UPDATED, s.group.Source, a.describe(s.group))
+	if g != nil {
+		a.tell(mcrdmav1.WatchResponse_TYPE_UPDATED, a.table.View(g))
 	}
 	return err
 }

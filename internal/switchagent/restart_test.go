@@ -84,7 +84,7 @@ func TestAgentRestartWithLess(t *testing.T) {
 		l.nodes[0].kill()
 		l.start(1, func(c *config.Config, _ *Options) { c.Hosts = c.Hosts[:hostsEach-1] })
 		now := time.Now()
-		l.nodes[0].agent.table(func(t *unicast.Table) { // it may have been learned, so it is asked for
+		l.nodes[0].agent.change(func(t *unicast.Table) { // it may have been learned, so it is asked for
 			for i := range 10 {
 				t.Probe(now.Add(time.Duration(i) * unicast.ProbeAfter))
 			}
@@ -100,20 +100,18 @@ func TestAgentRestartWithLess(t *testing.T) {
 func (n *node) usesCounted(t *testing.T) {
 	t.Helper()
 	want := map[uint16]int{}
-	n.agent.mu.Lock()
-	for _, s := range n.agent.steps {
-		for _, hop := range nextHops(s.installation.rules) {
+	for _, s := range n.agent.table.Steps() {
+		for _, hop := range s.Installation.Hops() {
 			want[hop]++
 		}
 	}
-	n.agent.mu.Unlock()
-	n.agent.uni.mu.Lock()
-	defer n.agent.uni.mu.Unlock()
-	for _, h := range n.agent.uni.table.HopList() {
-		if h.Uses != want[h.Number] {
-			t.Errorf("%s: next hop %d has %d users, and is counted as having %d", n.name, h.Number, want[h.Number], h.Uses)
+	n.agent.uni.read(func(table *unicast.Table) {
+		for _, h := range table.HopList() {
+			if h.Uses != want[h.Number] {
+				t.Errorf("%s: next hop %d has %d users, and is counted as having %d", n.name, h.Number, want[h.Number], h.Uses)
+			}
 		}
-	}
+	})
 }
 
 // A switch that comes back empty gets everything again; merging goes on under a new

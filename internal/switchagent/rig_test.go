@@ -23,6 +23,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch"
 	"github.com/mcrdma/mcrdma/internal/softswitch/p4rtserver"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/tests/memnet"
 )
@@ -339,6 +340,16 @@ func multicast(s *switchspec.State) []switchspec.Entity {
 	return out
 }
 
+// What the state file holds.
+const (
+	bucket               = "steps"
+	ownBucket            = "agent"
+	slotCount, slotBlock = switchspec.MaxSlot + 1, 4096
+	useEnd               = slotCount * 65535
+)
+
+type ownership struct{ Owner, Numbers uint64 }
+
 // noLeftovers fails if any switch has anything of groups.
 func (l *line) noLeftovers() {
 	l.t.Helper()
@@ -349,24 +360,21 @@ func (l *line) noLeftovers() {
 		if n.agent == nil {
 			continue
 		}
-		n.agent.mu.Lock()
-		if a := n.agent; len(a.steps)+len(a.groups)+len(a.slots.used)+a.groupNumbers.count > 0 || a.preNumbers.count != 1 {
-			l.t.Errorf("%s: %d steps, %d groups, %d slots, %d group numbers, %d PRE numbers are in use", n.name,
-				len(a.steps), len(a.groups), len(a.slots.used), a.groupNumbers.count, a.preNumbers.count)
+		if u := n.agent.table.Usage(); u.Steps+u.Groups+u.Slots+u.GroupNumbers > 0 || u.PRENumbers != 1 {
+			l.t.Errorf("%s: in use are %+v", n.name, u)
 		}
 		for p, x := range n.agent.peers.all {
-			if len(x.held) > 0 {
-				l.t.Errorf("%s holds %d branches at %s", n.name, len(x.held), p)
+			if _, _, held := x.status(); held > 0 {
+				l.t.Errorf("%s holds %d branches at %s", n.name, held, p)
 			}
 		}
-		n.agent.mu.Unlock()
-		n.agent.uni.mu.Lock()
-		for _, h := range n.agent.uni.table.HopList() {
-			if h.Uses != 0 {
-				l.t.Errorf("%s: next hop %d is in use", n.name, h.Number)
+		n.agent.uni.read(func(t *unicast.Table) {
+			for _, h := range t.HopList() {
+				if h.Uses != 0 {
+					l.t.Errorf("%s: next hop %d is in use", n.name, h.Number)
+				}
 			}
-		}
-		n.agent.uni.mu.Unlock()
+		})
 	}
 }
 

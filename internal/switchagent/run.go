@@ -20,6 +20,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 	"github.com/mcrdma/mcrdma/internal/switchagent/links"
 	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
@@ -39,12 +40,10 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 	a := &Agent{cfg: cfg, name: bifurcation.Switch(cfg.Name), opts: o, log: o.Logger,
 		ports: &ports{packets: make(chan p4rt.PacketIn), digests: make(chan p4rt.ARPDigest), opened: make(wakeup, 1)},
 		start: newStart(), rerun: make(wakeup, 1),
-		peers: peers{all: map[bifurcation.Switch]*peer{}}, steps: map[stepKey]*step{}, groups: map[groupKey]*group{},
-		groupNumbers: newNumbers("groups", 65535), preNumbers: newNumbers("replication groups", 65535)}
+		peers: peers{all: map[bifurcation.Switch]*peer{}}}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
-	a.preNumbers.keep(unicast.FloodGroup, 1)
 	a.metrics = newMetrics(a)
 	if err := a.open(ctx); err != nil {
 		a.close()
@@ -76,8 +75,10 @@ func (a *Agent) open(ctx context.Context) error {
 		return err
 	}
 	a.peers.sequence.Store(a.store.Boot())
-	if a.slots, err = loadSlots(ctx, a.store); err == nil {
-		err = a.load()
+	a.table, err = groups.New(ctx, groups.Options{Config: a.cfg, Store: a.store, Sequence: &a.peers.sequence, Log: a.log, Clear: a.driver.clear,
+		Settings: switchspec.Settings{ICRC: icrcModes[a.cfg.ICRC], HashSeed: a.cfg.HashSeed}})
+	if errors.Is(err, groups.ErrRecord) {
+		return fmt.Errorf("%w: the state in %s holds %w; move the file away to begin anew, and have the groups installed again", ErrConfig, a.cfg.State, err)
 	}
 	if err != nil {
 		return err
@@ -116,7 +117,7 @@ func (a *Agent) dialPeers() error {
 		}
 		name := bifurcation.Switch(s.Name)
 		a.peers.all[name] = &peer{name: name, conn: conn, rpc: mcrdmav1.NewSwitchPeerClient(conn), sequence: &a.peers.sequence,
-			held: planner.Holdings[stepKey, *step]{}, unsure: make(wakeup, 1)}
+			held: planner.Holdings[groups.StepKey, *groups.Step]{}, unsure: make(wakeup, 1)}
 	}
 	return nil
 }

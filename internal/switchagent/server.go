@@ -18,6 +18,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/grpcwindow"
 	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -91,21 +92,24 @@ func (l *streamLimit) intercept(srv any, s grpc.ServerStream, _ *grpc.StreamServ
 	if !id.Is(identity.Host) {
 		return handle(srv, s)
 	}
-	l.mu.Lock()
-	if l.open[id.Name] >= maxStreams {
-		l.mu.Unlock()
+	if !l.add(id.Name, 1) {
 		return fmt.Errorf("%w: host %s has %d streams open, and may have no more", ErrLimit, id.Name, maxStreams)
 	}
-	l.open[id.Name]++
-	l.mu.Unlock()
-	defer func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.open[id.Name]--; l.open[id.Name] == 0 {
-			delete(l.open, id.Name)
-		}
-	}()
+	defer l.add(id.Name, -1)
 	return handle(srv, s)
+}
+
+// add changes the number of a host's open streams, unless it would be too large.
+func (l *streamLimit) add(name string, n int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n > 0 && l.open[name] >= maxStreams {
+		return false
+	}
+	if l.open[name] += n; l.open[name] == 0 {
+		delete(l.open, name)
+	}
+	return true
 }
 
 type groupsServer struct {
@@ -160,7 +164,7 @@ func (s *groupsServer) Remove(ctx context.Context, req *mcrdmav1.RemoveRequest) 
 }
 
 func (s *groupsServer) Renew(ctx context.Context, req *mcrdmav1.RenewRequest) (*mcrdmav1.RenewResponse, error) {
-	var keys []groupKey
+	var keys []groups.Key
 	for _, x := range req.GetKeys() {
 		k, err := s.key(ctx, x)
 		if err != nil {
@@ -170,7 +174,7 @@ func (s *groupsServer) Renew(ctx context.Context, req *mcrdmav1.RenewRequest) (*
 	}
 	res := &mcrdmav1.RenewResponse{}
 	for i, k := range keys {
-		if !s.a.renew(k, req.GetKeys()[i].GetNumber()) {
+		if !s.a.table.Renew(k, req.GetKeys()[i].GetNumber(), time.Now()) {
 			res.Missing = append(res.Missing, groupKeyProto(k))
 		}
 	}
@@ -182,15 +186,20 @@ func (s *groupsServer) Get(ctx context.Context, req *mcrdmav1.GetRequest) (*mcrd
 	if err != nil {
 		return nil, err
 	}
-	g := s.a.installed(k)
+	g := s.a.table.Installed(k)
 	if g == nil {
 		return nil, fmt.Errorf("%w: %v", ErrNotFound, k)
 	}
-	out := s.a.describe(g)
-	if req.GetCounters() {
-		err = s.a.count(ctx, g, out, req.GetAcked())
+	if !req.GetCounters() {
+		return &mcrdmav1.GetResponse{Group: s.a.describe(s.a.table.View(g))}, nil
 	}
-	return &mcrdmav1.GetResponse{Group: out}, err
+	session, err := s.a.driver.there(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v := s.a.table.View(g)
+	out := s.a.describe(v)
+	return &mcrdmav1.GetResponse{Group: out}, count(ctx, session, v, out, req.GetAcked())
 }
 
 func (s *groupsServer) List(ctx context.Context, req *mcrdmav1.ListRequest) (*mcrdmav1.ListResponse, error) {
@@ -232,10 +241,10 @@ func (s *groupsServer) Watch(req *mcrdmav1.WatchRequest, out grpc.ServerStreamin
 }
 
 // key reads a group's key; the caller must be allowed to manage the group.
-func (s *groupsServer) key(ctx context.Context, k *mcrdmav1.GroupKey) (groupKey, error) {
+func (s *groupsServer) key(ctx context.Context, k *mcrdmav1.GroupKey) (groups.Key, error) {
 	key, err := groupKeyFrom(k)
 	if err == nil {
-		err = s.a.owner(ctx, key.source)
+		err = s.a.owner(ctx, key.Source)
 	}
 	return key, err
 }
@@ -279,7 +288,7 @@ func (s *peerServer) Hold(ctx context.Context, req *mcrdmav1.HoldRequest) (*mcrd
 	if err != nil {
 		return nil, err
 	}
-	h := holding{from: from, sequence: req.GetSequence(), spec: spec{Generation: req.GetGeneration()}}
+	h := holding{from: from, Holder: groups.Holder{Spec: groups.Spec{Generation: req.GetGeneration()}, Sequence: req.GetSequence()}}
 	h.key, err = stepKeyFrom(req.GetGroup(), req.GetDestination())
 	if err == nil {
 		h.Receivers, err = receiversFrom(req.GetReceivers())
@@ -300,7 +309,7 @@ func (s *peerServer) Release(ctx context.Context, req *mcrdmav1.ReleaseRequest) 
 	}
 	k, err := stepKeyFrom(req.GetGroup(), req.GetDestination())
 	if err == nil {
-		err = s.a.endHold(ctx, k, from, req.GetSequence())
+		err = s.a.endHold(ctx, groups.Branch{Key: k, From: from}, groups.UpTo(req.GetSequence()))
 	}
 	return &mcrdmav1.ReleaseResponse{}, err
 }
@@ -310,7 +319,7 @@ func (s *peerServer) Sync(ctx context.Context, req *mcrdmav1.SyncRequest) (*mcrd
 	if err != nil {
 		return nil, err
 	}
-	held := make(map[stepKey]uint64, len(req.GetBranches()))
+	held := make(map[groups.StepKey]uint64, len(req.GetBranches()))
 	for _, b := range req.GetBranches() {
 		k, err := stepKeyFrom(b.GetGroup(), b.GetDestination())
 		if err != nil {
@@ -323,7 +332,7 @@ func (s *peerServer) Sync(ctx context.Context, req *mcrdmav1.SyncRequest) (*mcrd
 	}
 	res := &mcrdmav1.SyncResponse{}
 	for _, k := range s.a.sync(ctx, from, req.GetSequence(), held) {
-		res.Missing = append(res.Missing, &mcrdmav1.HeldBranch{Group: groupKeyProto(k.groupKey), Destination: k.dst.String(), Sequence: held[k]})
+		res.Missing = append(res.Missing, &mcrdmav1.HeldBranch{Group: groupKeyProto(k.Key), Destination: k.Dst.String(), Sequence: held[k]})
 	}
 	return res, nil
 }

@@ -458,7 +458,7 @@ func TestMalformedPeerRequests(t *testing.T) {
 			t.Error(err)
 		}
 		l.unchanged("release and sync", before)
-		if n := len(l.nodes[1].agent.steps); n != 1 {
+		if n := l.nodes[1].agent.table.Usage().Steps; n != 1 {
 			t.Errorf("%d steps", n)
 		}
 		l.remove(1, g)

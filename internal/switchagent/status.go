@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 	"github.com/mcrdma/mcrdma/internal/switchagent/links"
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
@@ -27,87 +27,57 @@ import (
 var reconnectBackoff = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
 
 // describe returns a group for clients.
-func (a *Agent) describe(g *group) *mcrdmav1.GroupStatus {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	out := &mcrdmav1.GroupStatus{Switch: string(a.name), Expires: timestamppb.New(g.expires), Group: &mcrdmav1.Group{
-		Key: groupKeyProto(g.key()), SenderQpn: g.SenderQPN, InitialPsn: g.InitialPSN, Address: g.Address.String(),
-		Receivers: receiversProto(g.Receivers)}}
-	out.Group.Key.Number = g.number
-	if g.cnpGap > 0 {
-		out.Group.CnpGap = durationpb.New(g.cnpGap)
-	}
-	if g.step != nil {
-		out.Problems = slices.Clone(g.step.problems)
+func (a *Agent) describe(g groups.View) *mcrdmav1.GroupStatus {
+	out := &mcrdmav1.GroupStatus{Switch: string(a.name), Expires: timestamppb.New(g.Expires), Problems: g.Problems, Group: &mcrdmav1.Group{
+		Key: &mcrdmav1.GroupKey{Source: g.Source.String(), McId: g.ID, Number: g.Number}, SenderQpn: g.SenderQPN, InitialPsn: g.InitialPSN,
+		Address: g.Address.String(), Receivers: receiversProto(g.Receivers)}}
+	if g.CNPGap > 0 {
+		out.Group.CnpGap = durationpb.New(g.CNPGap)
 	}
 	return out
 }
 
-// listed returns the groups of some sources that are installed here, in order of their keys.
-func (a *Agent) listed(sees func(source netip.Addr) bool) (list []*group) {
-	a.mu.Lock()
-	for k, g := range a.groups {
-		if g.installed() && sees(k.source) {
-			list = append(list, g)
-		}
-	}
-	a.mu.Unlock()
-	slices.SortFunc(list, func(x, y *group) int { return compareGroups(x.key(), y.key()) })
-	return list
-}
-
+// describeAll returns the groups of some sources that are installed here, in order of their keys.
 func (a *Agent) describeAll(sees func(source netip.Addr) bool) []*mcrdmav1.GroupStatus {
-	list := a.listed(sees)
+	list := a.table.Listed(func(k groups.Key) bool { return sees(k.Source) })
 	out := make([]*mcrdmav1.GroupStatus, 0, len(list))
 	for _, g := range list {
-		out = append(out, a.describe(g))
+		out = append(out, a.describe(a.table.View(g)))
 	}
 	return out
-}
-
-func compareGroups(x, y groupKey) int {
-	return cmp.Or(x.source.Compare(y.source), cmp.Compare(x.id, y.id))
 }
 
 // count adds the switch's counters and, if far is set, the members' last acknowledgements.
-func (a *Agent) count(ctx context.Context, g *group, out *mcrdmav1.GroupStatus, far bool) error {
-	s, err := a.driver.there(ctx)
-	if err != nil {
-		return err
-	}
-	a.mu.Lock()
-	slot, epoch, base, index := g.merging.slot(), epochOf(g.merging.use), g.merging.base, map[string]uint8{}
-	for _, m := range g.merging.members {
-		index[m.Src.String()] = m.Index
-	}
-	match := switchspec.Match{Src: g.Source, MCID: g.ID, Dst: g.Address}
-	a.mu.Unlock()
-	members, err := s.ReadMemberCounters(ctx, slot)
+func count(ctx context.Context, s *p4rt.Session, g groups.View, out *mcrdmav1.GroupStatus, far bool) error {
+	members, err := s.ReadMemberCounters(ctx, g.Slot)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotReady, err)
 	}
 	var acked [switchspec.MaxMembers]p4rt.Acked
 	known := false
 	if far {
-		if acked, known, err = s.ReadAcked(ctx, slot); err != nil {
+		if acked, known, err = s.ReadAcked(ctx, g.Slot); err != nil {
 			return fmt.Errorf("%w: %w", ErrNotReady, err)
 		}
 	}
-	direct, err := s.ReadDirect(ctx, match)
+	direct, err := s.ReadDirect(ctx, switchspec.Match{Src: g.Source, MCID: g.ID, Dst: g.Address})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotReady, err)
 	}
 	out.Packets, out.Bytes = direct.Packets, direct.Bytes
-	for _, r := range out.GetGroup().GetReceivers() { // which may no longer be current
+	for _, r := range g.Receivers { // which may no longer be members
 		var c p4rt.MemberCounts
 		var psn *uint32
-		if i, ok := index[r.GetAddress()]; ok {
-			c = members[i]
-			if base != nil {
-				c = c.Since(base[i])
+		for _, m := range g.Members {
+			if m.Src != r.Addr {
+				continue
 			}
-			if known && acked[i].Epoch == epoch {
-				psn = &acked[i].PSN
+			c = members[m.Index]
+			if g.Base != nil {
+				c = c.Since(g.Base[m.Index])
+			}
+			if known && acked[m.Index].Epoch == g.Epoch {
+				psn = &acked[m.Index].PSN
 			}
 		}
 		out.Members = append(out.Members, &mcrdmav1.MemberCounters{Acks: c.ACKs, SequenceNaks: c.SequenceNAKs,
@@ -179,6 +149,7 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	if out.Bgp, err = a.bgpStatus(ctx); err != nil {
 		out.Problems = append(out.Problems, err.Error())
 	}
+	u := a.table.Usage()
 	hops, routes := 0, 0
 	a.uni.read(func(t *unicast.Table) {
 		out.Problems = append(out.Problems, t.Problems()...)
@@ -187,11 +158,9 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 		}
 		hops, routes = len(t.HopList()), len(t.RouteList())
 	})
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	out.Groups, out.Steps = uint64(len(a.groups)), uint64(len(a.steps))
-	out.Peers = a.peerStatus()
-	out.Usage = a.usage(routes, hops, len(out.Hosts))
+	out.Groups, out.Steps = uint64(u.Groups), uint64(u.Steps) //nolint:gosec // counts
+	out.Peers = a.peerStatus(u.Held)
+	out.Usage = usage(u, routes, hops, len(out.Hosts))
 	return out, nil
 }
 
@@ -248,14 +217,8 @@ func (a *Agent) portsStatus() []*mcrdmav1.PortStatus {
 	return out
 }
 
-// peerStatus is called with Agent.mu.
-func (a *Agent) peerStatus() []*mcrdmav1.PeerStatus {
-	held := map[bifurcation.Switch]uint64{}
-	for _, s := range a.steps {
-		for from := range s.holders {
-			held[from]++
-		}
-	}
+// peerStatus returns the state of the other switches, which hold so many steps here.
+func (a *Agent) peerStatus(held map[bifurcation.Switch]uint64) []*mcrdmav1.PeerStatus {
 	var out []*mcrdmav1.PeerStatus
 	for _, s := range a.cfg.Switches {
 		name := bifurcation.Switch(s.Name)
@@ -272,31 +235,23 @@ func (a *Agent) peerStatus() []*mcrdmav1.PeerStatus {
 	return out
 }
 
-// usage returns how full the switch's tables are. It is called with Agent.mu.
-func (a *Agent) usage(routes, hops, hosts int) []*mcrdmav1.Usage {
-	replicas, regions, members := 0, 0, 0
-	for _, s := range a.steps {
-		replicas += len(s.installation.rules.Rewrites)
-		regions += len(s.installation.rules.Translations)
-	}
-	for _, m := range a.slots.used {
-		members += len(m.members)
-	}
+// usage returns how full the switch's tables are.
+func usage(u groups.Usage, routes, hops, hosts int) []*mcrdmav1.Usage {
 	program, _ := p4rt.OwnProgram() // without which there were no client, either
 	sizes := program.Sizes()
 	table := func(name string, used int) *mcrdmav1.Usage {
 		return &mcrdmav1.Usage{Resource: name, Used: uint64(used), Size: uint64(sizes[name])} //nolint:gosec // a length and a size
 	}
 	return []*mcrdmav1.Usage{
-		table("ingress.replication.groups", a.groupNumbers.count),
-		table("egress.rewrite.replicas", replicas),
-		table("egress.rewrite.regions", regions),
-		table("egress.ack_merge.merge_groups", len(a.slots.used)),
-		table("egress.ack_merge.merge_members", members+len(a.slots.bypasses)),
+		table("ingress.replication.groups", u.GroupNumbers),
+		table("egress.rewrite.replicas", u.Replicas),
+		table("egress.rewrite.regions", u.Regions),
+		table("egress.ack_merge.merge_groups", u.Slots),
+		table("egress.ack_merge.merge_members", u.Members),
 		table("ingress.unicast.routes", routes),
 		table("ingress.unicast.next_hops", hops),
 		table("ingress.unicast.bridge", hosts),
-		{Resource: "pre.groups", Used: uint64(a.preNumbers.count)}, //nolint:gosec // a count
+		{Resource: "pre.groups", Used: uint64(u.PRENumbers)}, //nolint:gosec // a count
 	}
 }
 
@@ -323,7 +278,7 @@ func (s *statusServer) ListSteps(ctx context.Context, req *mcrdmav1.ListStepsReq
 		return nil, err
 	}
 	a := s.a
-	var only *groupKey
+	var only *groups.Key
 	if req.GetGroup() != nil {
 		k, err := groupKeyFrom(req.GetGroup())
 		if err != nil {
@@ -331,33 +286,26 @@ func (s *statusServer) ListSteps(ctx context.Context, req *mcrdmav1.ListStepsReq
 		}
 		only = &k
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	out := &mcrdmav1.ListStepsResponse{Switch: string(a.name)}
-	keys := slices.SortedFunc(maps.Keys(a.steps), func(x, y stepKey) int {
-		return cmp.Or(compareGroups(x.groupKey, y.groupKey), x.dst.Compare(y.dst))
-	})
-	for _, k := range keys {
-		if st := a.steps[k]; (only == nil || k.groupKey == *only) && maySee(id, k.source) && st.needed() {
+	for _, st := range a.table.Steps() {
+		if (only == nil || st.Key.Key == *only) && maySee(id, st.Key.Source) {
 			out.Steps = append(out.Steps, describeStep(st))
 		}
 	}
 	return out, nil
 }
 
-// describeStep is called with Agent.mu.
-func describeStep(s *step) *mcrdmav1.Step {
-	out := &mcrdmav1.Step{Group: groupKeyProto(s.key.groupKey), Destination: s.key.dst.String(), Generation: s.spec.Generation,
-		Root: s.group != nil, Problems: slices.Clone(s.problems), Recomputes: s.recomputes}
-	for name := range s.holders {
+func describeStep(s groups.StepView) *mcrdmav1.Step {
+	out := &mcrdmav1.Step{Group: groupKeyProto(s.Key.Key), Destination: s.Key.Dst.String(), Generation: s.Spec.Generation,
+		Root: s.Root, Problems: s.Problems, Recomputes: s.Recomputes}
+	for _, name := range s.Holders {
 		out.Holders = append(out.Holders, string(name))
 	}
-	slices.Sort(out.Holders)
-	for _, r := range s.spec.Receivers {
+	for _, r := range s.Spec.Receivers {
 		out.Receivers = append(out.Receivers, r.Addr.String())
 	}
 	ports := map[uint16][]uint32{} // by RID
-	for _, g := range s.installation.rules.PREGroups {
+	for _, g := range s.Installation.Rules.PREGroups {
 		for _, r := range g {
 			if !slices.Contains(ports[r.RID], r.Port) {
 				ports[r.RID] = append(ports[r.RID], r.Port)
@@ -365,7 +313,7 @@ func describeStep(s *step) *mcrdmav1.Step {
 		}
 	}
 	var last *mcrdmav1.Copy
-	for _, w := range s.installation.rules.Rewrites {
+	for _, w := range s.Installation.Rules.Rewrites {
 		if last == nil || last.Destination != w.Dst.String() {
 			last = &mcrdmav1.Copy{Destination: w.Dst.String(), Last: w.Last, Qpn: w.QPN, Receivers: []string{w.Dst.String()}}
 			if !w.Last {
@@ -378,7 +326,7 @@ func describeStep(s *step) *mcrdmav1.Step {
 	for _, c := range out.Copies {
 		slices.Sort(c.Ports)
 	}
-	for k, receivers := range s.branches {
+	for k, receivers := range s.Branches {
 		for _, c := range out.Copies {
 			if c.Last || c.Destination != k.Dst.String() {
 				continue

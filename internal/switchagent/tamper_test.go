@@ -2,7 +2,6 @@ package switchagent
 
 import (
 	"math/rand/v2"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -137,63 +136,5 @@ func TestTamperedWhileAway(t *testing.T) {
 		}
 		l.empty("all groups are gone")
 		l.noLeftovers()
-	})
-}
-
-// TestAdoptedMergingIsItsOwn: merging that is found on a switch is kept if it was not
-// changed, with the members that left; else it begins anew, without anything of
-// another group.
-func TestAdoptedMergingIsItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		root, _ := goodRecords(t) // receivers 1.2 and 2.1
-		one, two := aStepKey, stepKey{groupKey{hostAddr(1, 1), 0x800002}, hostAddr(1, 2)}
-		member := func(k stepKey, src netip.Addr, slot uint16, index uint8) switchspec.MergeMember {
-			return switchspec.MergeMember{Src: src, Dst: k.source, DestQP: k.id, Slot: slot, Index: index}
-		}
-		for name, x := range map[string]struct {
-			change []switchspec.Entity
-			kept   bool // group one keeps its slot
-			late   int  // members that left
-		}{
-			"as it was":            {nil, true, 0},
-			"one has left":         {[]switchspec.Entity{member(one, hostAddr(3, 1), 100, 7)}, true, 1},
-			"another group's":      {[]switchspec.Entity{member(two, hostAddr(3, 1), 100, 7)}, true, 0},
-			"another sender's":     {[]switchspec.Entity{member(stepKey{groupKey{hostAddr(1, 4), one.id}, one.dst}, hostAddr(3, 1), 100, 7)}, true, 0},
-			"in another slot":      {[]switchspec.Entity{member(one, hostAddr(2, 1), 200, 1)}, false, 0},
-			"two with one index":   {[]switchspec.Entity{member(one, hostAddr(2, 1), 100, 0)}, false, 0},
-			"late in one's place":  {[]switchspec.Entity{member(one, hostAddr(3, 1), 100, 1)}, false, 0},
-			"no longer waited for": {[]switchspec.Entity{switchspec.MergeGroup{Slot: 100, Members: 1, Epoch: 9, Source: one.dst, SenderQPN: 5}}, false, 0},
-			"to another QP":        {[]switchspec.Entity{switchspec.MergeGroup{Slot: 100, Members: 3, Epoch: 9, Source: one.dst, SenderQPN: 6}}, false, 0},
-		} {
-			a := bare(&memStore{records: [][2][]byte{{one.appendTo(nil), root}, {two.appendTo(nil), root}}})
-			if err := a.load(); err != nil {
-				t.Fatal(err)
-			}
-			var have, want switchspec.State
-			for slot, k := range map[uint16]stepKey{100: one, 200: two} {
-				if err := have.Put(switchspec.MergeGroup{Slot: slot, Members: 3, Epoch: 9, Source: k.dst, SenderQPN: 5},
-					member(k, hostAddr(1, 2), slot, 0), member(k, hostAddr(2, 1), slot, 1)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := have.Put(x.change...); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := a.adoptMerging(&have, &want); err != nil {
-				t.Fatal(err)
-			}
-			m := a.groups[one.groupKey].merging
-			if kept := m.slot() == 100 && epochOf(m.use) == 9 && !m.learn; kept != x.kept || len(m.members) != 2+x.late || m.current != 3 || a.slots.used[m.slot()] != m {
-				t.Errorf("%s: %+v", name, m)
-			}
-			if other := a.groups[two.groupKey].merging; other.slot() != 200 || other.learn || len(other.members) != 2 {
-				t.Errorf("%s: the other group: %+v", name, other)
-			}
-			for e := range switchspec.Of[switchspec.MergeMember](&want) {
-				if g := a.groups[groupKey{e.Dst, e.DestQP}]; g == nil || g.merging.slot() != e.Slot {
-					t.Errorf("%s: %v is wanted", name, e)
-				}
-			}
-		}
 	})
 }

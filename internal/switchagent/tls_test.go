@@ -20,7 +20,9 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 	"github.com/mcrdma/mcrdma/internal/testenv"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
 // A security is how callers prove their identity.
@@ -237,7 +239,7 @@ func sees(t *testing.T, l *line, sec security) {
 		// Later events, too: the last one is one that it may see.
 		a := l.nodes[0].agent
 		for _, source := range []string{"10.1.0.15", "10.1.0.11", "10.1.0.14", "10.1.0.12"} {
-			a.tell(mcrdmav1.WatchResponse_TYPE_REMOVED, netip.MustParseAddr(source), &mcrdmav1.GroupStatus{Group: &mcrdmav1.Group{Key: &mcrdmav1.GroupKey{Source: source}}})
+			a.tell(mcrdmav1.WatchResponse_TYPE_REMOVED, groups.View{Info: groups.Info{Group: bifurcation.Group{Source: netip.MustParseAddr(source)}}})
 		}
 		if !slices.Equal(have, x.want) {
 			t.Errorf("%v watches %v, want %v", x.id, have, x.want)
@@ -385,10 +387,7 @@ func TestPeerThatDenies(t *testing.T) {
 		})
 		l.start(1)
 		eventually(t, "sw1 says so", func() bool {
-			a := l.nodes[0].agent
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			p := a.peerStatus()[0]
+			p := l.nodes[0].agent.peerStatus(nil)[0]
 			return !p.GetReachable() && strings.Contains(p.GetError(), "who is sw1?")
 		})
 	})

@@ -52,10 +52,10 @@ func (u *uni) do(f func(*unicast.Table)) (changed bool) {
 	return changed
 }
 
-func (u *uni) adopt(s *switchspec.State) { u.do(func(t *unicast.Table) { t.Adopt(s) }) }
-
-func (u *uni) use(hops []uint16) {
-	u.read(func(t *unicast.Table) {
+// adopt takes over the switch's entries, and counts the use of these next hops.
+func (u *uni) adopt(s *switchspec.State, hops []uint16) {
+	u.do(func(t *unicast.Table) {
+		t.Adopt(s)
 		for _, n := range hops {
 			t.Use(n)
 		}

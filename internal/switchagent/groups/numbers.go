@@ -1,4 +1,4 @@
-package switchagent
+package groups
 
 import (
 	"fmt"
