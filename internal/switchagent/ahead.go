@@ -74,7 +74,7 @@ func (a *Agent) ahead(ctx context.Context, next map[*groups.Step][]bifurcation.S
 	var all errgroup.Group
 	all.SetLimit(rerunWidth)
 	for s, to := range next {
-		if len(a.table.Lacking(s, to)) > 0 {
+		if len(a.table.State(s).Lacking(s.Key.Dst, to)) > 0 {
 			all.Go(func() error { return a.announce(ctx, s, to) })
 		}
 	}
@@ -94,7 +94,7 @@ func (a *Agent) announce(ctx context.Context, s *groups.Step, to []bifurcation.S
 		return nil
 	}
 	var all errgroup.Group
-	for _, k := range a.table.Lacking(s, to) {
+	for _, k := range st.Lacking(s.Key.Dst, to) {
 		all.Go(func() error {
 			err := a.hold(ctx, s, st.Spec, k, st.Spec.Receivers)
 			if err == nil {

@@ -28,9 +28,8 @@ type change struct {
 	unreached bool
 	// merging is the change's edit at the merge point, and unmerging reverts it; nil: none.
 	merging, unmerging edit
-	begin              *groups.Merging // whose baseline is read for the record; nil: none
-	// record is what to store once the step is as planned; nil: it is stored already.
-	record func() []byte
+	// record stores what the step is to be; nil: it is stored already.
+	record func(context.Context) error
 }
 
 // A branchError has the receivers that another switch refused.
@@ -163,12 +162,7 @@ func (a *Agent) perform(ctx context.Context, t transition, x planner.Action) err
 			}
 		}, s.Key)
 	case planner.Record:
-		if t.c.begin != nil {
-			if err := a.begin(ctx, t.c.begin); err != nil {
-				return err
-			}
-		}
-		return a.table.Persist(ctx, s, t.c.record())
+		return t.c.record(ctx)
 	case planner.RecordBack:
 		return a.table.Persist(ctx, s, t.was.Record)
 	case planner.Hold:

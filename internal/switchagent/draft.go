@@ -38,15 +38,8 @@ func (d *draft) touch(k switchspec.Key) {
 }
 
 func (d *draft) put(e switchspec.Entity) error {
-	k := e.Key()
-	old, _ := d.want.Find(k)
-	if err := d.want.Put(e); err != nil {
-		return err
-	}
-	if _, ok := d.old[k]; !ok {
-		d.old[k] = old
-	}
-	return nil
+	d.touch(e.Key())
+	return d.want.Put(e)
 }
 
 // set puts an entity, or deletes it if it is nil.

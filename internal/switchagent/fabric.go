@@ -142,12 +142,8 @@ func (a *Agent) change(f func(*unicast.Table)) {
 // them again: a part of the routes may form a loop, and the routes adopted from the switch are
 // still valid.
 func (a *Agent) watchRoutes(ctx context.Context, to chan<- routing.Delta) {
-	if a.routes.known != nil {
-		select {
-		case <-a.routes.known:
-		case <-ctx.Done():
-			return
-		}
+	if a.routes.known != nil && !a.routes.known.wait(ctx) {
+		return
 	}
 	w := a.routes.Watch()
 	defer w.Close()

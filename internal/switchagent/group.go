@@ -46,8 +46,12 @@ func (a *Agent) install(ctx context.Context, in groups.Info) error {
 		return err
 	}
 	m := g.Merging()
-	c := change{strict: true, spec: g.Spec(), unreached: true, begin: m, merging: a.mergePut(m), unmerging: a.mergeDelete(m),
-		record: func() []byte { return a.table.Record(g) }}
+	c := change{strict: true, spec: g.Spec(), unreached: true, merging: a.mergePut(m), unmerging: a.mergeDelete(m), record: func(ctx context.Context) error {
+		if err := a.begin(ctx, m); err != nil {
+			return err
+		}
+		return a.table.Store(ctx, s, g)
+	}}
 	if err := a.apply(ctx, s, c); err != nil {
 		a.table.Remove(g)
 		return err
@@ -155,7 +159,7 @@ func (a *Agent) shrink(ctx context.Context, g *groups.Group, s *groups.Step, sta
 	merge := a.mergePut(g.Merging())
 	err := a.driver.write(ctx, merge)
 	if err == nil {
-		err = a.table.Persist(context.WithoutCancel(ctx), s, a.table.Record(next))
+		err = a.table.Store(context.WithoutCancel(ctx), s, next)
 	}
 	if err != nil {
 		undo()
@@ -174,7 +178,7 @@ func (a *Agent) grow(ctx context.Context, g *groups.Group, s *groups.Step, recei
 	}
 	was, merging := g.Merging(), next.Merging()
 	if err = a.begin(ctx, merging); err == nil {
-		err = a.apply(ctx, s, change{strict: true, spec: next.Spec(), record: func() []byte { return a.table.Record(next) },
+		err = a.apply(ctx, s, change{strict: true, spec: next.Spec(), record: func(ctx context.Context) error { return a.table.Store(ctx, s, next) },
 			merging:   both(a.mergePut(merging), a.mergeDelete(was)),
 			unmerging: both(a.mergePut(was), a.mergeDelete(merging))})
 	}

@@ -11,30 +11,23 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// A holding is another switch's request.
-type holding struct {
-	key  groups.StepKey
-	from bifurcation.Switch
-	groups.Holder
-}
-
 // take makes this switch deliver to receivers for another one.
-func (a *Agent) take(ctx context.Context, h holding) error {
+func (a *Agent) take(ctx context.Context, b groups.Branch, h groups.Holder) error {
 	if !a.cfg.Programmable {
 		return fmt.Errorf("%w: this switch is configured to route only", bifurcation.ErrInvalid)
 	}
-	if len(h.Receivers) == 0 || h.Receivers[0].Addr != h.key.Dst {
-		return fmt.Errorf("%w: packets come addressed to %v, which is not the first receiver's address", bifurcation.ErrInvalid, h.key.Dst)
+	if len(h.Receivers) == 0 || h.Receivers[0].Addr != b.Key.Dst {
+		return fmt.Errorf("%w: packets come addressed to %v, which is not the first receiver's address", bifurcation.ErrInvalid, b.Key.Dst)
 	}
 	if slices.Contains(h.Via, a.name) {
-		return fmt.Errorf("%w: packets of group %v have passed switch %s before", bifurcation.ErrLoop, h.key.Key, a.name)
+		return fmt.Errorf("%w: packets of group %v have passed switch %s before", bifurcation.ErrLoop, b.Key.Key, a.name)
 	}
-	group := bifurcation.Group{Source: h.key.Source, ID: h.key.ID, Receivers: h.Receivers}
+	group := bifurcation.Group{Source: b.Key.Source, ID: b.Key.ID, Receivers: h.Receivers}
 	if err := group.Validate(); err != nil {
 		return err
 	}
-	if a.attached(h.key.Source) {
-		return fmt.Errorf("%w: sender %v is at switch %s itself, so its packets come from nowhere else", bifurcation.ErrLoop, h.key.Source, a.name)
+	if a.attached(b.Key.Source) {
+		return fmt.Errorf("%w: sender %v is at switch %s itself, so its packets come from nowhere else", bifurcation.ErrLoop, b.Key.Source, a.name)
 	}
 	if err := a.settledRoutes(ctx); err != nil {
 		return err
@@ -42,23 +35,23 @@ func (a *Agent) take(ctx context.Context, h holding) error {
 	if err := a.resolveHosts(ctx, h.Receivers); err != nil {
 		return err
 	}
-	s, err := a.table.Enter(ctx, h.key)
+	s, err := a.table.Enter(ctx, b.Key)
 	if err != nil {
 		return err
 	}
 	defer a.table.Leave(s)
-	next, err := a.table.Hold(s, h.from, h.Holder, time.Now())
+	next, err := a.table.Hold(s, b.From, h, time.Now())
 	if err != nil || next.Done {
 		return err
 	}
 	c := change{strict: true, spec: next.Spec, unreached: next.First}
 	if next.Record != nil {
-		c.record = func() []byte { return next.Record }
+		c.record = func(ctx context.Context) error { return a.table.Persist(ctx, s, next.Record) }
 	}
 	if err := a.apply(ctx, s, c); err != nil {
 		return err
 	}
-	a.table.Held(s, h.from, h.Holder, time.Now())
+	a.table.Held(s, b.From, h, time.Now())
 	return nil
 }
 

@@ -107,7 +107,7 @@ func TestSessionsAfterStart(t *testing.T) {
 					}
 				}
 				adopted := make(chan struct{})
-				r, err := openBGP(t.Context(), neighbors(c.hold), finding{adopted, func() bool { return c.forwards }},
+				r, err := openBGP(t.Context(), neighbors(c.hold), &start{adopted: adopted, forwards: c.forwards},
 					func(context.Context, bgp.Config) (Speaker, error) { return s, nil }, slog.New(slog.DiscardHandler))
 				if err != nil {
 					t.Fatal(err)
@@ -140,7 +140,7 @@ func TestSessionsEndWhileResuming(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &noted{resume: func(ctx context.Context) { <-ctx.Done() }}
 		adopted := make(chan struct{})
-		r, err := openBGP(t.Context(), neighbors(time.Minute), finding{adopted, func() bool { return true }},
+		r, err := openBGP(t.Context(), neighbors(time.Minute), &start{adopted: adopted, forwards: true},
 			func(context.Context, bgp.Config) (Speaker, error) { return s, nil }, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)

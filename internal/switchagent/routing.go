@@ -31,7 +31,7 @@ type routes struct {
 	next func(neighbor string, dst netip.Addr) ([]bifurcation.Switch, bool)
 	// known is closed when the source has its routes again after a restart; nil: it has them from
 	// the start.
-	known <-chan struct{}
+	known stage
 	// neighbors returns the BGP sessions, including configured ones that are not open; nil: the
 	// source is not BGP.
 	neighbors func(ctx context.Context) ([]neighbor, error)
@@ -59,13 +59,6 @@ type neighbor struct {
 // noLink is the state of a session that is not open because no link to the switch is up.
 const noLink = "no link"
 
-// A finding reports the first connection to the switch: done is closed when it is connected, and
-// forwards then says whether the switch was forwarding packets all the time.
-type finding struct {
-	done     <-chan struct{}
-	forwards func() bool
-}
-
 // speaking opens a speaker.
 type speaking func(ctx context.Context, cfg bgp.Config) (Speaker, error)
 
@@ -78,7 +71,7 @@ func speak(ctx context.Context, cfg bgp.Config) (Speaker, error) {
 }
 
 // openRouting opens the source that the configuration names. It runs until ctx ends, or Close.
-func openRouting(ctx context.Context, cfg *config.Config, found finding, open speaking, log *slog.Logger) (*routes, error) {
+func openRouting(ctx context.Context, cfg *config.Config, begun *start, open speaking, log *slog.Logger) (*routes, error) {
 	switch cfg.Routing.Source {
 	case config.Static:
 		return openStatic(cfg)
@@ -93,7 +86,7 @@ func openRouting(ctx context.Context, cfg *config.Config, found finding, open sp
 		if open == nil {
 			open = speak
 		}
-		return openBGP(ctx, cfg, found, open, log)
+		return openBGP(ctx, cfg, begun, open, log)
 	}
 	return nil, fmt.Errorf("%w: there is no routing source %q", ErrConfig, cfg.Routing.Source)
 }
@@ -161,7 +154,7 @@ func lookAhead(t *topology.Topology) func(string, netip.Addr) ([]bifurcation.Swi
 
 // openBGP opens a speaker. A neighbor's session is kept only while a link to it works, because a
 // session over another network would not notice a link failure.
-func openBGP(ctx context.Context, cfg *config.Config, found finding, open speaking, log *slog.Logger) (*routes, error) {
+func openBGP(ctx context.Context, cfg *config.Config, begun *start, open speaking, log *slog.Logger) (*routes, error) {
 	r := cfg.Routing.BGP
 	s, err := open(ctx, bgp.Config{ASN: r.ASN, RouterID: cfg.Address, Listen: r.Listen, ListenPort: r.Port,
 		DrainTime: r.Drain, Restart: cfg.Restart.Hold, Logger: log.With("part", "bgp")})
@@ -174,9 +167,9 @@ func openBGP(ctx context.Context, cfg *config.Config, found finding, open speaki
 		}
 	}
 	n := &sessions{source: s, log: log, up: map[string]map[uint16]bool{}, peers: map[string]bgp.Peer{}, on: map[string]bool{},
-		wake: make(wakeup, 1), known: make(chan struct{})}
+		wake: make(wakeup, 1), known: make(stage)}
 	if cfg.Restart.Hold > 0 {
-		n.found = &found
+		n.start = begun
 	}
 	watched := map[string]bool{}
 	for _, p := range cfg.Ports {
@@ -213,8 +206,8 @@ type sessions struct {
 	log    *slog.Logger
 	peers  map[string]bgp.Peer
 	wake   wakeup
-	found  *finding      // nil: there is nothing to wait for
-	known  chan struct{} // closed when neighbors have advertised their routes again
+	start  *start // nil: there is nothing to wait for
+	known  stage  // closed when neighbors have advertised their routes again
 
 	mu sync.Mutex
 	up map[string]map[uint16]bool // neighbor's ports that are up
@@ -264,16 +257,8 @@ func (n *sessions) there(name string) bool {
 // It does not wait until it knows which links work, because the neighbors might drop the routes
 // before.
 func (n *sessions) resume(ctx context.Context) {
-	defer close(n.known)
-	if n.found == nil {
-		return
-	}
-	select {
-	case <-n.found.done:
-	case <-ctx.Done():
-		return
-	}
-	if !n.found.forwards() {
+	defer n.known.reach()
+	if n.start == nil || !n.start.adopted.wait(ctx) || !n.start.forwards {
 		return
 	}
 	var peers []bgp.Peer

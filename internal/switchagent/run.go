@@ -75,7 +75,7 @@ func (a *Agent) open(ctx context.Context) error {
 		return err
 	}
 	a.peers.sequence.Store(a.store.Boot())
-	a.table, err = groups.New(ctx, groups.Options{Config: a.cfg, Store: a.store, Sequence: &a.peers.sequence, Log: a.log, Clear: a.driver.clear,
+	a.table, err = groups.New(ctx, groups.Options{Config: a.cfg, File: a.store, Sequence: &a.peers.sequence, Log: a.log, Clear: a.driver.clear,
 		Settings: switchspec.Settings{ICRC: icrcModes[a.cfg.ICRC], HashSeed: a.cfg.HashSeed}})
 	if errors.Is(err, groups.ErrRecord) {
 		return fmt.Errorf("%w: the state in %s holds %w; move the file away to begin anew, and have the groups installed again", ErrConfig, a.cfg.State, err)
@@ -132,8 +132,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var err error
-	found := finding{a.start.adopted, func() bool { return a.start.forwards }}
-	if a.routes, err = openRouting(ctx, a.cfg, found, a.opts.OpenBGP, a.log); err != nil {
+	if a.routes, err = openRouting(ctx, a.cfg, a.start, a.opts.OpenBGP, a.log); err != nil {
 		return err
 	}
 	defer func() {

@@ -288,8 +288,8 @@ func (s *peerServer) Hold(ctx context.Context, req *mcrdmav1.HoldRequest) (*mcrd
 	if err != nil {
 		return nil, err
 	}
-	h := holding{from: from, Holder: groups.Holder{Spec: groups.Spec{Generation: req.GetGeneration()}, Sequence: req.GetSequence()}}
-	h.key, err = stepKeyFrom(req.GetGroup(), req.GetDestination())
+	b, h := groups.Branch{From: from}, groups.Holder{Spec: groups.Spec{Generation: req.GetGeneration()}, Sequence: req.GetSequence()}
+	b.Key, err = stepKeyFrom(req.GetGroup(), req.GetDestination())
 	if err == nil {
 		h.Receivers, err = receiversFrom(req.GetReceivers())
 	}
@@ -297,7 +297,7 @@ func (s *peerServer) Hold(ctx context.Context, req *mcrdmav1.HoldRequest) (*mcrd
 		h.Via, err = viaFrom(req.GetVia(), from)
 	}
 	if err == nil {
-		err = s.a.take(ctx, h)
+		err = s.a.take(ctx, b, h)
 	}
 	return &mcrdmav1.HoldResponse{}, err
 }

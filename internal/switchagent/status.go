@@ -47,6 +47,17 @@ func (a *Agent) describeAll(sees func(source netip.Addr) bool) []*mcrdmav1.Group
 	return out
 }
 
+// A groupEvent is an event of a source's group.
+type groupEvent struct {
+	source netip.Addr
+	*mcrdmav1.WatchResponse
+}
+
+// tell sends an event of a group to watchers.
+func (a *Agent) tell(t mcrdmav1.WatchResponse_Type, g groups.View) {
+	a.events.Tell(groupEvent{g.Source, &mcrdmav1.WatchResponse{Type: t, Group: a.describe(g)}})
+}
+
 // count adds the switch's counters and, if far is set, the members' last acknowledgements.
 func count(ctx context.Context, s *p4rt.Session, g groups.View, out *mcrdmav1.GroupStatus, far bool) error {
 	members, err := s.ReadMemberCounters(ctx, g.Slot)
@@ -375,4 +386,33 @@ func (a *Agent) waitsFor() string {
 		return "the groups of before the agent's start are being made again"
 	}
 	return ""
+}
+
+// caller returns the caller's identity, which must have one of the roles.
+func (a *Agent) caller(ctx context.Context, any ...identity.Role) (identity.Identity, error) {
+	id, err := identity.FromContext(ctx)
+	if err != nil {
+		return id, err
+	}
+	if !id.Is(any...) {
+		return id, fmt.Errorf("%w: %v may not call this", ErrDenied, id)
+	}
+	return id, nil
+}
+
+// owner checks that the caller may manage a source's groups.
+func (a *Agent) owner(ctx context.Context, source netip.Addr) error {
+	id, err := a.caller(ctx, identity.Host, identity.Admin)
+	if err != nil {
+		return err
+	}
+	if id.Is(identity.Host) && !id.Owns(source) {
+		return fmt.Errorf("%w: %v is not %v, and a host manages groups with itself as the source only: its certificate, or without TLS its configuration, must have its address", ErrDenied, id, source)
+	}
+	return nil
+}
+
+// maySee reports whether a client may see a source's groups.
+func maySee(id identity.Identity, source netip.Addr) bool {
+	return !id.Is(identity.Host) || id.Owns(source)
 }

@@ -23,26 +23,26 @@ func (t *Table) Claim(in Info, s *Step, now time.Time) (g *Group, there bool, er
 	defer t.mu.Unlock()
 	if old := t.groups[g.Key()]; old != nil {
 		if old.void {
-			return nil, true, fmt.Errorf("%w: what the switch had of group %v is being removed", ErrNotReady, g.Key())
+			return nil, false, fmt.Errorf("%w: what the switch had of group %v is being removed", ErrNotReady, g.Key())
 		}
 		if old.step == nil || !old.sameAs(&in) {
-			return nil, true, fmt.Errorf("%w: group %v; remove it first, or update it", ErrExists, g.Key())
+			return nil, false, fmt.Errorf("%w: group %v; remove it first, or update it", ErrExists, g.Key())
 		}
 		old.Lease, old.Expires = g.Lease, now.Add(g.Lease)
 		return nil, true, nil
 	}
 	if len(s.holders) > 0 {
-		return nil, true, fmt.Errorf("%w: packets of group %v are already handed to switch %s by others", bifurcation.ErrLoop, g.Key(), t.Config.Name)
+		return nil, false, fmt.Errorf("%w: packets of group %v are already handed to switch %s by others", bifurcation.ErrLoop, g.Key(), t.Config.Name)
 	}
 	if limits.Groups > 0 && len(t.groups) >= limits.Groups {
-		return nil, true, fmt.Errorf("%w: this switch is configured to take %d groups", ErrLimit, limits.Groups)
+		return nil, false, fmt.Errorf("%w: this switch is configured to take %d groups", ErrLimit, limits.Groups)
 	}
 	if t.bySource[g.Source] >= limits.GroupsPerSource {
-		return nil, true, fmt.Errorf("%w: this switch is configured to take %d groups of one sender", ErrLimit, limits.GroupsPerSource)
+		return nil, false, fmt.Errorf("%w: this switch is configured to take %d groups of one sender", ErrLimit, limits.GroupsPerSource)
 	}
 	g.merging = newMerging(g)
 	if err := t.useSlot(g.merging); err != nil {
-		return nil, true, err
+		return nil, false, err
 	}
 	g.generation, g.Expires = t.Sequence.Add(1), now.Add(g.Lease)
 	t.add(g)

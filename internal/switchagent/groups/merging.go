@@ -272,7 +272,7 @@ const ownBucket, ownKey = "agent", "ownership"
 
 // loadSlots reads the owner from the agent's state file; a new file gets one.
 func loadSlots(ctx context.Context, s Store) (*slots, error) {
-	x := newSlots(s)
+	x := &slots{store: s, ownership: ownership{Numbers: 1}, used: map[uint16]*Merging{}, bypasses: map[switchspec.Key][]*Merging{}}
 	for _, value := range s.Load(ownBucket) {
 		err := json.Unmarshal(value, &x.ownership)
 		if err == nil && (x.Owner == 0 || x.Numbers == 0 || x.Numbers > useEnd) {
@@ -286,20 +286,16 @@ func loadSlots(ctx context.Context, s Store) (*slots, error) {
 	return x, x.setOwnership(ctx, ownership{newOwner(), 1})
 }
 
-func newSlots(s Store) *slots {
-	return &slots{store: s, ownership: ownership{Numbers: 1}, used: map[uint16]*Merging{}, bypasses: map[switchspec.Key][]*Merging{}}
-}
-
 func newOwner() uint64 { return 1 + rand.Uint64N(1<<64-1) }
 
 // setOwnership stores an ownership, with further edits, and then adopts it.
 func (s *slots) setOwnership(ctx context.Context, next ownership, edits ...store.Edit) error {
 	edits = append(edits, store.Edit{Bucket: ownBucket, Key: []byte(ownKey), Value: store.Encode(next)})
-	if err := s.store.Commit(ctx, edits...); err != nil {
-		return fmt.Errorf("%w: the agent's state cannot be stored: %w", ErrNotReady, err)
+	err := commit(ctx, s.store, edits...)
+	if err == nil {
+		s.ownership = next
 	}
-	s.ownership = next
-	return nil
+	return err
 }
 
 // take assigns a slot to merging, in an epoch that the slot's registers do not have. After
@@ -373,4 +369,11 @@ func epochOf(use uint64) uint16 { return uint16(use/slotCount) + 1 } //nolint:go
 // useOf returns the number of the use that a switch's merge group belongs to.
 func useOf(g switchspec.MergeGroup) uint64 {
 	return uint64(g.Epoch-1)*slotCount + uint64(g.Slot)
+}
+
+func commit(ctx context.Context, file Store, edits ...store.Edit) error {
+	if err := file.Commit(ctx, edits...); err != nil {
+		return fmt.Errorf("%w: the agent's state cannot be stored: %w", ErrNotReady, err)
+	}
+	return nil
 }

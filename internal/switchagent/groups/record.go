@@ -38,12 +38,13 @@ func storeEdit(k StepKey, record []byte) store.Edit {
 	return store.Edit{Bucket: bucket, Key: k.appendTo(nil), Value: record}
 }
 
-// Record returns the record of a group's first step.
-func (t *Table) Record(g *Group) []byte {
+// Store stores the record of a group's first step.
+func (t *Table) Store(ctx context.Context, s *Step, g *Group) error {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	return store.Encode(stepRecord{Spec: g.Spec(), Group: &groupRecord{SenderQPN: g.SenderQPN, InitialPSN: g.InitialPSN,
-		CNPGap: g.CNPGap, Lease: g.Lease, Use: g.merging.use, Base: g.merging.base}})
+	r := stepRecord{Spec: g.Spec(), Group: &groupRecord{SenderQPN: g.SenderQPN, InitialPSN: g.InitialPSN,
+		CNPGap: g.CNPGap, Lease: g.Lease, Use: g.merging.use, Base: g.merging.base}}
+	t.mu.Unlock()
+	return t.Persist(ctx, s, store.Encode(r))
 }
 
 // heldRecord returns the record of a step that others hold, with one holder changed; nil: it no
@@ -69,8 +70,8 @@ func (s *Step) heldRecord(sp Spec, from bifurcation.Switch, h *Holder) []byte {
 
 // Persist stores a step's record, or deletes it if it is nil.
 func (t *Table) Persist(ctx context.Context, s *Step, record []byte) error {
-	if err := t.Store.Commit(ctx, storeEdit(s.Key, record)); err != nil {
-		return fmt.Errorf("%w: the agent's state cannot be stored: %w", ErrNotReady, err)
+	if err := commit(ctx, t.File, storeEdit(s.Key, record)); err != nil {
+		return err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,7 +109,7 @@ func decode(k StepKey, b []byte) (stepRecord, error) {
 
 // load restores the steps of the state file; adopt reads the switch's entries.
 func (t *Table) load(now time.Time) error {
-	for key, value := range t.Store.Load(bucket) {
+	for key, value := range t.File.Load(bucket) {
 		k, err := parseStepKey(key)
 		var r stepRecord
 		if err == nil {

@@ -100,6 +100,17 @@ func (s State) Same(next State) bool {
 		maps.EqualFunc(next.Branches, s.Branches, planner.Equal)
 }
 
+// Lacking returns the switches that do not hold all of a step to dst.
+func (s State) Lacking(dst netip.Addr, at []bifurcation.Switch) (keys []planner.Branch) {
+	for _, n := range at {
+		k := planner.Branch{Next: n, Dst: dst}
+		if s.Coming[k] == nil && (s.Coming != nil || !planner.Equal(s.Branches[k], s.Spec.Receivers)) {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
 // A Step is this switch's part in a group's tree.
 type Step struct {
 	Key  StepKey

@@ -31,7 +31,7 @@ type Store interface {
 type Options struct {
 	Config   *config.Config
 	Settings switchspec.Settings // of the switch, but for the owner and its numbers
-	Store    Store
+	File     Store
 	Sequence *atomic.Uint64 // gives generations
 	Log      *slog.Logger
 	// Clear makes the switch lose its registers before anything is written that is asked for later.
@@ -59,7 +59,7 @@ func New(ctx context.Context, o Options) (*Table, error) {
 		groupNumbers: newNumbers("groups", 65535), preNumbers: newNumbers("replication groups", 65535)}
 	t.preNumbers.keep(unicast.FloodGroup, 1)
 	var err error
-	if t.slots, err = loadSlots(ctx, o.Store); err != nil {
+	if t.slots, err = loadSlots(ctx, o.File); err != nil {
 		return nil, err
 	}
 	return t, t.load(time.Now())
@@ -182,19 +182,6 @@ func (t *Table) Forget(p Installation) {
 	defer t.mu.Unlock()
 	t.groupNumbers.give(p.Group, 1)
 	t.preNumbers.give(p.FirstPRE, len(p.Rules.PREGroups))
-}
-
-// Lacking returns the switches that do not hold all of a step.
-func (t *Table) Lacking(s *Step, to []bifurcation.Switch) (keys []planner.Branch) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, n := range to {
-		k := planner.Branch{Next: n, Dst: s.Key.Dst}
-		if s.state.Coming[k] == nil && (s.state.Coming != nil || !planner.Equal(s.state.Branches[k], s.state.Spec.Receivers)) {
-			keys = append(keys, k)
-		}
-	}
-	return keys
 }
 
 // Uncopied returns the steps that make no copies here, or will make none.

@@ -68,7 +68,7 @@ func (m *memStore) Load(of string) iter.Seq2[[]byte, []byte] {
 // loaded is a table of such records.
 func loaded(records ...[2][]byte) (*Table, error) {
 	return New(context.Background(), Options{Config: &config.Config{Name: "sw1", Leases: config.Leases{Group: time.Minute, Branch: time.Minute},
-		Limits: config.Limits{GroupsPerSource: 3}}, Store: &memStore{records}, Sequence: &atomic.Uint64{}, Log: slog.New(slog.DiscardHandler)})
+		Limits: config.Limits{GroupsPerSource: 3}}, File: &memStore{records}, Sequence: &atomic.Uint64{}, Log: slog.New(slog.DiscardHandler)})
 }
 
 func hostAddr(n, i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(n), 0, byte(10 + i)}) }
@@ -266,4 +266,54 @@ func TestAdoptedMergingIsItsOwn(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestGroupsOfOneSender: a sender has as many groups as configured, and others have theirs; a group
+// that is refused, given up or removed does not count.
+func TestGroupsOfOneSender(t *testing.T) {
+	table, err := loaded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := func(sender int, id uint32) (*Group, error) {
+		in := Info{Lease: time.Minute, Group: bifurcation.Group{Source: hostAddr(1, sender), ID: id, SenderQPN: id + 0x1000,
+			Address: hostAddr(2, 1), Receivers: []bifurcation.Receiver{aReceiver(hostAddr(2, 1), 1)}}}
+		s, err := table.Enter(t.Context(), in.StepKey())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer table.Leave(s)
+		g, there, err := table.Claim(in, s, time.Now())
+		if there {
+			t.Fatalf("group %v is there", in.Key())
+		}
+		if err == nil {
+			table.Confirm(g, s)
+		}
+		return g, err
+	}
+	var list []*Group
+	for id := range uint32(6) {
+		for sender := range 2 {
+			g, err := claim(sender, id+1)
+			if full := id >= 3; full != errors.Is(err, ErrLimit) || !full && err != nil {
+				t.Fatalf("group %d of sender %d: %v", id, sender, err)
+			}
+			if sender == 0 && err == nil {
+				list = append(list, g)
+			}
+		}
+	}
+	for _, g := range list {
+		table.Remove(g)
+		if _, err := claim(0, g.ID+10); err != nil {
+			t.Errorf("after group %v was removed: %v", g.Key(), err)
+		}
+		if _, err := claim(0, g.ID+20); !errors.Is(err, ErrLimit) {
+			t.Errorf("one more: %v", err)
+		}
+	}
+	if n := table.Usage().Groups; n != 6 {
+		t.Errorf("%d groups", n)
+	}
 }
