@@ -96,7 +96,7 @@ func (a *Agent) announce(ctx context.Context, s *groups.Step, to []bifurcation.S
 	var all errgroup.Group
 	for _, k := range st.Lacking(s.Key.Dst, to) {
 		all.Go(func() error {
-			err := a.hold(ctx, s, st.Spec, k, st.Spec.Receivers)
+			err := a.peers.hold(ctx, s, st.Spec, k, st.Spec.Receivers)
 			if err == nil {
 				a.table.Change(s, func(now *groups.State) {
 					now.Branches = maps.Collect(maps.All(now.Branches))

@@ -170,7 +170,7 @@ func (a *Agent) perform(ctx context.Context, t transition, x planner.Action) err
 		if x.Back {
 			sp = t.was.Spec
 		}
-		if err := a.hold(ctx, s, sp, x.Branch, x.Receivers); err != nil {
+		if err := a.peers.hold(ctx, s, sp, x.Branch, x.Receivers); err != nil {
 			return &branchError{x.Receivers, err}
 		}
 	case planner.Drain:
@@ -179,7 +179,7 @@ func (a *Agent) perform(ctx context.Context, t transition, x planner.Action) err
 		case <-ctx.Done():
 		}
 	case planner.Release:
-		return a.release(ctx, s, x.Branch)
+		return a.peers.release(ctx, s, x.Branch)
 	case planner.Route:
 		a.table.Change(s, func(now *groups.State) { now.Coming = t.During() })
 		return a.sameWays(ctx, t.p.ways)
@@ -261,7 +261,7 @@ func (a *Agent) drop(ctx context.Context, s *groups.Step, merging edit) error {
 	err := g.Wait()
 	var down errgroup.Group
 	for k := range branches {
-		down.Go(func() error { return a.release(ctx, s, k) })
+		down.Go(func() error { return a.peers.release(ctx, s, k) })
 	}
 	if err := down.Wait(); err != nil {
 		a.log.Warn("another switch keeps a branch that is not needed, until the next sync", "group", s.Key, "error", err)

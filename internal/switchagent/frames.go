@@ -64,7 +64,7 @@ const hostTime = time.Second
 
 // resolveHosts resolves the MACs of unknown receivers that are attached here, and waits for the
 // answers. A receiver that does not answer is no error here: it has no route.
-func (a *Agent) resolveHosts(ctx context.Context, receivers []bifurcation.Receiver) error {
+func (a *Agent) resolveHosts(ctx context.Context, receivers []bifurcation.Receiver) {
 	ctx, cancel := context.WithTimeout(ctx, hostTime)
 	defer cancel()
 	again := time.NewTicker(hostTime / 4)
@@ -72,7 +72,7 @@ func (a *Agent) resolveHosts(ctx context.Context, receivers []bifurcation.Receiv
 	for {
 		silent, changed := a.uni.silent(receivers)
 		if len(silent) == 0 {
-			return nil
+			return
 		}
 		for _, host := range silent {
 			a.askHost(host)
@@ -81,7 +81,7 @@ func (a *Agent) resolveHosts(ctx context.Context, receivers []bifurcation.Receiv
 		case <-changed:
 		case <-again.C:
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
 }

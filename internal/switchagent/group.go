@@ -18,10 +18,7 @@ func (a *Agent) install(ctx context.Context, in groups.Info) error {
 	if in.Address == (netip.Addr{}) && len(in.Receivers) > 0 {
 		in.Address = in.Receivers[0].Addr
 	}
-	if err := in.Validate(); err != nil {
-		return err
-	}
-	if err := a.limitReceivers(in.Receivers); err != nil {
+	if err := a.check(in.Group); err != nil {
 		return err
 	}
 	if _, err := a.driver.there(ctx); err != nil {
@@ -33,9 +30,7 @@ func (a *Agent) install(ctx context.Context, in groups.Info) error {
 	if !a.attached(in.Source) {
 		return a.notAttached(in.Source)
 	}
-	if err := a.resolveHosts(ctx, in.Receivers); err != nil {
-		return err
-	}
+	a.resolveHosts(ctx, in.Receivers)
 	s, err := a.table.Enter(ctx, in.StepKey())
 	if err != nil {
 		return err
@@ -60,9 +55,12 @@ func (a *Agent) install(ctx context.Context, in groups.Info) error {
 	return nil
 }
 
-func (a *Agent) limitReceivers(list []bifurcation.Receiver) error {
-	if max := a.cfg.Limits.Receivers; max > 0 && len(list) > max {
-		return fmt.Errorf("%w: %d, and this switch is configured to take %d", bifurcation.ErrTooManyReceivers, len(list), max)
+func (a *Agent) check(g bifurcation.Group) error {
+	if err := g.Validate(); err != nil {
+		return err
+	}
+	if max := a.cfg.Limits.Receivers; max > 0 && len(g.Receivers) > max {
+		return fmt.Errorf("%w: %d, and this switch is configured to take %d", bifurcation.ErrTooManyReceivers, len(g.Receivers), max)
 	}
 	return nil
 }
@@ -96,10 +94,7 @@ func (a *Agent) update(ctx context.Context, k groups.Key, receivers []bifurcatio
 	}
 	next := g.Group
 	next.Receivers = receivers
-	if err := next.Validate(); err != nil {
-		return err
-	}
-	if err := a.limitReceivers(receivers); err != nil {
+	if err := a.check(next); err != nil {
 		return err
 	}
 	if planner.Equal(receivers, g.Receivers) {
@@ -110,9 +105,7 @@ func (a *Agent) update(ctx context.Context, k groups.Key, receivers []bifurcatio
 	if len(join) > 0 && psn == nil {
 		return fmt.Errorf("%w: receiver %v is new, and the PSN that the sender will send next is not given", bifurcation.ErrInvalid, join[0].Addr)
 	}
-	if err := a.resolveHosts(ctx, join); err != nil {
-		return err
-	}
+	a.resolveHosts(ctx, join)
 	if len(leave) > 0 && len(stay) > 0 {
 		if err := a.shrink(ctx, g, s, stay); err != nil {
 			return err

@@ -32,9 +32,7 @@ func (a *Agent) take(ctx context.Context, b groups.Branch, h groups.Holder) erro
 	if err := a.settledRoutes(ctx); err != nil {
 		return err
 	}
-	if err := a.resolveHosts(ctx, h.Receivers); err != nil {
-		return err
-	}
+	a.resolveHosts(ctx, h.Receivers)
 	s, err := a.table.Enter(ctx, b.Key)
 	if err != nil {
 		return err

@@ -167,7 +167,7 @@ func TestRenewalBeatsExpiry(t *testing.T) {
 		if !a.table.Renew(k, 0, time.Now()) {
 			t.Fatalf("there is no group %v", k)
 		}
-		if err := a.syncPeer(t.Context(), a.peers.all["sw2"]); err != nil {
+		if _, err := a.peers.all["sw2"].sync(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		a.table.Leave(atA)

@@ -23,6 +23,9 @@ const callTime = 5 * time.Second
 
 // peers are the agents of other switches.
 type peers struct {
+	name     bifurcation.Switch // of this switch
+	table    *groups.Table
+	metrics  *metrics
 	all      map[bifurcation.Switch]*peer
 	sequence atomic.Uint64 // of requests to them, and generations; never repeats
 	detours  atomic.Bool   // a step bypasses a switch that did not answer
@@ -30,88 +33,27 @@ type peers struct {
 
 // A peer is the agent of another switch.
 type peer struct {
-	name     bifurcation.Switch
-	conn     *grpc.ClientConn
-	rpc      mcrdmav1.SwitchPeerClient
-	sequence *atomic.Uint64 // of all peers
-	unsure   wakeup         // the switch may hold branches that are not in held: it is synced soon
+	of     *peers
+	at     bifurcation.Switch
+	conn   *grpc.ClientConn
+	rpc    mcrdmav1.SwitchPeerClient
+	unsure wakeup // the switch may hold branches that are not in held: it is synced soon
 
-	mu    sync.Mutex
+	mu    sync.Mutex // before the table's
 	held  planner.Holdings[groups.StepKey, *groups.Step]
 	err   error // of the last call; nil: it answered
 	tried bool
 }
 
-// ask records a branch as held, so that a sync does not release it meanwhile.
-func (p *peer) ask(k groups.StepKey, s *groups.Step) (sequence uint64, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	sequence = p.sequence.Add(1)
-	if !p.held.Ask(k, s, sequence) {
-		return 0, fmt.Errorf("%w: group %v comes by switch %s on two ways", bifurcation.ErrAmbiguous, k, p.name)
-	}
-	return sequence, nil
-}
-
-// answered ends a request; kept says that the branch is held.
-func (p *peer) answered(k groups.StepKey, kept bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.held.Answered(k, kept)
-}
-
-// release ends a holding, and reports whether the switch has to be told, with which number.
-func (p *peer) release(k groups.StepKey, s *groups.Step) (sequence uint64, tell bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	tell = p.held.Release(k, s)
-	return p.sequence.Add(1), tell // before another step can ask for it
-}
-
-// list returns the branches that the switch holds.
-func (p *peer) list() *mcrdmav1.SyncRequest {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	req := &mcrdmav1.SyncRequest{Sequence: p.sequence.Load()}
-	for k, b := range p.held {
-		req.Branches = append(req.Branches, &mcrdmav1.HeldBranch{
-			Group: groupKeyProto(k.Key), Destination: k.Dst.String(), Sequence: b.Sequence})
-	}
-	return req
-}
-
-// lacks returns the step whose branch the switch lacks, if it was asked for it with that number.
-func (p *peer) lacks(k groups.StepKey, sequence uint64) *groups.Step {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h, ok := p.held[k]; ok && !h.Asking && h.Sequence == sequence {
-		return h.Owner
-	}
-	return nil
-}
-
-// called records whether the peer answers.
-func (p *peer) called(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.tried, p.err = true, nil
-	if isUnreachable(err) || errors.Is(err, ErrDenied) {
-		p.err = err
-	}
-}
-
-// status says whether the peer answers, and how many branches its switch holds.
-func (p *peer) status() (tried bool, err error, branches int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.tried, p.err, len(p.held)
-}
-
 // hold makes another switch deliver to a branch's receivers.
-func (a *Agent) hold(ctx context.Context, s *groups.Step, sp groups.Spec, k planner.Branch, receivers []bifurcation.Receiver) error {
-	err := a.holdOnce(ctx, s, sp, k, receivers)
-	if a.peers.catchUp(err) {
-		err = a.holdOnce(ctx, s, sp, k, receivers)
+func (p *peers) hold(ctx context.Context, s *groups.Step, sp groups.Spec, k planner.Branch, receivers []bifurcation.Receiver) error {
+	to := p.all[k.Next]
+	if to == nil {
+		return fmt.Errorf("%w: switch %s is next on the way to %v, and the configuration names no agent of it", ErrPeer, k.Next, k.Dst)
+	}
+	err := to.holdOnce(ctx, s, sp, k, receivers)
+	if p.catchUp(err) {
+		err = to.holdOnce(ctx, s, sp, k, receivers)
 	}
 	return err
 }
@@ -136,41 +78,47 @@ func (p *peers) catchUp(err error) bool {
 	}
 }
 
-func (a *Agent) holdOnce(ctx context.Context, s *groups.Step, sp groups.Spec, k planner.Branch, receivers []bifurcation.Receiver) error {
-	key, p := groups.StepKey{Key: s.Key.Key, Dst: k.Dst}, a.peers.all[k.Next]
-	if p == nil {
-		return fmt.Errorf("%w: switch %s is next on the way to %v, and the configuration names no agent of it", ErrPeer, k.Next, k.Dst)
-	}
-	sequence, err := p.ask(key, s)
-	if err != nil {
-		return err
+func (p *peer) holdOnce(ctx context.Context, s *groups.Step, sp groups.Spec, k planner.Branch, receivers []bifurcation.Receiver) error {
+	key := groups.StepKey{Key: s.Key.Key, Dst: k.Dst}
+	p.mu.Lock()
+	sequence := p.of.sequence.Add(1)
+	asked := p.held.Ask(key, s, sequence) // so that a sync does not release it meanwhile
+	p.mu.Unlock()
+	if !asked {
+		return fmt.Errorf("%w: group %v comes by switch %s on two ways", bifurcation.ErrAmbiguous, key, p.at)
 	}
 	via := make([]string, 0, len(sp.Via)+1)
 	for _, v := range sp.Via {
 		via = append(via, string(v))
 	}
-	req := &mcrdmav1.HoldRequest{Group: groupKeyProto(key.Key), Generation: sp.Generation, Sequence: sequence,
-		Via: append(via, string(a.name)), Destination: k.Dst.String(), Receivers: receiversProto(receivers)}
-	if _, err = call(ctx, a, p, p.rpc.Hold, req); err != nil {
+	_, err := call(ctx, p, p.rpc.Hold, &mcrdmav1.HoldRequest{Group: groupKeyProto(key.Key), Generation: sp.Generation, Sequence: sequence,
+		Via: append(via, string(p.of.name)), Destination: k.Dst.String(), Receivers: receiversProto(receivers)})
+	if err != nil {
 		p.unsure.wake()
 	}
-	p.answered(key, err == nil || a.table.State(s).Branches[k] != nil)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held.Answered(key, err == nil || p.of.table.State(s).Branches[k] != nil)
 	return err
 }
 
 // release releases a branch, unless it belongs to another step by now.
-func (a *Agent) release(ctx context.Context, s *groups.Step, k planner.Branch) error {
-	p := a.peers.all[k.Next]
-	if p == nil {
+func (p *peers) release(ctx context.Context, s *groups.Step, k planner.Branch) error {
+	if to := p.all[k.Next]; to != nil {
+		return to.release(ctx, s, groups.StepKey{Key: s.Key.Key, Dst: k.Dst})
+	}
+	return nil
+}
+
+func (p *peer) release(ctx context.Context, s *groups.Step, k groups.StepKey) error {
+	p.mu.Lock()
+	told := p.held.Release(k, s)
+	sequence := p.of.sequence.Add(1) // before another step can ask for it
+	p.mu.Unlock()
+	if !told {
 		return nil
 	}
-	key := groups.StepKey{Key: s.Key.Key, Dst: k.Dst}
-	sequence, tell := p.release(key, s)
-	if !tell {
-		return nil
-	}
-	req := &mcrdmav1.ReleaseRequest{Group: groupKeyProto(key.Key), Destination: k.Dst.String(), Sequence: sequence}
-	_, err := call(ctx, a, p, p.rpc.Release, req)
+	_, err := call(ctx, p, p.rpc.Release, &mcrdmav1.ReleaseRequest{Group: groupKeyProto(k.Key), Destination: k.Dst.String(), Sequence: sequence})
 	if err != nil {
 		p.unsure.wake()
 	}
@@ -178,17 +126,22 @@ func (a *Agent) release(ctx context.Context, s *groups.Step, k planner.Branch) e
 }
 
 // call makes a call within callTime and records whether the peer answers.
-func call[Q, R any](ctx context.Context, a *Agent, p *peer, rpc func(context.Context, Q, ...grpc.CallOption) (R, error), req Q) (R, error) {
+func call[Q, R any](ctx context.Context, p *peer, rpc func(context.Context, Q, ...grpc.CallOption) (R, error), req Q) (R, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	begun := time.Now()
 	res, err := rpc(ctx, req)
-	if err = heard(p.name, err); isUnreachable(err) && p.back(ctx) {
+	if err = heard(p.at, err); isUnreachable(err) && p.back(ctx) {
 		res, err = rpc(ctx, req) // all calls may be made twice
-		err = heard(p.name, err)
+		err = heard(p.at, err)
 	}
-	a.metrics.peerCall(time.Since(begun), err)
-	p.called(err)
+	p.of.metrics.peerCall(time.Since(begun), err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tried, p.err = true, nil
+	if isUnreachable(err) || errors.Is(err, ErrDenied) {
+		p.err = err
+	}
 	return res, err
 }
 
@@ -220,8 +173,12 @@ func (a *Agent) syncPeers(ctx context.Context) {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				wait := period
-				if err := a.syncPeer(ctx, p); err != nil {
+				repair, err := p.sync(ctx)
+				if err != nil {
 					wait = min(wait, time.Second)
+				}
+				if repair {
+					a.rerun.wake()
 				}
 				select {
 				case <-ctx.Done():
@@ -244,27 +201,41 @@ const maxSyncPeriod = 10 * time.Second
 // resync is the maximum time from a failed request to the next sync.
 const resync = 500 * time.Millisecond
 
-func (a *Agent) syncPeer(ctx context.Context, p *peer) error {
-	res, err := call(ctx, a, p, p.rpc.Sync, p.list())
-	if err != nil {
-		return err
+// sync sends the list of what the switch holds. repair: it lacks a branch, or may have been bypassed.
+func (p *peer) sync(ctx context.Context) (repair bool, err error) {
+	req := &mcrdmav1.SyncRequest{}
+	p.mu.Lock()
+	req.Sequence = p.of.sequence.Load()
+	for k, b := range p.held {
+		req.Branches = append(req.Branches, &mcrdmav1.HeldBranch{
+			Group: groupKeyProto(k.Key), Destination: k.Dst.String(), Sequence: b.Sequence})
 	}
-	repair := a.peers.detours.Swap(false) // a step may bypass this one
+	p.mu.Unlock()
+	res, err := call(ctx, p, p.rpc.Sync, req)
+	if err != nil {
+		return false, err
+	}
+	repair = p.of.detours.Swap(false)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, b := range res.GetMissing() {
 		k, err := stepKeyFrom(b.GetGroup(), b.GetDestination())
-		if err != nil {
+		h, ok := p.held[k]
+		if err != nil || !ok || h.Asking || h.Sequence != b.GetSequence() {
 			continue
 		}
-		if s := p.lacks(k, b.GetSequence()); s != nil {
-			a.table.Change(s, func(now *groups.State) {
-				if now.Branches[planner.Branch{Next: p.name, Dst: k.Dst}] != nil {
-					now.Behind, repair = true, true
-				}
-			})
-		}
+		p.of.table.Change(h.Owner, func(now *groups.State) {
+			if now.Branches[planner.Branch{Next: p.at, Dst: k.Dst}] != nil {
+				now.Behind, repair = true, true
+			}
+		})
 	}
-	if repair {
-		a.rerun.wake()
-	}
-	return nil
+	return repair, nil
+}
+
+// status says whether the peer answers, and how many branches its switch holds.
+func (p *peer) status() (tried bool, branches int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tried, len(p.held), p.err
 }

@@ -364,7 +364,7 @@ func (l *line) noLeftovers() {
 			l.t.Errorf("%s: in use are %+v", n.name, u)
 		}
 		for p, x := range n.agent.peers.all {
-			if _, _, held := x.status(); held > 0 {
+			if _, held, _ := x.status(); held > 0 {
 				l.t.Errorf("%s holds %d branches at %s", n.name, held, p)
 			}
 		}

@@ -40,11 +40,12 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 	a := &Agent{cfg: cfg, name: bifurcation.Switch(cfg.Name), opts: o, log: o.Logger,
 		ports: &ports{packets: make(chan p4rt.PacketIn), digests: make(chan p4rt.ARPDigest), opened: make(wakeup, 1)},
 		start: newStart(), rerun: make(wakeup, 1),
-		peers: peers{all: map[bifurcation.Switch]*peer{}}}
+		peers: peers{name: bifurcation.Switch(cfg.Name), all: map[bifurcation.Switch]*peer{}}}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
 	a.metrics = newMetrics(a)
+	a.peers.metrics = a.metrics
 	if err := a.open(ctx); err != nil {
 		a.close()
 		return nil, err
@@ -83,6 +84,7 @@ func (a *Agent) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.peers.table = a.table
 	if err := a.dialPeers(); err != nil {
 		return err
 	}
@@ -116,7 +118,7 @@ func (a *Agent) dialPeers() error {
 			return fmt.Errorf("%w: the agent of switch %s: %w", ErrConfig, s.Name, err)
 		}
 		name := bifurcation.Switch(s.Name)
-		a.peers.all[name] = &peer{name: name, conn: conn, rpc: mcrdmav1.NewSwitchPeerClient(conn), sequence: &a.peers.sequence,
+		a.peers.all[name] = &peer{of: &a.peers, at: name, conn: conn, rpc: mcrdmav1.NewSwitchPeerClient(conn),
 			held: planner.Holdings[groups.StepKey, *groups.Step]{}, unsure: make(wakeup, 1)}
 	}
 	return nil

@@ -44,13 +44,10 @@ func (s stage) reached() bool {
 
 // wait waits until the stage is reached, and reports whether that was before the end of ctx.
 func (s stage) wait(ctx context.Context) bool {
-	if s.reached() {
-		return true
-	}
 	select {
 	case <-s:
 		return true
 	case <-ctx.Done():
-		return false
+		return s.reached()
 	}
 }

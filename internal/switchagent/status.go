@@ -235,7 +235,7 @@ func (a *Agent) peerStatus(held map[bifurcation.Switch]uint64) []*mcrdmav1.PeerS
 		name := bifurcation.Switch(s.Name)
 		x := &mcrdmav1.PeerStatus{Name: s.Name, Agent: s.Agent, Held: held[name]}
 		if p := a.peers.all[name]; p != nil {
-			tried, err, branches := p.status()
+			tried, branches, err := p.status()
 			x.Reachable, x.Branches = tried && err == nil, uint64(branches) //nolint:gosec // a length
 			if err != nil {
 				x.Error = err.Error()

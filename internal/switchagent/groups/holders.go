@@ -37,7 +37,7 @@ func (t *Table) Hold(s *Step, from bifurcation.Switch, h Holder, now time.Time) 
 	if was == nil || !was.Spec.equal(h.Spec) || !o.Spec.equal(s.state.Spec) {
 		o.Record = s.heldRecord(o.Spec, from, &h)
 	} else if o.Done = !s.state.Behind; o.Done {
-		t.held(s, from, h, now)
+		s.hold(from, h, now.Add(t.Config.Leases.Branch))
 	}
 	o.First = len(s.holders) == 0
 	return o, nil
@@ -47,11 +47,11 @@ func (t *Table) Hold(s *Step, from bifurcation.Switch, h Holder, now time.Time) 
 func (t *Table) Held(s *Step, from bifurcation.Switch, h Holder, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.held(s, from, h, now)
+	s.hold(from, h, now.Add(t.Config.Leases.Branch))
 }
 
-func (t *Table) held(s *Step, from bifurcation.Switch, h Holder, now time.Time) {
-	h.expires = now.Add(t.Config.Leases.Branch)
+func (s *Step) hold(from bifurcation.Switch, h Holder, until time.Time) {
+	h.expires = until
 	s.holders[from] = &h
 }
 
