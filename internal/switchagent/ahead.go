@@ -56,7 +56,7 @@ func (a *Agent) writeWaysOf(ctx context.Context, want wanted, next map[*groups.S
 // waysOf returns the desired entries, and the switches that the steps' packets then reach.
 func (u *uni) waysOf(steps []*groups.Step) (w wanted, next map[*groups.Step][]bifurcation.Switch) {
 	next = make(map[*groups.Step][]bifurcation.Switch, len(steps))
-	u.read(func(t *unicast.Table) {
+	u.with(func(t *unicast.Table) {
 		for _, s := range steps {
 			if route, err := t.Resolve(s.Key.Dst); err == nil {
 				next[s] = route.Next

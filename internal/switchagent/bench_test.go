@@ -186,7 +186,7 @@ func routed(t testing.TB, n int) (*line, *writes) {
 	a := l.nodes[0].agent
 	a.routes.Source.(*static.Source).Apply(d)
 	eventually(t, "the routes are on the switch", func() (all bool) {
-		a.uni.read(func(t *unicast.Table) { all = len(t.RouteList()) > n && len(t.Changes()) == 0 })
+		a.uni.with(func(t *unicast.Table) { all = len(t.RouteList()) > n && len(t.Changes()) == 0 })
 		return all
 	})
 	return l, w

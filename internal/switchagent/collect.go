@@ -37,11 +37,7 @@ func (b bgpCollector) Collect(c chan<- prometheus.Metric) {
 		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
 	for _, n := range list {
-		up := uint64(0)
-		if n.GetState() == bgp.Established {
-			up = 1
-		}
-		gauge(bgpUp, up, n.GetSwitch())
+		gauge(bgpUp, uint64(grpcserver.One(n.GetState() == bgp.Established)), n.GetSwitch())
 		gauge(bgpPrefixes, n.GetReceived(), n.GetSwitch(), "received")
 		gauge(bgpPrefixes, n.GetAccepted(), n.GetSwitch(), "accepted")
 		gauge(bgpPrefixes, n.GetAdvertised(), n.GetSwitch(), "advertised")

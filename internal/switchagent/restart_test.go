@@ -105,7 +105,7 @@ func (n *node) usesCounted(t *testing.T) {
 			want[hop]++
 		}
 	}
-	n.agent.uni.read(func(table *unicast.Table) {
+	n.agent.uni.with(func(table *unicast.Table) {
 		for _, h := range table.HopList() {
 			if h.Uses != want[h.Number] {
 				t.Errorf("%s: next hop %d has %d users, and is counted as having %d", n.name, h.Number, want[h.Number], h.Uses)

@@ -368,7 +368,7 @@ func (l *line) noLeftovers() {
 				l.t.Errorf("%s holds %d branches at %s", n.name, held, p)
 			}
 		}
-		n.agent.uni.read(func(t *unicast.Table) {
+		n.agent.uni.with(func(t *unicast.Table) {
 			for _, h := range t.HopList() {
 				if h.Uses != 0 {
 					l.t.Errorf("%s: next hop %d is in use", n.name, h.Number)

@@ -162,7 +162,7 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	}
 	u := a.table.Usage()
 	hops, routes := 0, 0
-	a.uni.read(func(t *unicast.Table) {
+	a.uni.with(func(t *unicast.Table) {
 		out.Problems = append(out.Problems, t.Problems()...)
 		for _, h := range t.HostList() {
 			out.Hosts = append(out.Hosts, &mcrdmav1.HostStatus{Address: h.Addr.String(), Mac: h.MAC.String(), Port: uint32(h.Port)})

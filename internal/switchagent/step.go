@@ -25,7 +25,7 @@ type plan struct {
 // as used: the caller must unuse them. With leaveOut, receivers that cannot be reached are left
 // out, and named among the problems; an error then means that none can be reached.
 func (a *Agent) plan(key groups.StepKey, s groups.Spec, early []netip.Addr, leaveOut bool) (p plan, err error) {
-	a.uni.read(func(t *unicast.Table) { p, err = a.planBy(t, key, s, early, leaveOut) })
+	a.uni.with(func(t *unicast.Table) { p, err = a.planBy(t, key, s, early, leaveOut) })
 	return p, at(a.name, err)
 }
 

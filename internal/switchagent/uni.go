@@ -32,8 +32,8 @@ func newUni(t *unicast.Table, d *driver) *uni {
 	return &uni{driver: d, table: t, changed: make(chan struct{}), asked: map[netip.Addr]time.Time{}}
 }
 
-// read calls f with the table, whose entries f does not change.
-func (u *uni) read(f func(*unicast.Table)) {
+// with calls f with the table. Unlike do, it wakes no goroutine.
+func (u *uni) with(f func(*unicast.Table)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	f(u.table)
@@ -63,7 +63,7 @@ func (u *uni) adopt(s *switchspec.State, hops []uint16) {
 }
 
 func (u *uni) unuse(hops []uint16) {
-	u.read(func(t *unicast.Table) {
+	u.with(func(t *unicast.Table) {
 		for _, n := range hops {
 			t.Unuse(n)
 		}
@@ -118,7 +118,7 @@ type wanted struct {
 func wantedOf(t *unicast.Table) wanted { return wanted{t.Changes(), t.Version(), t.WaysVersion()} }
 
 func (u *uni) wanted() (w wanted) {
-	u.read(func(t *unicast.Table) { w = wantedOf(t) })
+	u.with(func(t *unicast.Table) { w = wantedOf(t) })
 	return w
 }
 
@@ -191,7 +191,7 @@ func (u *uni) put(ctx context.Context, p part, want wanted) (done bool, err erro
 			return false, fmt.Errorf("unicast routes: %w", err)
 		}
 	}
-	u.read(func(t *unicast.Table) { t.Written(list) })
+	u.with(func(t *unicast.Table) { t.Written(list) })
 	for i := range p + 1 {
 		u.has[i] = max(u.has[i], want.version)
 	}

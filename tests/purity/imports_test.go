@@ -105,6 +105,8 @@ var limits = []limit{
 	{dir: "internal/switchagent/unicast", only: []string{std, "pkg/bifurcation", "internal/routing", "internal/switchspec"},
 		never: []string{gobgp, netlink, "internal/routing/static", "internal/routing/kernel", "internal/routing/bgp"}},
 	{dir: "internal/switchagent/links", only: []string{std, "internal/routing/liveness", "internal/switchspec"}},
+	{dir: "internal/switchagent/groups", only: []string{std, "golang.org/x/sync", "pkg/bifurcation", "internal/failure", "internal/p4rt", "internal/store",
+		"internal/switchagent/config", "internal/switchagent/planner", "internal/switchagent/unicast", "internal/switchspec"}},
 	{dir: "internal/switchagent/planner", only: []string{std, "pkg/bifurcation"}},
 	{dir: "internal/switchagent/config", only: []string{std, "internal/strictyaml", "internal/routing", "internal/switchspec"},
 		never: []string{gobgp, netlink, "internal/routing/static", "internal/routing/kernel", "internal/routing/bgp"}},

@@ -4,8 +4,9 @@
 // # Locks
 //
 // A [Table] has one lock, which only its methods take. It guards all that [Step], [Group] and
-// [Merging] hold; what other packages see of them are copies ([State], [GroupView], [StepView]).
-// Inside it, numbers have a lock of their own.
+// [Merging] hold; what other packages see of them are copies ([State], [View], [StepView]). With the
+// lock nothing is called but the state file, when numbers of uses are reserved or groups are given
+// up, and Options.Clear.
 //
 // A step also has a turn, which [Table.Enter] waits for and [Table.Leave] ends. Only who has the
 // turn changes the step, its group and its holders; so between two calls it may rely on what it has

@@ -184,10 +184,7 @@ func entities(key StepKey, rules bifurcation.Rules, group, firstPRE uint16) []sw
 }
 
 func comparePRE(a, b switchspec.PREReplica) int {
-	if a.Port != b.Port {
-		return int(a.Port) - int(b.Port)
-	}
-	return int(a.Instance) - int(b.Instance)
+	return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Instance, b.Instance))
 }
 
 // CompareTranslations orders translations as they are read back from a switch.
@@ -198,24 +195,20 @@ func CompareTranslations(a, b bifurcation.Translation) int {
 // readRules is the inverse of entities.
 func readRules(p Installation) bifurcation.Rules {
 	r := bifurcation.Rules{PREGroups: p.Rules.PREGroups}
-	var pre []switchspec.PREGroup
 	for _, e := range p.Entities {
 		switch e := e.(type) {
 		case switchspec.PREGroup:
-			pre = append(pre, e)
+			var list []bifurcation.Replica
+			for _, x := range e.Replicas {
+				list = append(list, bifurcation.Replica{RID: x.Instance, Port: uint32(x.Port)})
+			}
+			slices.SortFunc(list, func(a, b bifurcation.Replica) int { return int(a.RID) - int(b.RID) })
+			r.PREGroups[e.ID-p.FirstPRE] = list
 		case switchspec.Replica:
 			r.Rewrites = append(r.Rewrites, e.Rewrite)
 		case switchspec.Region:
 			r.Translations = append(r.Translations, e.Translation)
 		}
-	}
-	for _, g := range pre {
-		var list []bifurcation.Replica
-		for _, x := range g.Replicas {
-			list = append(list, bifurcation.Replica{RID: x.Instance, Port: uint32(x.Port)})
-		}
-		slices.SortFunc(list, func(a, b bifurcation.Replica) int { return int(a.RID) - int(b.RID) })
-		r.PREGroups[g.ID-p.FirstPRE] = list
 	}
 	slices.SortFunc(r.Translations, CompareTranslations)
 	return r
