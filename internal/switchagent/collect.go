@@ -3,6 +3,7 @@ package switchagent
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/mcrdma/mcrdma/internal/grouptree"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/routing/bgp"
-	"github.com/mcrdma/mcrdma/internal/switchagent/groups"
 )
 
 // bgpCollector collects the BGP sessions at each scrape.
@@ -95,11 +95,10 @@ func (groupCollector) Describe(c chan<- *prometheus.Desc) {
 func (g groupCollector) Collect(c chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
 	defer cancel()
-	list := g.a.table.Listed(func(groups.Key) bool { return true })
-	left := len(list)
 	session, err := g.a.driver.there(ctx)
-	for _, x := range list[:min(len(list), maxMeasured)] {
-		v := g.a.table.View(x)
+	list := g.a.table.Views(func(netip.Addr) bool { return true })
+	left := len(list)
+	for _, v := range list[:min(len(list), maxMeasured)] {
 		s := g.a.describe(v)
 		if err == nil && count(ctx, session, v, s, true) == nil { // otherwise mcrdma_agent_switch_connected shows it, or the group has ended
 			collectGroup(c, s)

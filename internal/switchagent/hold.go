@@ -54,7 +54,7 @@ func (a *Agent) take(ctx context.Context, b groups.Branch, h groups.Holder) erro
 }
 
 // endHold ends a switch's hold of a step. The caller does not have the turn.
-func (a *Agent) endHold(ctx context.Context, b groups.Branch, over groups.End) error {
+func (a *Agent) endHold(ctx context.Context, b groups.Branch, over func(*groups.Holder) bool) error {
 	if !a.table.Has(b.Key) {
 		return nil
 	}

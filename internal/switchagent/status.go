@@ -39,10 +39,10 @@ func (a *Agent) describe(g groups.View) *mcrdmav1.GroupStatus {
 
 // describeAll returns the groups of some sources that are installed here, in order of their keys.
 func (a *Agent) describeAll(sees func(source netip.Addr) bool) []*mcrdmav1.GroupStatus {
-	list := a.table.Listed(func(k groups.Key) bool { return sees(k.Source) })
+	list := a.table.Views(sees)
 	out := make([]*mcrdmav1.GroupStatus, 0, len(list))
 	for _, g := range list {
-		out = append(out, a.describe(a.table.View(g)))
+		out = append(out, a.describe(g))
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package groups
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -84,16 +85,16 @@ func (t *Table) Installed(k Key) *Group {
 	return nil
 }
 
-// Listed returns the groups that are in use, and that f chooses, in order of their keys.
-func (t *Table) Listed(f func(Key) bool) (list []*Group) {
+// Views returns the groups of some sources that are in use, in order of their keys.
+func (t *Table) Views(sees func(source netip.Addr) bool) (list []View) {
 	t.mu.Lock()
 	for k, g := range t.groups {
-		if g.installed() && f(k) {
-			list = append(list, g)
+		if g.installed() && sees(k.Source) {
+			list = append(list, g.view())
 		}
 	}
 	t.mu.Unlock()
-	slices.SortFunc(list, func(x, y *Group) int { return x.Key().Compare(y.Key()) })
+	slices.SortFunc(list, func(x, y View) int { return x.Key().Compare(y.Key()) })
 	return list
 }
 

@@ -93,12 +93,10 @@ type Branch struct {
 	From bifurcation.Switch
 }
 
-// An End says when a switch's hold of a step ends: with requests up to a number, or when its lease
-// has ended.
-type End func(*Holder) bool
-
 // UpTo ends a hold unless the switch has held the step again since.
-func UpTo(sequence uint64) End { return func(h *Holder) bool { return h.Sequence <= sequence } }
+func UpTo(sequence uint64) func(*Holder) bool {
+	return func(h *Holder) bool { return h.Sequence <= sequence }
+}
 
 // Lapsed ends a hold whose lease has ended.
 func Lapsed(h *Holder) bool { return time.Now().After(h.expires) }
@@ -112,7 +110,7 @@ func (t *Table) Has(k StepKey) bool {
 
 // Unhold ends a switch's hold of a step, and reports whether it did. Without a record no switch
 // holds the step any more.
-func (t *Table) Unhold(s *Step, from bifurcation.Switch, over End) (record []byte, ended bool) {
+func (t *Table) Unhold(s *Step, from bifurcation.Switch, over func(*Holder) bool) (record []byte, ended bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if h := s.holders[from]; h == nil || !over(h) {

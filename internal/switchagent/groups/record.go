@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -50,20 +51,17 @@ func (t *Table) Store(ctx context.Context, s *Step, g *Group) error {
 // heldRecord returns the record of a step that others hold, with one holder changed; nil: it no
 // longer holds the step.
 func (s *Step) heldRecord(sp Spec, from bifurcation.Switch, h *Holder) []byte {
-	r := stepRecord{Spec: sp, Holders: map[bifurcation.Switch]Holder{}}
-	add := func(name bifurcation.Switch, h Holder) {
-		if planner.Equal(h.Receivers, sp.Receivers) {
-			h.Receivers = nil
-		}
-		r.Holders[name] = h
+	holders := maps.Clone(s.holders)
+	if holders[from] = h; h == nil {
+		delete(holders, from)
 	}
-	for name, o := range s.holders {
-		if name != from {
-			add(name, *o)
+	r := stepRecord{Spec: sp, Holders: make(map[bifurcation.Switch]Holder, len(holders))}
+	for name, h := range holders {
+		x := *h
+		if planner.Equal(x.Receivers, sp.Receivers) {
+			x.Receivers = nil
 		}
-	}
-	if h != nil {
-		add(from, *h)
+		r.Holders[name] = x
 	}
 	return store.Encode(r)
 }
