@@ -12,6 +12,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
+	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/routing/bgp"
 )
 
@@ -95,9 +96,13 @@ func (groupCollector) Describe(c chan<- *prometheus.Desc) {
 func (g groupCollector) Collect(c chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
 	defer cancel()
-	session, err := g.a.driver.there(ctx)
 	list := g.a.table.Views(func(netip.Addr) bool { return true })
 	left := len(list)
+	var session *p4rt.Session
+	var err error
+	if left > 0 {
+		session, err = g.a.driver.there(ctx)
+	}
 	for _, v := range list[:min(len(list), maxMeasured)] {
 		s := g.a.describe(v)
 		if err == nil && count(ctx, session, v, s, true) == nil { // otherwise mcrdma_agent_switch_connected shows it, or the group has ended

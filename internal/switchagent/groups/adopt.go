@@ -235,6 +235,7 @@ func (m *Merging) read(have *switchspec.State, there []switchspec.MergeMember) b
 	if slices.ContainsFunc(others, func(x switchspec.MergeMember) bool { return current&(1<<x.Index) != 0 }) {
 		return false
 	}
+	m.members = slices.Clone(m.members) // a View may have them
 	for i := range m.members {
 		m.members[i].Index = places[m.members[i].Src]
 	}
