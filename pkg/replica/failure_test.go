@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -109,6 +110,36 @@ func TestReplicaKilled(t *testing.T) {
 			r.expect(dead, writes)
 		})
 	}
+}
+
+// TestAlone: a write that a primary accepts while it forms a group with the host that is back waits for no later write.
+func TestAlone(t *testing.T) {
+	r := newRig(t, 2, 1, 8<<20, Fast())
+	r.acting(2)
+	p := r.primary()
+	back := r.others(p)[0]
+	r.kill(back)
+	r.acting(1)
+	done := make(chan struct{})
+	var writes sync.WaitGroup
+	writes.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Millisecond): // one at a time, and many while the group is formed
+			}
+			if err := r.volume(p).WriteAt(r.ctx(), fillBlock(i), int64(i%64)*block, false); err != nil {
+				t.Errorf("write %d: %v", i, err)
+				return
+			}
+		}
+	})
+	r.start(back)
+	r.acting(2)
+	time.Sleep(100 * time.Millisecond)
+	close(done)
+	writes.Wait()
 }
 
 // TestPrimaryKilled: the next write is done at another host.

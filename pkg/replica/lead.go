@@ -128,6 +128,7 @@ func (g *leading) run(client *mcrdma.Client, cfg mcrdma.GroupConfig, members map
 	g.post(func() {
 		g.group = group
 		g.events.formed(g, nil)
+		g.pump() // a node that was alone has accepted writes meanwhile
 	})
 	for more := true; more; {
 		select {
