@@ -3,8 +3,11 @@ package replica
 import (
 	"bytes"
 	"fmt"
+	"math"
+	"path/filepath"
 	"testing"
 
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
@@ -55,5 +58,33 @@ func TestPushFits(t *testing.T) {
 		if n := cap(c.free) * c.size; n < maxPush {
 			t.Errorf("%d buffers of %d bytes for messages of %d", cap(c.free), c.size, maxPush)
 		}
+	}
+}
+
+// TestResetWhileApplying: entries that wait for the store when this host's copy is reset, and whose data is in the log only, are
+// gone with the log. The copy goes on.
+func TestResetWhileApplying(t *testing.T) {
+	d, err := openDisk(filepath.Join(t.TempDir(), "vol"), 1, 8<<20, 1<<20, 0, func(uint64, error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	posted := make(chan func(), 8)
+	d.start(func(f func()) { posted <- f }, func(err error) { t.Errorf("the copy has ended: %v", err) })
+	defer d.close()
+	e := wal.Entry{Version: core.Version{Epoch: 1, Index: 1}, Kind: wal.Data, Length: block, Data: fillBlock(1)}
+	evicted := item{Entry: e}
+	evicted.Data = nil
+	busy := make(chan struct{})
+	d.persist(change{core.Persist{Seq: 1, Change: core.Append{Version: e.Version}}, &e})
+	d.job(func() error { <-busy; return nil }, nil)
+	counts := true
+	d.apply([]item{evicted}, 1, math.MaxInt64, func(ok bool) { counts = ok })
+	tail := core.Version{Epoch: 1, Index: 2}
+	d.reset(tail.Index)
+	d.persist(change{core.Persist{Seq: 2, Change: core.Reset{Tail: tail}}, nil})
+	close(busy)
+	(<-posted)()
+	if counts {
+		t.Error("what was applied before the reset counts")
 	}
 }

@@ -40,8 +40,8 @@ type disk struct {
 	applied     uint64 // entries that the store has, by what was ordered
 	synced      uint64 // entries that the store durably has
 	syncing     bool
-	era         int    // counts resets: outcomes of jobs from before the last one are ignored
-	step        uint64 // entries after which the store is synced, so that trimming need not wait
+	era         atomic.Uint64 // counts resets: outcomes of jobs from before the last one are ignored
+	step        uint64        // entries after which the store is synced, so that trimming need not wait
 	held        []change
 	waits       bool // the first of held waits for the store
 
@@ -158,10 +158,10 @@ func (d *disk) needsStore(c core.Change) bool {
 
 // sync makes all earlier jobs durable.
 func (d *disk) sync(then func()) {
-	to, era := d.applied, d.era
+	to, era := d.applied, d.era.Load()
 	d.syncing = true
 	d.job(d.store.Sync, func() {
-		if d.syncing = false; era == d.era {
+		if d.syncing = false; era == d.era.Load() {
 			d.synced = to
 		}
 		then()
@@ -171,15 +171,18 @@ func (d *disk) sync(then func()) {
 // apply writes entries to the store, but only their parts before an offset. then gets false if the
 // store was reset meanwhile.
 func (d *disk) apply(entries []item, to uint64, before int64, then func(counts bool)) {
-	era := d.era
+	era := d.era.Load()
 	d.job(func() error {
 		for i := range entries {
-			if err := d.applyOne(&entries[i], before); err != nil {
+			switch err := d.applyOne(&entries[i], before); {
+			case errors.Is(err, wal.ErrNotFound) && era != d.era.Load():
+				return nil // the reset has removed it from the log
+			case err != nil:
 				return err
 			}
 		}
 		return nil
-	}, func() { then(era == d.era) })
+	}, func() { then(era == d.era.Load()) })
 	if d.applied = to; d.applied-d.synced >= d.step && !d.syncing {
 		d.sync(func() {})
 	}
@@ -211,7 +214,7 @@ func (d *disk) applyOne(i *item, before int64) error {
 // reset: the store will be copied from another host. When complete it has the entries up to an
 // index.
 func (d *disk) reset(tail uint64) {
-	d.era++
+	d.era.Add(1)
 	d.applied, d.synced = tail, tail
 }
 
