@@ -9,9 +9,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,10 +23,12 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/mcrdma/mcrdma/internal/durable"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
 )
@@ -64,6 +69,9 @@ func Start(c Config) (*Member, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
+	if err := c.allocate(); err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
 	trouble := new(atomic.Pointer[error])
 	cfg := c.embed(trouble)
 	open, end := context.WithCancel(context.Background())
@@ -73,7 +81,32 @@ func Start(c Config) (*Member, error) {
 		end()
 		return nil, fmt.Errorf("etcd: starting the member %s in %s: %w", c.Name, c.Dir, err)
 	}
-	return &Member{etcd: e, trouble: trouble, streams: end}, nil
+	m := &Member{etcd: e, trouble: trouble, streams: end}
+	if err := c.allocate(); err != nil { // at the first start
+		m.Close()
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	return m, nil
+}
+
+// allocate gives the member's database, a sparse file, its space. Otherwise the member, and the process with it, ends at its
+// next change once the disk is full, and the clients of this host's volumes lose their connections.
+func (c *Config) allocate() error {
+	f, err := os.OpenFile(filepath.Join(c.Dir, "member", "snap", "db"), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return err
+	}
+	if err := unix.Fallocate(int(f.Fd()), 0, 0, info.Size()); durable.Full(err) {
+		return fmt.Errorf("the disk is full: make room for %s, which needs %d bytes: %w", f.Name(), info.Size(), err)
+	}
+	return nil // not every file system can
 }
 
 // endWith ends streams when open ends. A client's watch does not end by itself, and etcd may wait

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sys/unix"
 
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
@@ -85,6 +86,20 @@ func TestAllStop(t *testing.T) {
 		wg.Go(m.Close)
 	}
 	wg.Wait()
+}
+
+// TestAllocated: a member has all space of its database from the start, so that it goes on when the disk is full.
+func TestAllocated(t *testing.T) {
+	c := plan(t, 1, nil)
+	c.start("h1")
+	<-c.running["h1"].Ready()
+	var db unix.Stat_t
+	if err := unix.Stat(filepath.Join(c.configs["h1"].Dir, "member", "snap", "db"), &db); err != nil {
+		t.Fatal(err)
+	}
+	if db.Size == 0 || db.Blocks*512 < db.Size {
+		t.Errorf("the database of %d bytes has %d blocks of 512", db.Size, db.Blocks)
+	}
 }
 
 func (c *cluster) stop(name string) {

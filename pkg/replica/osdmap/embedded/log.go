@@ -53,6 +53,10 @@ func (b bridge) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	}
 	r := slog.NewRecord(e.Time, level(e.Level), "etcd: "+e.Message, 0)
 	r.AddAttrs(attrs(fields)...)
+	if e.Level >= zapcore.PanicLevel {
+		r.AddAttrs(slog.String("do", "this process ends with its member of etcd: make room on the disk or repair it, and start again; "+
+			"if the disk is lost: mcblock etcd replace"))
+	}
 	return b.to.Handle(context.Background(), r)
 }
 
