@@ -209,6 +209,9 @@ func (s *server) manager(failed chan<- error) (*osdmap.Manager, error) {
 		}
 		member, err := embedded.Start(embedded.Config{Name: m.Name, Dir: filepath.Join(s.cfg.Data, "etcd"), Client: m.Client, Members: members,
 			Join: s.cfg.Etcd.Join, Election: s.cfg.Etcd.Election, Files: files(s.cfg), Log: s.log})
+		if text := memberTrouble(s.cfg, err); text != "" {
+			return nil, fmt.Errorf("etcd: %s", text)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -54,6 +54,8 @@ var (
 	ErrOtherCluster = errors.New("this member and another are of different clusters")
 	// ErrRemoved: the member was taken out of the cluster.
 	ErrRemoved = errors.New("this member was removed from the cluster")
+	// ErrLost: the directory is new, but the cluster has had this member. Only Start returns it.
+	ErrLost = errors.New("the cluster has this member already, and its data is not here")
 )
 
 // A Member is one that runs.
@@ -78,7 +80,9 @@ func Start(c Config) (*Member, error) {
 	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainStreamInterceptor(endWith(open))}
 	e, err := embed.StartEtcd(cfg)
 	if err != nil {
-		end()
+		if end(); strings.Contains(err.Error(), "has already been bootstrapped") { // etcdserver/bootstrap.go
+			err = ErrLost
+		}
 		return nil, fmt.Errorf("etcd: starting the member %s in %s: %w", c.Name, c.Dir, err)
 	}
 	m := &Member{etcd: e, trouble: trouble, streams: end}

@@ -280,6 +280,25 @@ func TestReplace(t *testing.T) {
 	}
 }
 
+// TestLost: a member whose directory is empty does not start as if it were new, and says why.
+func TestLost(t *testing.T) {
+	c := plan(t, 3, nil)
+	c.start("h1", "h2", "h3")
+	for _, m := range c.running {
+		<-m.Ready()
+	}
+	c.stop("h3")
+	if err := os.RemoveAll(c.configs["h3"].Dir); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := embedded.Start(c.configs["h3"]); !errors.Is(err, embedded.ErrLost) {
+		if err == nil {
+			m.Close()
+		}
+		t.Errorf("%v, want %v", err, embedded.ErrLost)
+	}
+}
+
 // TestCompacted: a watch from a revision that is compacted reads anew.
 func TestCompacted(t *testing.T) {
 	ctx := t.Context()
