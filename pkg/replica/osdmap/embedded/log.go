@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 
 	"go.uber.org/zap/zapcore"
@@ -54,10 +55,18 @@ func (b bridge) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	r := slog.NewRecord(e.Time, level(e.Level), "etcd: "+e.Message, 0)
 	r.AddAttrs(attrs(fields)...)
 	if e.Level >= zapcore.PanicLevel {
-		r.AddAttrs(slog.String("do", "this process ends with its member of etcd: make room on the disk or repair it, and start again; "+
-			"if the disk is lost: mcblock etcd replace"))
+		r.AddAttrs(slog.String("do", remedy(e.Message)))
 	}
 	return b.to.Handle(context.Background(), r)
+}
+
+// remedy says what to do when etcd ends the process with a message.
+func remedy(message string) string {
+	if strings.Contains(message, "Was the raft log corrupted") { // raft/log.go, commitTo
+		return "this process ends with its member of etcd, whose data is older than what the others know that it had, as from a backup: " +
+			"remove the directory etcd from its data; on another host mcblock etcd replace; here join: true under etcd, and start again"
+	}
+	return "this process ends with its member of etcd: make room on the disk or repair it, and start again; if the disk is lost: mcblock etcd replace"
 }
 
 // note keeps why the member cannot be in its cluster, by etcd's words for it.
