@@ -108,7 +108,11 @@ func (m *Manager) findStalled(g *group, f *formation, l *stallChecks, since time
 	}
 	for _, a := range still {
 		suspects = append(suspects, a)
-		m.lose(g, a, "stalled", fmt.Sprintf("it acknowledges nothing, and the others do (for %v)", since.Round(time.Millisecond)))
+		why := "and the others do"
+		if !alive {
+			why = "asks for time (RNR NAK), and so may others"
+		}
+		m.lose(g, a, "stalled", fmt.Sprintf("it acknowledges nothing, %s (for %v)", why, since.Round(time.Millisecond)))
 	}
 	return suspects
 }
@@ -169,11 +173,16 @@ func (m *Manager) waitForSuspects(g *group, f *formation, d time.Duration) error
 // Each pause counts with its planned length, whatever its real one, so that delays of this daemon,
 // the agent and the switch do not count. A host whose answers in another group the switch counts
 // meanwhile is slow, not frozen. After a grace without progress only acknowledgements count: a
-// receiver that is never ready is no better than a dead one.
+// receiver that is never ready is no better than a dead one. If none acknowledges anything, those
+// that ask for time are still.
 func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause time.Duration) (suspects, still []netip.Addr, alive bool, err error) {
-	count := answered
-	if since >= m.cfg.Beat.Grace {
+	count, late := answered, since >= m.cfg.Beat.Grace
+	var asked machine.Counts // for time
+	if late {
 		count = (*mcrdmav1.MemberCounters).GetAcks
+		if asked, err = m.tor.Counts(g.ctx, f.MCID, (*mcrdmav1.MemberCounters).GetRnrNaks); err != nil {
+			return nil, nil, false, err
+		}
 	}
 	begun := time.Now()
 	c, err := m.tor.Counts(g.ctx, f.MCID, count)
@@ -196,6 +205,19 @@ func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause t
 			return suspects, nil, stall.Alive(), nil
 		}
 	}
+	if late && !stall.Alive() && l.stillStalled(begun) {
+		if c, err = m.tor.Counts(g.ctx, f.MCID, (*mcrdmav1.MemberCounters).GetRnrNaks); err != nil {
+			return nil, nil, false, err
+		}
+		for _, a := range stall.Still() {
+			if c.Answers[a] > asked.Answers[a] {
+				still = append(still, a)
+			}
+		}
+		if len(still) > 0 {
+			return nil, still, false, nil
+		}
+	}
 	switch {
 	case !stall.Due():
 		return nil, nil, stall.Alive(), nil
@@ -205,7 +227,7 @@ func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause t
 		return nil, nil, true, nil
 	}
 	still = stall.Still()
-	if since < m.cfg.Beat.Grace {
+	if !late {
 		still = m.peers.still(still, begun)
 	}
 	return nil, still, true, nil

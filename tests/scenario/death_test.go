@@ -19,6 +19,7 @@ func TestDeath(t *testing.T) {
 		{"the sender's host goes silent", senderSilent},
 		{"too few are left", tooFew},
 		{"all receivers die", allDie},
+		{"no receiver is ready", noneReady},
 		{"two die at once", twoDie},
 		{"a receiver dies and comes back", diesAndComesBack},
 	})
@@ -171,6 +172,22 @@ func allDie(l *lab, cfg mcrdma.GroupConfig) {
 	tm.event(mcrdma.EventFailed)
 	l.fails(tm.g.Err(), mcrdma.ErrMinSize, "")
 	l.noGroups("after a group's failure")
+}
+
+// noneReady: no receiver has posted a receive, wherever it is. They are removed, and the group fails.
+func noneReady(l *lab, cfg mcrdma.GroupConfig) {
+	for _, hosts := range [][]*host{l.others(), l.hosts[1:2], l.hosts[len(l.hosts)-1:]} {
+		tm := l.group(cfg, hosts...)
+		tm.write()
+		ctx, cancel := context.WithTimeout(l.t.Context(), 20*time.Second)
+		l.fails(tm.g.Send(ctx, tm.sender.mem.Slice(0, 100)), mcrdma.ErrMinSize, "")
+		cancel()
+		for _, a := range tm.apps {
+			a.ends(mcrdma.ErrRemoved, mcrdma.ErrMinSize)
+			a.close()
+		}
+		tm.sender.close()
+	}
 }
 
 func twoDie(l *lab, cfg mcrdma.GroupConfig) {
