@@ -19,6 +19,7 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/findings"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
@@ -120,7 +121,11 @@ func (d *diagnosis) daemon() {
 	}
 	who := "daemon of " + d.Daemon.GetHost()
 	for _, p := range d.Daemon.GetProblems() {
-		if !strings.HasPrefix(p, "switch "+d.Daemon.GetSwitch().GetName()+": ") { // it is reported below, with what to do
+		switch {
+		case strings.HasPrefix(p, "switch "+d.Daemon.GetSwitch().GetName()+": "): // it is reported below, with what to do
+		case strings.Contains(p, store.ErrFailed.Error()): // it takes no groups any more
+			d.Add(failure, who, p, "", "")
+		default:
 			d.Add(warning, who, p, "", "")
 		}
 	}

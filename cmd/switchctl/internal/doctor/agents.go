@@ -11,6 +11,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/findings"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
+	"github.com/mcrdma/mcrdma/internal/store"
 )
 
 const (
@@ -223,7 +224,11 @@ func (d *diagnosis) reported(a *Agent) {
 		d.Add(findings.Error, a.name(), p.GetWhat(), "", p.GetRemedy())
 	}
 	for _, p := range a.Status.GetProblems() {
-		d.Add(findings.Warning, a.name(), "the agent reports: "+p, "", "")
+		severity := findings.Warning
+		if strings.Contains(p, store.ErrFailed.Error()) { // it takes no groups any more
+			severity = findings.Error
+		}
+		d.Add(severity, a.name(), "the agent reports: "+p, "", "")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/bmv2"
+	"github.com/mcrdma/mcrdma/internal/store"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -101,6 +102,8 @@ func TestAgentRules(t *testing.T) {
 		{"a switch's port, by an earlier agent", func(a *Agent) { a.Status.Problems = []string{"the switch: port 3 is down; set it up"} },
 			"warning: a|the agent reports: the switch: port 3 is down; set it up|"},
 		{"reports", func(a *Agent) { a.Status.Problems = []string{"odd"} }, "warning: a|the agent reports: odd|"},
+		{"no state is written", func(a *Agent) { a.Status.Problems = []string{"store: " + store.ErrFailed.Error() + ": a.db: no space"} },
+			"error: a|the agent reports: store: the state file could not be written: a.db: no space|"},
 		{"group", func(a *Agent) {
 			a.Groups = []*mcrdmav1.GroupStatus{{Group: &mcrdmav1.Group{Key: key}, Problems: []string{"torB is away"}}}
 			a.Steps = []*mcrdmav1.Step{{Group: plain, Destination: "10.2.0.1", Root: true, Problems: []string{"torB is away", "no route"}}}
