@@ -84,8 +84,9 @@ type GroupConfig struct {
 	// case.
 	MinSize int
 	// WaitForMinSize makes the group wait, when fewer than MinSize copies or no receiver are left,
-	// until Add has added enough; operations wait meanwhile. Otherwise the group fails. An older
-	// daemon may not support it.
+	// until one call of Add adds enough; a call with too few adds none, and its error wraps
+	// ErrMinSize. Operations wait meanwhile. Otherwise the group fails. An older daemon may not
+	// support it.
 	WaitForMinSize bool
 	// Regions are the memory to write to at each receiver; At.Region is an index into them. For
 	// SENDs alone none are needed.

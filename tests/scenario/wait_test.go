@@ -11,7 +11,8 @@ import (
 
 // TestWaits: groups that wait when too few receivers are left.
 func TestWaits(t *testing.T) {
-	everywhere(t, []story{{"all receivers die, and others come", allDieOthersCome}, {"below min_size", belowMinSize}})
+	everywhere(t, []story{{"all receivers die, and others come", allDieOthersCome}, {"below min_size", belowMinSize},
+		{"too few are added at a time", fewAdded}})
 }
 
 // waits expects that nothing completes, and returns the operation.
@@ -57,6 +58,32 @@ func allDieOthersCome(l *lab, cfg mcrdma.GroupConfig) {
 	l.must(p.Wait(l.t.Context()))
 	tm.write()
 	tm.members(2)
+	tm.close()
+}
+
+// fewAdded: one call of Add must add enough.
+func fewAdded(l *lab, cfg mcrdma.GroupConfig) {
+	cfg.MinSize, cfg.WaitForMinSize = 3, true
+	tm := l.group(cfg, l.hosts[1], l.hosts[2])
+	tm.write()
+	for _, a := range tm.apps {
+		a.kill()
+	}
+	tm.event(mcrdma.EventWaiting)
+	p := tm.waits()
+	tm.apps = []*app{l.hosts[1].receive(), l.hosts[2].receive()}
+	_, err := tm.g.Add(l.t.Context(), "h2")
+	l.fails(err, mcrdma.ErrMinSize, "")
+	if n := len(tm.g.Info().Members); n != 0 {
+		l.t.Errorf("%d members", n)
+	}
+	_, err = tm.g.Add(l.t.Context(), "h2", "h3")
+	l.must(err)
+	for _, a := range tm.apps {
+		a.accept()
+	}
+	l.must(p.Wait(l.t.Context()))
+	tm.write()
 	tm.close()
 }
 
