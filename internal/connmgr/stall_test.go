@@ -67,6 +67,14 @@ func TestStall(t *testing.T) {
 				r.pass(500 * time.Millisecond)
 			}
 		}
+		// Who is not ready for long is to blame only while the stall continues.
+		late := &mcrdmav1.MemberCounters{RnrNaks: 1}
+		r.sw.set(count(map[string]*mcrdmav1.MemberCounters{"127.9.0.2": late, "127.9.0.3": late, "127.9.0.4": late}), nil)
+		r.pass(10 * time.Second)
+		if s := report(11 * time.Second); len(s) > 0 {
+			t.Errorf("the sender goes on: %v", s)
+		}
+		r.pass(10 * time.Second)
 		// A CNP is no answer.
 		r.sw.set(count(map[string]*mcrdmav1.MemberCounters{"127.9.0.2": one, "127.9.0.4": one, "127.9.0.3": {Cnps: 1}}), nil)
 		r.pass(time.Second)
