@@ -112,7 +112,7 @@ func (s *Store) openFiles(path string, want header) error {
 		return s.create(want)
 	}
 	if s.f, err = os.OpenFile(data, os.O_RDWR, 0); errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%w: %s is there, and %s is not: put it back, or remove both for the volume to be copied to here again", ErrDamaged, headerName, dataName)
+		return fmt.Errorf("%w: %s is there, and %s is not: put it back, or remove the directory for the volume to be copied to here again", ErrDamaged, headerName, dataName)
 	} else if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (s *Store) create(h header) error {
 	}
 	for e, err := range extents(s.f, 0, info.Size()) {
 		if err == nil && !e.Hole {
-			err = fmt.Errorf("%w: %s has data, and %s is not there: put it back, or remove both for the volume to be copied to here again", ErrDamaged, dataName, headerName)
+			err = fmt.Errorf("%w: %s has data, and %s is not there: put it back, or remove the directory for the volume to be copied to here again", ErrDamaged, dataName, headerName)
 		}
 		if err != nil {
 			return err
