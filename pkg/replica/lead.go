@@ -198,6 +198,7 @@ func (g *leading) add(address string, m core.Member) {
 				g.events.added(g, m, 0, err)
 			default:
 				g.ring.consume(address, g.first+cut-1)
+				g.pump()
 				g.events.added(g, m, g.first+cut, nil)
 			}
 		})
