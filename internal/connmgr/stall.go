@@ -110,7 +110,7 @@ func (m *Manager) findStalled(g *group, f *formation, l *stallChecks, since time
 		suspects = append(suspects, a)
 		why := "and the others do"
 		if !alive {
-			why = "asks for time (RNR NAK), and so may others"
+			why = "and asks for time (RNR NAK)"
 		}
 		m.lose(g, a, "stalled", fmt.Sprintf("it acknowledges nothing, %s (for %v)", why, since.Round(time.Millisecond)))
 	}

@@ -74,6 +74,10 @@ const scrapeTime = 2 * time.Second
 type groupCollector struct{ a *Agent }
 
 var (
+	groupCount    = prometheus.NewDesc("mcrdma_agent_groups", "Groups that were installed at this switch.", nil, nil)
+	stepCount     = prometheus.NewDesc("mcrdma_agent_steps", "Groups in which this switch takes part.", nil, nil)
+	groupProblems = prometheus.NewDesc("mcrdma_agent_groups_with_problems", "Groups that were installed at this switch and are not as they should be.", nil, nil)
+
 	groupPackets = prometheus.NewDesc("mcrdma_agent_group_packets_total", "Packets of the group's sender that were copied here.", []string{"group", "mc_id"}, nil)
 	groupBytes   = prometheus.NewDesc("mcrdma_agent_group_bytes_total", "Bytes of those packets.", []string{"group", "mc_id"}, nil)
 	groupAnswers = prometheus.NewDesc("mcrdma_agent_group_answers_total", "Answers of the group's receiver before merging, by kind.",
@@ -87,7 +91,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (groupCollector) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{groupPackets, groupBytes, groupAnswers, groupBehind, groupsUnmeasured} {
+	for _, d := range []*prometheus.Desc{groupCount, stepCount, groupProblems, groupPackets, groupBytes, groupAnswers, groupBehind, groupsUnmeasured} {
 		c <- d
 	}
 }
@@ -96,6 +100,13 @@ func (groupCollector) Describe(c chan<- *prometheus.Desc) {
 func (g groupCollector) Collect(c chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
 	defer cancel()
+	gauge := func(d *prometheus.Desc, v int) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v))
+	}
+	u := g.a.table.Usage()
+	gauge(groupCount, u.Groups)
+	gauge(stepCount, u.Steps)
+	gauge(groupProblems, u.GroupsWithProblems)
 	list := g.a.table.Views(func(netip.Addr) bool { return true })
 	left := len(list)
 	var session *p4rt.Session
@@ -110,7 +121,7 @@ func (g groupCollector) Collect(c chan<- prometheus.Metric) {
 			left--
 		}
 	}
-	c <- prometheus.MustNewConstMetric(groupsUnmeasured, prometheus.GaugeValue, float64(left))
+	gauge(groupsUnmeasured, left)
 }
 
 func collectGroup(c chan<- prometheus.Metric, s *mcrdmav1.GroupStatus) {

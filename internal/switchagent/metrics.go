@@ -31,9 +31,6 @@ func newMetrics(a *Agent) *metrics {
 	gauge := func(name, help string, f func() int) {
 		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(f()) })
 	}
-	gauge("groups", "Groups that were installed at this switch.", func() int { return a.table.Usage().Groups })
-	gauge("steps", "Groups in which this switch takes part.", func() int { return a.table.Usage().Steps })
-	gauge("groups_with_problems", "Groups that were installed at this switch and are not as they should be.", func() int { return a.table.Usage().GroupsWithProblems })
 	gauge("switch_connected", "1 if the switch is connected and this agent controls it.", func() int {
 		s, _ := a.driver.current()
 		return grpcserver.One(s.phase == serving)
