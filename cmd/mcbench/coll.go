@@ -41,13 +41,12 @@ divided by that of this library.`
 
 // collFlags are the command line of coll.
 type collFlags struct {
-	socket, service, operations, sizes, way, rate string
-	nic, mpi, agent, plot                         string
-	hosts                                         []string
-	count, warmUp, block, slots, small, degree    int
-	ranks, rounds                                 int
-	lab, explain                                  bool
-	timeout, deadAfter                            time.Duration
+	collective.Config
+	socket, operations, sizes, way, rate string
+	nic, mpi, agent, plot                string
+	count, warmUp, ranks, rounds         int
+	lab, explain                         bool
+	deadAfter                            time.Duration
 }
 
 func collCommand(args []string, inner *int) *cobra.Command {
@@ -58,8 +57,8 @@ func collCommand(args []string, inner *int) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringSliceVarP(&f.hosts, "hosts", "r", nil, "the `hosts` of the ranks, in order, separated by commas")
-	fs.StringVar(&f.service, "service", defaultService, "`name` of the service on which the ranks listen")
+	fs.StringSliceVarP(&f.Hosts, "hosts", "r", nil, "the `hosts` of the ranks, in order, separated by commas")
+	fs.StringVar(&f.Service, "service", defaultService, "`name` of the service on which the ranks listen")
 	cli.AddSocketFlag(cmd, &f.socket, "")
 	cli.CompleteHosts(cmd, "hosts", &f.socket)
 	fs.StringVar(&f.operations, "operations", strings.Join(collNames(), ","), "`operations`, separated by commas")
@@ -67,17 +66,18 @@ func collCommand(args []string, inner *int) *cobra.Command {
 	fs.IntVarP(&f.count, "iterations", "n", 20, "`operations` of each size")
 	fs.IntVar(&f.warmUp, "warm-up", 5, "`operations` before the measured ones")
 	fs.StringVar(&f.way, "way", "", "`way` of multicast: "+cli.Enumeration(wayNames())+"; default: the daemon's choice")
-	fs.IntVar(&f.block, "block", 0, "`bytes` of a message; 0: the library's choice")
-	fs.IntVar(&f.slots, "slots", 0, "`messages` in flight to a rank; 0: the library's choice")
-	fs.IntVar(&f.small, "small", 0, "`bytes` up to which reductions use a tree; 0: the library's choice; negative: never")
-	fs.IntVar(&f.degree, "degree", 0, "`degree` of that tree, 1, 3, 7 or 15; 0: chosen by measurement")
+	fs.IntVar(&f.Block, "block", 0, "`bytes` of a message; 0: the library's choice")
+	fs.IntVar(&f.Slots, "slots", 0, "`messages` in flight to a rank; 0: the library's choice")
+	fs.IntVar(&f.Small, "small", 0, "`bytes` up to which reductions use a tree; 0: the library's choice; negative: never")
+	fs.IntVar(&f.Degree, "degree", 0, "`degree` of that tree, 1, 3, 7 or 15; 0: chosen by measurement")
+	fs.DurationVar(&f.Poll, "poll", 0, "`time` for which a rank polls in a small operation before it sleeps; 0: the library's choice; negative: never")
 	fs.IntVar(&f.rounds, "rounds", 1, "how many `times` to measure each size; the output has medians")
 	fs.StringVar(&f.nic, "interface", "", "count the bytes that hosts send on this `interface`, which has the same name on all; MPI uses it too")
 	fs.StringVar(&f.mpi, "mpi", "", "`implementations` to compare with, separated by commas: "+cli.Enumeration(mpi.Names())+"; those that are not installed are skipped")
 	fs.StringVar(&f.agent, "mpi-agent", "", "`program` that starts commands on hosts for MPI, called as ssh is; default: ssh")
 	fs.StringVar(&f.plot, "plot", "", "plot times by size to an SVG `file`")
 	fs.BoolVar(&f.explain, "explain", false, "print the model's prediction for each degree")
-	fs.DurationVar(&f.timeout, "timeout", 30*time.Second, "`time` to wait for the other ranks to start, and for one operation")
+	fs.DurationVar(&f.Wait, "timeout", 30*time.Second, "`time` to wait for the other ranks to start, and for one operation")
 	fs.BoolVar(&f.lab, "lab", false, "start switches, daemons and ranks on loopback, and measure them")
 	fs.IntVar(&f.ranks, "ranks", 4, "with --lab: the number of `hosts`, 2 to 16")
 	fs.StringVar(&f.rate, "rate", "0", "with --lab: `rate` at which each host sends, such as 100mbit; 0: unlimited")
@@ -143,8 +143,8 @@ const mostRanks = 16
 
 // check reads the flags. Errors are usage errors.
 func (f *collFlags) check() (*collBench, error) {
-	b := &collBench{f: f, results: []collResult{}, Config: collective.Config{Service: f.service, Hosts: f.hosts, Block: f.block, Slots: f.slots, Small: f.small, Degree: f.degree, Wait: f.timeout}}
-	named := len(f.hosts) > 0
+	b := &collBench{f: f, results: []collResult{}, Config: f.Config}
+	named := len(f.Hosts) > 0
 	if f.lab && !named {
 		for i := range f.ranks {
 			b.Hosts = append(b.Hosts, labHost(i))
@@ -189,8 +189,8 @@ func (f *collFlags) check() (*collBench, error) {
 		return nil, cli.Usagef("--rounds %d: want 1 to %d", f.rounds, maxCount)
 	case f.count < 1 || f.count > maxCount || f.warmUp < 0 || f.warmUp > maxCount:
 		return nil, cli.Usagef("--iterations %d, --warm-up %d: want 1 to %d, and 0 to %d", f.count, f.warmUp, maxCount, maxCount)
-	case f.timeout <= 0:
-		return nil, cli.Usagef("--timeout %v: it is more than 0, such as 30s", f.timeout)
+	case f.Wait <= 0:
+		return nil, cli.Usagef("--timeout %v: it is more than 0, such as 30s", f.Wait)
 	}
 	if err := f.checkLab(b, named); err != nil {
 		return nil, err
@@ -232,7 +232,7 @@ func (b *collBench) run(ctx context.Context, cmd *cobra.Command, out *cli.Output
 			err = errors.New("interrupted")
 		}
 	}()
-	dialing, cancel := context.WithTimeout(ctx, b.f.timeout)
+	dialing, cancel := context.WithTimeout(ctx, b.f.Wait)
 	defer cancel()
 	client, err := mcrdma.Dial(dialing, mcrdma.Options{Socket: cli.Socket(b.f.socket), Program: "mcbench"})
 	if err != nil {
@@ -268,7 +268,7 @@ func (b *collBench) run(ctx context.Context, cmd *cobra.Command, out *cli.Output
 			}
 		}
 	}
-	closing, cancel := context.WithTimeout(ctx, b.f.timeout)
+	closing, cancel := context.WithTimeout(ctx, b.f.Wait)
 	defer cancel()
 	err = errors.Join(err, c.Close(closing))
 	if b.Rank != 0 || len(b.results) == 0 {
@@ -288,7 +288,7 @@ func (b *collBench) run(ctx context.Context, cmd *cobra.Command, out *cli.Output
 
 // one measures an operation of one size. All ranks do the same.
 func (b *collBench) one(ctx context.Context, c *collective.Comm, op collOperation, size int) error {
-	t := &collTrial{op: &op, c: c, count: b.f.count, timeout: b.f.timeout, barrier: c.Barrier, sent: b.sent}
+	t := &collTrial{op: &op, c: c, count: b.f.count, timeout: b.f.Wait, barrier: c.Barrier, sent: b.sent}
 	t.fill(size)
 	wrong, err := t.begin(ctx, b.f.warmUp)
 	var took, ups []float64

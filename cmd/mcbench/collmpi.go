@@ -58,7 +58,7 @@ func (b *collBench) contest(ctx context.Context, rivals []rival, op *collOperati
 		if !b.f.lab {
 			job.Hosts = b.Hosts
 		}
-		limited, cancel := context.WithTimeoutCause(ctx, b.f.timeout, fmt.Errorf("not within %v", b.f.timeout))
+		limited, cancel := context.WithTimeoutCause(ctx, b.f.Wait, fmt.Errorf("not within %v", b.f.Wait))
 		got, err := r.Run(limited, job)
 		cancel()
 		if err == nil && got.Wrong > 0 {

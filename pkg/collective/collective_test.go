@@ -190,3 +190,34 @@ func TestErrors(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+type fakePoller struct{ polls []time.Duration }
+
+func (p *fakePoller) PollFor(d time.Duration) { p.polls = append(p.polls, d) }
+
+// Waits in small operations poll, and others do not.
+func TestPoll(t *testing.T) {
+	for _, c := range []struct {
+		small, size, polls int
+	}{{4096, 0, 1}, {4096, 4096, 1}, {4096, 4097, 0}, {-1, 0, 1}, {-1, 1, 0}} {
+		var p fakePoller
+		(&engine{cfg: Config{Small: c.small, Poll: time.Millisecond}, device: &p}).poll(c.size)
+		if len(p.polls) != c.polls || c.polls > 0 && p.polls[0] != time.Millisecond {
+			t.Errorf("%+v: %v", c, p.polls)
+		}
+	}
+	(&engine{}).poll(0) // a device that cannot
+	client := mcrdmatest.Start(t, 2).Dial("h1")
+	for poll, want := range map[time.Duration]bool{0: true, time.Second: true, -1: false} {
+		c, err := Join(t.Context(), client, Config{Service: "s", Hosts: []string{"h1"}, Poll: poll})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (c.e.device != nil) != want {
+			t.Errorf("Poll %v: the device polls: %v, want %v", poll, !want, want)
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}

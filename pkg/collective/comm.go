@@ -164,7 +164,7 @@ func (c *Comm) run(ctx context.Context, t core.Task, in, out []byte, combine fun
 		e.mu.Unlock()
 	}()
 	for {
-		err := c.step(ctx, call, op)
+		err := c.step(ctx, call, op, t.Count*t.Elem)
 		if err != nil || e.node.Finished(call) {
 			panicked = false
 			return err
@@ -183,7 +183,7 @@ func (c *Comm) goesOn(ctx context.Context) error {
 }
 
 // step does what there is to do, or waits for something. The engine is locked, and unlocked meanwhile.
-func (c *Comm) step(ctx context.Context, call *core.Call, op *core.Op) (err error) {
+func (c *Comm) step(ctx context.Context, call *core.Call, op *core.Op, size int) (err error) {
 	e := c.e
 	if e.node.Finished(call) {
 		return nil
@@ -194,6 +194,7 @@ func (c *Comm) step(ctx context.Context, call *core.Call, op *core.Op) (err erro
 	list, err := e.node.Take(call)
 	if err == nil && len(list) == 0 {
 		e.mu.Unlock()
+		e.poll(size)
 		select {
 		case <-e.lanes[c.lane].wake:
 		case <-ctx.Done():

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -16,6 +17,7 @@ const (
 	DefaultBlock = 11*4096 - 16 // with its trailer it fills eleven packets of the usual path MTU, 4096
 	DefaultSmall = 4 << 10
 	DefaultWait  = 30 * time.Second
+	DefaultPoll  = 2 * time.Millisecond
 )
 
 // MaxLanes is the maximum number of concurrent operations.
@@ -50,6 +52,10 @@ type Config struct {
 	// measured.
 	Degree int
 
+	// Poll is for how long a rank that waits in an operation of up to Small bytes, or in a Barrier, has its
+	// device poll before it sleeps, if the device can (qp.Poller); 0: DefaultPoll; negative: never.
+	Poll time.Duration
+
 	// Wait is how long Join waits for ranks that are still starting; 0: DefaultWait.
 	Wait time.Duration
 	// Mode and Tuning are those of the ranks' groups.
@@ -73,9 +79,7 @@ func (c *Config) check() error {
 	orDefault(&c.Block, DefaultBlock)
 	orDefault(&c.Small, min(DefaultSmall, c.Block))
 	c.Small = max(c.Small, -1)
-	if c.Wait == 0 {
-		c.Wait = DefaultWait
-	}
+	c.Wait, c.Poll = cmp.Or(c.Wait, DefaultWait), cmp.Or(c.Poll, DefaultPoll)
 	wrong := func(format string, v ...any) error {
 		return fmt.Errorf("%w: %s", mcrdma.ErrInvalid, fmt.Sprintf(format, v...))
 	}

@@ -22,6 +22,7 @@ type engine struct {
 	all    *mcrdma.Memory
 	peers  []*peer // by id; nil: this rank
 	lanes  []lane
+	device poller // nil: it cannot poll, or shall not
 
 	mu         sync.Mutex
 	node       *core.Node
@@ -82,6 +83,16 @@ func (e *engine) perform() {
 				}
 			}
 		}
+	}
+}
+
+// A poller is a device that can poll: see qp.Poller.
+type poller interface{ PollFor(d time.Duration) }
+
+// poll has the device poll if an operation of that many bytes is about to wait.
+func (e *engine) poll(size int) {
+	if e.device != nil && size <= max(e.cfg.Small, 0) {
+		e.device.PollFor(e.cfg.Poll)
 	}
 }
 

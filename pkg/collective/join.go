@@ -34,6 +34,9 @@ func Join(ctx context.Context, client *mcrdma.Client, cfg Config) (*Comm, error)
 	for range cfg.Lanes {
 		e.lanes = append(e.lanes, lane{make(chan struct{}, 1), make(chan struct{}, 1)})
 	}
+	if cfg.Poll > 0 {
+		e.device, _ = client.Device().(poller)
+	}
 	c := &Comm{e: e, group: e.node.Group(), rank: cfg.Rank}
 	err := e.alloc(client)
 	if err == nil && len(cfg.Hosts) > 1 {

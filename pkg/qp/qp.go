@@ -32,6 +32,14 @@ type Device interface {
 	Close() error
 }
 
+// A Poller is a device whose owner can have it poll.
+type Poller interface {
+	// PollFor has the device poll for packets for that long from now, and let other processes run
+	// between polls, where it would otherwise block and be woken. It suits short waits for which a
+	// wake-up takes long. A device that others need the processor of blocks nevertheless.
+	PollFor(d time.Duration)
+}
+
 // DeviceAttr describes a device and its port.
 type DeviceAttr struct {
 	Driver    string     // "softroce" or "ibverbs"

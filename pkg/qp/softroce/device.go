@@ -63,7 +63,10 @@ type Device struct {
 	batches  sync.Pool // of *txBatch
 }
 
-var _ qp.Device = (*Device)(nil)
+var (
+	_ qp.Device = (*Device)(nil)
+	_ qp.Poller = (*Device)(nil)
+)
 
 // New makes a device on l and starts it. The device owns l from then on, and closes it when it is
 // closed, or if New fails.
@@ -95,6 +98,13 @@ func (d *Device) Attr() qp.DeviceAttr {
 	l, seeing := d.link.(link.Seeing)
 	return qp.DeviceAttr{Driver: driverName, Addr: d.addr, ActiveMTU: d.mtu,
 		MaxSGE: MaxSGE, MaxQPWR: MaxQPWR, MaxCQE: MaxCQE, SeesIdentification: seeing && l.SeesIdentification()}
+}
+
+// PollFor implements qp.Poller, if the link can.
+func (d *Device) PollFor(t time.Duration) {
+	if l, ok := d.link.(link.Polling); ok {
+		l.PollFor(t)
+	}
 }
 
 // AllocPD implements qp.Device.

@@ -7,6 +7,7 @@ package link
 import (
 	"fmt"
 	"net/netip"
+	"time"
 )
 
 // A Tx is a packet to send.
@@ -40,6 +41,9 @@ type Buffered interface{ RxSpace() int }
 // A Seeing link says whether it sees the IPv4 identification of what it receives, and takes
 // packets with any; others take those that their like send.
 type Seeing interface{ SeesIdentification() bool }
+
+// A Polling link can poll for packets: see qp.Poller.
+type Polling interface{ PollFor(d time.Duration) }
 
 // A Link carries packets. Send may be called by many goroutines at once, Recv
 // by one.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -43,6 +44,7 @@ var (
 	_ link.Link     = (*Link)(nil)
 	_ link.Buffered = (*Link)(nil)
 	_ link.Seeing   = (*Link)(nil)
+	_ link.Polling  = (*Link)(nil)
 )
 
 // Open claims addr, an IPv4 address of this host. The error wraps
@@ -136,6 +138,9 @@ func (l *Link) RxSpace() int {
 
 // SeesIdentification implements link.Seeing: a UDP socket does not show the identification.
 func (l *Link) SeesIdentification() bool { return l.raw != nil }
+
+// PollFor implements link.Polling. A Recv that blocks does so until the next packet.
+func (l *Link) PollFor(d time.Duration) { l.rx.spin.ask(time.Now(), d) }
 
 // RX returns the receive mode in use, RXRaw or RXUDP.
 func (l *Link) RX() RXMode {

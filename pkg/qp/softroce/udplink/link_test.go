@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -222,6 +223,36 @@ func TestMTU(t *testing.T) {
 	if l := open(t, Options{}); l.MTU() != 65536 {
 		t.Errorf("MTU of loopback is %d", l.MTU())
 	}
+}
+
+// TestPollFor: a receiver that is asked to poll does not block, at least once before other processes need
+// the processor, and does once it is not asked any more.
+func TestPollFor(t *testing.T) {
+	l := open(t, Options{Poll: -1})
+	c := collect(t, l)
+	blocks := func() uint64 { return counter(l, "rx_blocks") }
+	send := func() {
+		if err := l.Send([]link.Tx{tx(l.Addr(), 0, 0, packet(rocev2.SendOnly, 64, 0))}); err != nil {
+			t.Fatal(err)
+		}
+		c.next(t)
+	}
+	until(t, "it blocks", func() bool { return blocks() == 1 })
+	l.PollFor(time.Hour)
+	polled := func() bool {
+		was := blocks()
+		send()
+		for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			if blocks() > was {
+				return false
+			}
+		}
+		return true
+	}
+	until(t, "it polls", polled)
+	was := blocks()
+	l.PollFor(0)
+	until(t, "it blocks again", func() bool { return blocks() > was })
 }
 
 func TestDefaultMode(t *testing.T) {

@@ -58,7 +58,7 @@ func (r *receiver) init(l *Link, s *socket) {
 	*r = receiver{
 		link: l, sock: s,
 		msgs: make([]mmsghdr, n), iovs: make([]unix.Iovec, n), names: make([]unix.RawSockaddrInet4, n),
-		control: make([]rxControl, n), bufs: make([][]byte, n), sizeHint: 4096, spin: spinner{limit: l.opt.Poll},
+		control: make([]rxControl, n), bufs: make([][]byte, n), sizeHint: 4096, spin: spinner{limit: l.opt.Poll, opened: time.Now()},
 	}
 	r.read = r.try
 	for i := range r.msgs {
@@ -96,14 +96,21 @@ func (r *receiver) wait() error {
 	err := r.receive(unix.MSG_DONTWAIT)
 	if err == nil && r.errno == unix.EAGAIN {
 		r.spin.start(time.Now())
-		for tries := 1; err == nil && r.errno == unix.EAGAIN && r.spin.polls(); tries++ {
+		for tries := 1; err == nil && r.errno == unix.EAGAIN; tries++ {
+			asked := r.spin.asked()
+			if !r.spin.polls(asked) {
+				break
+			}
 			// Now and then, let the goroutines run that the last packets woke.
-			if tries%yieldEvery == 0 {
+			if asked || tries%yieldEvery == 0 {
 				runtime.Gosched()
 				r.spin.yielded(time.Now())
 			}
+			if asked {
+				_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+			}
 			err = r.receive(unix.MSG_DONTWAIT)
-			r.spin.polled(time.Now())
+			r.spin.polled(time.Now(), asked)
 		}
 		if err == nil && r.errno == unix.EAGAIN {
 			r.link.counters.rxBlocks.Add(1)

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// spin is one wait, until there is a packet, in which each poll takes so long, and a turn of other goroutines before it. It returns the number of polls.
-func spin(s *spinner, now *time.Time, poll, turn, packet time.Duration) (polls int) {
+// spin is one wait, with polls that were asked for or not, until there is a packet, in which each poll takes so long, and a turn of other goroutines before it. It returns the number of polls.
+func spin(s *spinner, now *time.Time, asked bool, poll, turn, packet time.Duration) (polls int) {
 	begin := *now
-	for s.start(begin); s.polls(); {
+	for s.start(begin); s.polls(asked); {
 		polls++
 		*now = now.Add(turn)
 		s.yielded(*now)
 		*now = now.Add(poll)
-		s.polled(*now)
+		s.polled(*now, asked)
 		if now.Sub(begin) >= packet {
 			break
 		}
@@ -47,13 +47,29 @@ func TestSpinner(t *testing.T) {
 		{"as long as a poll may take", 0, 20 * us, 0, 40 * us, 2},
 	} {
 		now = now.Add(w.pause)
-		if got := spin(s, &now, w.poll, w.turn, w.packet); got != w.polls {
+		if got := spin(s, &now, false, w.poll, w.turn, w.packet); got != w.polls {
 			t.Errorf("%d, %s: %d polls, want %d", i, w.what, got, w.polls)
 		}
 	}
 	off := &spinner{limit: -1}
-	spin(off, &now, us, 0, us)
-	if got := spin(off, &now, us, 0, us); got != 0 {
+	spin(off, &now, false, us, 0, us)
+	if got := spin(off, &now, false, us, 0, us); got != 0 {
 		t.Errorf("%d polls, although polling is off", got)
+	}
+	asked := &spinner{limit: -1}
+	for i, w := range []struct {
+		what               string
+		poll, turn, packet time.Duration
+		polls              int
+	}{
+		{"the first wait polls, too", us, us, 30 * us, 15},
+		{"for longer than the limit", 100 * us, 0, 5000 * us, 50},
+		{"one that lets others run may take until they poll", 1000 * us, 0, 2000 * us, 2},
+		{"but not as long as one that works", 1001 * us, 0, 2000 * us, 1},
+		{"and there are none for a while", us, 0, 20 * us, 0},
+	} {
+		if got := spin(asked, &now, true, w.poll, w.turn, w.packet); got != w.polls {
+			t.Errorf("asked for, %d, %s: %d polls, want %d", i, w.what, got, w.polls)
+		}
 	}
 }
