@@ -166,35 +166,25 @@ func (m *Manager) waitForSuspects(g *group, f *formation, d time.Duration) error
 	}
 }
 
-// compare finds the receivers of which the switch counts no answers although it counts others' (see
-// machine.Stall): those are still. Meanwhile it keeps checking for receivers that do not answer
-// beats; such suspects end it. alive reports that the switch counts answers of some receiver.
+// compare finds the receivers that are still, by what the switch counts (see machine.Stall).
+// Meanwhile it keeps checking for receivers that do not answer beats; such suspects end it. alive
+// reports that the switch counts answers of some receiver.
 //
 // Each pause counts with its planned length, whatever its real one, so that delays of this daemon,
 // the agent and the switch do not count. A host whose answers in another group the switch counts
-// meanwhile is slow, not frozen. After a grace without progress only acknowledgements count: a
-// receiver that is never ready is no better than a dead one. If none acknowledges anything, those
-// that ask for time are still.
+// meanwhile is slow, not frozen, until a grace has passed without progress.
 func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause time.Duration) (suspects, still []netip.Addr, alive bool, err error) {
-	count, late := answered, since >= m.cfg.Beat.Grace
-	var asked machine.Counts // for time
-	if late {
-		count = (*mcrdmav1.MemberCounters).GetAcks
-		if asked, err = m.tor.Counts(g.ctx, f.MCID, (*mcrdmav1.MemberCounters).GetRnrNaks); err != nil {
-			return nil, nil, false, err
-		}
-	}
-	begun := time.Now()
-	c, err := m.tor.Counts(g.ctx, f.MCID, count)
+	begun, long := time.Now(), since >= m.cfg.Beat.Grace
+	c, err := m.tor.Counts(g.ctx, f.MCID)
 	if err != nil {
 		return nil, nil, false, err
 	}
-	stall := machine.NewStall(f, c)
+	stall := machine.NewStall(f, long, c)
 	for !stall.Over() {
 		if err := m.waitForSuspects(g, f, pause); err != nil {
 			return nil, nil, stall.Alive(), err
 		}
-		if c, err = m.tor.Counts(g.ctx, f.MCID, count); err != nil {
+		if c, err = m.tor.Counts(g.ctx, f.MCID); err != nil {
 			return nil, nil, stall.Alive(), err
 		}
 		m.peers.noteMoved(stall.Look(c), time.Now())
@@ -205,32 +195,16 @@ func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause t
 			return suspects, nil, stall.Alive(), nil
 		}
 	}
-	if late && !stall.Alive() && l.stillStalled(begun) {
-		if c, err = m.tor.Counts(g.ctx, f.MCID, (*mcrdmav1.MemberCounters).GetRnrNaks); err != nil {
-			return nil, nil, false, err
+	switch still = stall.Blame(); {
+	case len(still) > 0 && l.stillStalled(begun):
+		if !long {
+			still = m.peers.still(still, begun)
 		}
-		for _, a := range stall.Still() {
-			if c.Answers[a] > asked.Answers[a] {
-				still = append(still, a)
-			}
-		}
-		if len(still) > 0 {
-			return nil, still, false, nil
-		}
-	}
-	switch {
-	case !stall.Due():
-		return nil, nil, stall.Alive(), nil
-	case !stall.Alive():
+		return nil, still, stall.Alive(), nil
+	case stall.Due() && !stall.Alive():
 		return m.blame(g, f, true), nil, false, nil
-	case !l.stillStalled(begun):
-		return nil, nil, true, nil
 	}
-	still = stall.Still()
-	if !late {
-		still = m.peers.still(still, begun)
-	}
-	return nil, still, true, nil
+	return nil, nil, stall.Alive(), nil
 }
 
 // fruitless is how long a receiver must fail to answer while others do, to be removed: a quarter of
@@ -246,13 +220,13 @@ func (m *Manager) refusers(g *group, f *formation) (suspects []netip.Addr) {
 	if f.Path != mcrdmav1.Path_PATH_SWITCH || m.tor == nil {
 		return nil
 	}
-	fatal, err := m.tor.Counts(g.ctx, f.MCID, (*mcrdmav1.MemberCounters).GetFatalNaks)
+	c, err := m.tor.Counts(g.ctx, f.MCID)
 	if err != nil {
 		m.log.Warn("who has refused a group's operation cannot be found out", "group", g.id, "error", err)
 		return nil
 	}
 	for _, r := range f.Receivers {
-		if fatal.Answers[r.Addr] == 0 {
+		if c.Answers[r.Addr].FatalNAKs == 0 {
 			continue
 		}
 		why := fmt.Sprintf("it has refused an operation (fatal NAK), as %s has counted", m.tor.Name)
@@ -261,10 +235,4 @@ func (m *Manager) refusers(g *group, f *formation) (suspects []netip.Addr) {
 		suspects = append(suspects, r.Addr)
 	}
 	return suspects
-}
-
-// answered returns the number of answers that show that a receiver is alive. One that asks for time
-// (RNR NAK) is alive, and so is one that lacks packets.
-func answered(c *mcrdmav1.MemberCounters) uint64 {
-	return c.GetAcks() + c.GetSequenceNaks() + c.GetRnrNaks()
 }

@@ -9,27 +9,44 @@ const LooksEach = 4
 // maxLooks is the number of pauses after which a Stall in which too little was sent is given up.
 const maxLooks = 3 * LooksEach
 
-// Counts are what a switch has counted of a formation.
+// Counts are what a switch has counted of a formation, read at one time.
 type Counts struct {
-	Packets uint64                // of the sender; 0 where all receivers are behind one other switch, which copies them
-	Answers map[netip.Addr]uint64 // of each receiver
+	Packets uint64                 // of the sender; 0 where all receivers are behind one other switch, which copies them
+	Answers map[netip.Addr]Answers // of each receiver
 }
+
+// Answers are the kinds of a receiver's answers.
+type Answers struct{ ACKs, SequenceNAKs, RNRNAKs, FatalNAKs uint64 }
 
 // A Stall finds the receivers that stall a formation, by the switch's counters after each of
 // several pauses of equal length. To blame are those that have answered nothing although a packet
 // was sent LooksEach pauses ago, and another later, because one may be lost. Only answers to sent
 // packets can be missing: between two packets, a sender may wait for its timer, or for its turn at
 // its device. Where the switch counts no packets, the answers of others show that one was sent.
+//
+// A receiver that asks for time (RNR NAK) or lacks packets has answered, but not if the stall is
+// long: one that is never ready is no better than a dead one. If then none acknowledges anything,
+// those that ask for time are to blame.
 type Stall struct {
 	receivers    []netip.Addr
+	long         bool
 	first, last  Counts
 	looks        int
 	asked, again int // after how many looks the first packet was there, and another; 0: not yet
 }
 
 // NewStall begins with the counters before the first pause.
-func NewStall(f *Formation, c Counts) *Stall {
-	return &Stall{receivers: f.Addrs(), first: c, last: c}
+func NewStall(f *Formation, long bool, c Counts) *Stall {
+	return &Stall{receivers: f.Addrs(), long: long, first: c, last: c}
+}
+
+// answers counts those of a receiver that show that it is not to blame.
+func (s *Stall) answers(c Counts, a netip.Addr) uint64 {
+	n := c.Answers[a]
+	if s.long {
+		return n.ACKs
+	}
+	return n.ACKs + n.SequenceNAKs + n.RNRNAKs
 }
 
 // Look records the counters after one more pause, and returns the receivers that have answered in
@@ -37,7 +54,7 @@ func NewStall(f *Formation, c Counts) *Stall {
 func (s *Stall) Look(c Counts) (answered []netip.Addr) {
 	s.looks++
 	for _, a := range s.receivers {
-		if c.Answers[a] != s.last.Answers[a] {
+		if s.answers(c, a) != s.answers(s.last, a) {
 			answered = append(answered, a)
 		}
 	}
@@ -66,8 +83,23 @@ func (s *Stall) Over() bool { return len(s.Still()) == 0 || s.Due() || s.looks =
 // Still are the receivers that have answered nothing since the first count.
 func (s *Stall) Still() (list []netip.Addr) {
 	for _, a := range s.receivers {
-		if s.last.Answers[a] == s.first.Answers[a] {
+		if s.answers(s.last, a) == s.answers(s.first, a) {
 			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// Blame returns the receivers to blame, once Over, if the sender still waits then.
+func (s *Stall) Blame() (list []netip.Addr) {
+	switch still := s.Still(); {
+	case s.Due() && s.Alive():
+		return still
+	case s.long && !s.Alive():
+		for _, a := range still {
+			if s.last.Answers[a].RNRNAKs > s.first.Answers[a].RNRNAKs {
+				list = append(list, a)
+			}
 		}
 	}
 	return list

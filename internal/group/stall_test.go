@@ -43,17 +43,17 @@ func TestStall(t *testing.T) {
 		{looks: "24 . 2 . . . . .", still: "3"},
 		{looks: "24 . 2 . 4 3"},
 	} {
-		counts := group.Counts{Packets: c.before, Answers: map[netip.Addr]uint64{f.Receivers[0].Addr: 7}}
-		s := group.NewStall(f, counts)
+		counts := group.Counts{Packets: c.before, Answers: map[netip.Addr]group.Answers{f.Receivers[0].Addr: {ACKs: 7}}}
+		s := group.NewStall(f, false, counts)
 		for i, word := range strings.Fields(c.looks) {
 			if s.Over() {
 				t.Errorf("%s: over after %d looks", c.looks, i)
 			}
-			next := group.Counts{Packets: counts.Packets + uint64(strings.Count(word, "p")), Answers: map[netip.Addr]uint64{}}
+			next := group.Counts{Packets: counts.Packets + uint64(strings.Count(word, "p")), Answers: map[netip.Addr]group.Answers{}}
 			var want []netip.Addr
 			for i, r := range f.Receivers {
 				n := strings.Count(word, string(rune('2'+i)))
-				if next.Answers[r.Addr] = counts.Answers[r.Addr] + uint64(n); n > 0 {
+				if next.Answers[r.Addr] = (group.Answers{ACKs: counts.Answers[r.Addr].ACKs + uint64(n)}); n > 0 {
 					want = append(want, r.Addr)
 				}
 			}
@@ -70,7 +70,7 @@ func TestStall(t *testing.T) {
 			t.Errorf("%s: %q are still, due %v, over %v, alive %v", c.looks, still, s.Due(), s.Over(), s.Alive())
 		}
 	}
-	s := group.NewStall(f, group.Counts{})
+	s := group.NewStall(f, false, group.Counts{})
 	n := 0
 	for ; !s.Over() && n < 100; n++ {
 		s.Look(group.Counts{})

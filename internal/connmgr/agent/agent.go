@@ -213,8 +213,8 @@ func (c *Client) Missing(ctx context.Context, keys ...*mcrdmav1.GroupKey) (mcIDs
 	return mcIDs
 }
 
-// Counts returns what the switch has counted of a group: of answers, the kinds that count.
-func (c *Client) Counts(ctx context.Context, mcID uint32, kinds func(*mcrdmav1.MemberCounters) uint64) (group.Counts, error) {
+// Counts returns what the switch has counted of a group.
+func (c *Client) Counts(ctx context.Context, mcID uint32) (group.Counts, error) {
 	ctx, cancel := context.WithTimeout(ctx, CallTime)
 	defer cancel()
 	if err := c.counts.Acquire(ctx, 1); err != nil {
@@ -225,14 +225,15 @@ func (c *Client) Counts(ctx context.Context, mcID uint32, kinds func(*mcrdmav1.M
 	if err != nil {
 		return group.Counts{}, err
 	}
-	out := group.Counts{Packets: res.GetGroup().GetPackets(), Answers: map[netip.Addr]uint64{}}
+	out := group.Counts{Packets: res.GetGroup().GetPackets(), Answers: map[netip.Addr]group.Answers{}}
 	members := res.GetGroup().GetMembers()
 	for i, r := range res.GetGroup().GetGroup().GetReceivers() {
 		a, err := netip.ParseAddr(r.GetAddress())
 		if err != nil || i >= len(members) {
 			continue
 		}
-		out.Answers[a] = kinds(members[i])
+		x := members[i]
+		out.Answers[a] = group.Answers{ACKs: x.GetAcks(), SequenceNAKs: x.GetSequenceNaks(), RNRNAKs: x.GetRnrNaks(), FatalNAKs: x.GetFatalNaks()}
 	}
 	return out, nil
 }
