@@ -80,7 +80,8 @@ func TestDiskFull(t *testing.T) {
 		}
 		d.full.Store(true)
 		wantFull(t, "CreateGroup", second(a.rpc.CreateGroup(t.Context(), a.request())), "h1")
-		if s, err := a.rpc.GetDaemon(t.Context(), &mcrdmav1.GetDaemonRequest{}); err != nil || !strings.Contains(strings.Join(s.GetProblems(), "\n"), "no space left on device") {
+		if s, err := a.rpc.GetDaemon(t.Context(), &mcrdmav1.GetDaemonRequest{}); err != nil || len(s.GetProblems()) != 1 ||
+			!strings.Contains(s.GetProblems()[0], "no space left on device") || mcrdmav1.ProblemOf(s.GetProblemKinds(), 0) != mcrdmav1.ProblemKind_PROBLEM_KIND_STATE_FILE {
 			t.Errorf("the daemon's problems: %v %v", s.GetProblems(), err)
 		}
 		r.until("it is undone", func() bool { return apps[1].openMemberships() == 1 && len(r.sw.list()) == 1 })

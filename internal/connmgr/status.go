@@ -85,6 +85,9 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 	m.peers.ask(ctx, m.boot)
 	out := &mcrdmav1.GetDaemonResponse{Host: m.cfg.Name, Address: m.cfg.Address.String(), Device: m.cfg.Device, Version: m.opts.Version,
 		Started: timestamppb.New(m.started), Listen: m.hosts.Addr().String(), Tls: "plain text"}
+	if err := m.store.Failed(); err != nil { // the first problem, so that its kind is the first
+		out.Problems, out.ProblemKinds = []string{err.Error()}, []mcrdmav1.ProblemKind{mcrdmav1.ProblemKind_PROBLEM_KIND_STATE_FILE}
+	}
 	if !m.files.Plain() {
 		id, until, err := m.files.Read()
 		if err != nil {
@@ -93,9 +96,6 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 			out.Problems = append(out.Problems, fmt.Sprintf("the certificate %s is good until %v only: renew it", m.cfg.TLS.Cert, until))
 		}
 		out.Tls = fmt.Sprintf("%v until %v", id, until.UTC().Format("2006-01-02 15:04:05 MST"))
-	}
-	if err := m.store.Failed(); err != nil {
-		out.Problems = append(out.Problems, err.Error())
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -139,13 +139,13 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	if d.err != nil {
 		out.P4Runtime.Error = d.err.Error()
 	}
+	if err := a.store.Failed(); err != nil { // the first problem, so that its kind is the first
+		out.Problems, out.ProblemKinds = []string{err.Error()}, []mcrdmav1.ProblemKind{mcrdmav1.ProblemKind_PROBLEM_KIND_STATE_FILE}
+	}
 	if id.Is(identity.Host) && len(d.refused) > 0 { // they name others' groups
 		out.Problems = append(out.Problems, fmt.Sprintf("the switch refused %d changes", len(d.refused)))
 	} else {
 		out.Problems = append(out.Problems, d.refused...)
-	}
-	if err := a.store.Failed(); err != nil {
-		out.Problems = append(out.Problems, err.Error())
 	}
 	if d.phase == serving {
 		if s, err := a.driver.there(ctx); err == nil {

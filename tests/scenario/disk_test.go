@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
@@ -121,7 +122,7 @@ func diskFullAgent(l *lab, cfg mcrdma.GroupConfig) {
 	if i := g.Info(); i.Path != mcrdma.PathRelay || !strings.Contains(strings.Join(i.Why, " "), "cannot be stored") {
 		l.t.Errorf("%+v", i)
 	}
-	if s, err := n.status(); err != nil || len(s.GetProblems()) == 0 {
+	if s, err := n.status(); err != nil || len(s.GetProblems()) == 0 || mcrdmav1.ProblemOf(s.GetProblemKinds(), 0) != mcrdmav1.ProblemKind_PROBLEM_KIND_STATE_FILE {
 		l.t.Errorf("the agent reports no problem: %v, %v", s, err)
 	}
 	tm.write()

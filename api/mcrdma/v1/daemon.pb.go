@@ -3738,7 +3738,8 @@ type GetDaemonResponse struct {
 	Memberships   uint32                 `protobuf:"varint,10,opt,name=memberships,proto3" json:"memberships,omitempty"`
 	Problems      []string               `protobuf:"bytes,11,rep,name=problems,proto3" json:"problems,omitempty"` // as text
 	Listen        string                 `protobuf:"bytes,12,opt,name=listen,proto3" json:"listen,omitempty"`
-	Tls           string                 `protobuf:"bytes,13,opt,name=tls,proto3" json:"tls,omitempty"` // identity and expiry of the certificate, or "plain text"
+	Tls           string                 `protobuf:"bytes,13,opt,name=tls,proto3" json:"tls,omitempty"`                                                                          // identity and expiry of the certificate, or "plain text"
+	ProblemKinds  []ProblemKind          `protobuf:"varint,14,rep,packed,name=problem_kinds,json=problemKinds,proto3,enum=mcrdma.v1.ProblemKind" json:"problem_kinds,omitempty"` // of problems, in their order; missing: unspecified
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3862,6 +3863,13 @@ func (x *GetDaemonResponse) GetTls() string {
 		return x.Tls
 	}
 	return ""
+}
+
+func (x *GetDaemonResponse) GetProblemKinds() []ProblemKind {
+	if x != nil {
+		return x.ProblemKinds
+	}
+	return nil
 }
 
 type SwitchLink struct {
@@ -4984,7 +4992,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x06attach\x18\x02 \x01(\x04R\x06attach\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x0f\n" +
 	"\rLeaveResponse\"\x12\n" +
-	"\x10GetDaemonRequest\"\xb7\x03\n" +
+	"\x10GetDaemonRequest\"\xf4\x03\n" +
 	"\x11GetDaemonResponse\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -4999,7 +5007,8 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	" \x01(\rR\vmemberships\x12\x1a\n" +
 	"\bproblems\x18\v \x03(\tR\bproblems\x12\x16\n" +
 	"\x06listen\x18\f \x01(\tR\x06listen\x12\x10\n" +
-	"\x03tls\x18\r \x01(\tR\x03tls\"\x87\x01\n" +
+	"\x03tls\x18\r \x01(\tR\x03tls\x12;\n" +
+	"\rproblem_kinds\x18\x0e \x03(\x0e2\x16.mcrdma.v1.ProblemKindR\fproblemKinds\"\x87\x01\n" +
 	"\n" +
 	"SwitchLink\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -5179,6 +5188,7 @@ var file_mcrdma_v1_daemon_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),    // 67: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil),  // 68: google.protobuf.Timestamp
 	(Reason)(0),                    // 69: mcrdma.v1.Reason
+	(ProblemKind)(0),               // 70: mcrdma.v1.ProblemKind
 }
 var file_mcrdma_v1_daemon_proto_depIdxs = []int32{
 	7,  // 0: mcrdma.v1.OpenResponse.hello:type_name -> mcrdma.v1.Hello
@@ -5242,55 +5252,56 @@ var file_mcrdma_v1_daemon_proto_depIdxs = []int32{
 	54, // 58: mcrdma.v1.GetDaemonResponse.switch:type_name -> mcrdma.v1.SwitchLink
 	55, // 59: mcrdma.v1.GetDaemonResponse.peers:type_name -> mcrdma.v1.PeerLink
 	56, // 60: mcrdma.v1.GetDaemonResponse.sessions:type_name -> mcrdma.v1.SessionInfo
-	67, // 61: mcrdma.v1.PeerLink.round_trip:type_name -> google.protobuf.Duration
-	68, // 62: mcrdma.v1.SessionInfo.since:type_name -> google.protobuf.Timestamp
-	60, // 63: mcrdma.v1.AnswerCountersRequest.device:type_name -> mcrdma.v1.DeviceCounters
-	61, // 64: mcrdma.v1.DeviceCounters.counters:type_name -> mcrdma.v1.DeviceCounter
-	64, // 65: mcrdma.v1.ListDevicesResponse.devices:type_name -> mcrdma.v1.DeviceInfo
-	60, // 66: mcrdma.v1.DeviceInfo.device:type_name -> mcrdma.v1.DeviceCounters
-	68, // 67: mcrdma.v1.WatchEventsResponse.time:type_name -> google.protobuf.Timestamp
-	4,  // 68: mcrdma.v1.WatchEventsResponse.group:type_name -> mcrdma.v1.GroupID
-	5,  // 69: mcrdma.v1.Applications.Open:input_type -> mcrdma.v1.OpenRequest
-	9,  // 70: mcrdma.v1.Applications.Listen:input_type -> mcrdma.v1.ListenRequest
-	11, // 71: mcrdma.v1.Applications.Unlisten:input_type -> mcrdma.v1.UnlistenRequest
-	16, // 72: mcrdma.v1.Applications.AnswerAttach:input_type -> mcrdma.v1.AnswerAttachRequest
-	50, // 73: mcrdma.v1.Applications.Leave:input_type -> mcrdma.v1.LeaveRequest
-	27, // 74: mcrdma.v1.Applications.CreateGroup:input_type -> mcrdma.v1.CreateGroupRequest
-	30, // 75: mcrdma.v1.Applications.ReformGroup:input_type -> mcrdma.v1.ReformGroupRequest
-	32, // 76: mcrdma.v1.Applications.ReportStall:input_type -> mcrdma.v1.ReportStallRequest
-	34, // 77: mcrdma.v1.Applications.AckView:input_type -> mcrdma.v1.AckViewRequest
-	36, // 78: mcrdma.v1.Applications.CloseGroup:input_type -> mcrdma.v1.CloseGroupRequest
-	38, // 79: mcrdma.v1.Applications.GetGroup:input_type -> mcrdma.v1.GetGroupRequest
-	40, // 80: mcrdma.v1.Applications.ListGroups:input_type -> mcrdma.v1.ListGroupsRequest
-	46, // 81: mcrdma.v1.Applications.ResumeGroup:input_type -> mcrdma.v1.ResumeGroupRequest
-	48, // 82: mcrdma.v1.Applications.ResumeMember:input_type -> mcrdma.v1.ResumeMemberRequest
-	52, // 83: mcrdma.v1.Applications.GetDaemon:input_type -> mcrdma.v1.GetDaemonRequest
-	62, // 84: mcrdma.v1.Applications.ListDevices:input_type -> mcrdma.v1.ListDevicesRequest
-	58, // 85: mcrdma.v1.Applications.AnswerCounters:input_type -> mcrdma.v1.AnswerCountersRequest
-	65, // 86: mcrdma.v1.Applications.WatchEvents:input_type -> mcrdma.v1.WatchEventsRequest
-	6,  // 87: mcrdma.v1.Applications.Open:output_type -> mcrdma.v1.OpenResponse
-	10, // 88: mcrdma.v1.Applications.Listen:output_type -> mcrdma.v1.ListenResponse
-	12, // 89: mcrdma.v1.Applications.Unlisten:output_type -> mcrdma.v1.UnlistenResponse
-	18, // 90: mcrdma.v1.Applications.AnswerAttach:output_type -> mcrdma.v1.AnswerAttachResponse
-	51, // 91: mcrdma.v1.Applications.Leave:output_type -> mcrdma.v1.LeaveResponse
-	29, // 92: mcrdma.v1.Applications.CreateGroup:output_type -> mcrdma.v1.CreateGroupResponse
-	31, // 93: mcrdma.v1.Applications.ReformGroup:output_type -> mcrdma.v1.ReformGroupResponse
-	33, // 94: mcrdma.v1.Applications.ReportStall:output_type -> mcrdma.v1.ReportStallResponse
-	35, // 95: mcrdma.v1.Applications.AckView:output_type -> mcrdma.v1.AckViewResponse
-	37, // 96: mcrdma.v1.Applications.CloseGroup:output_type -> mcrdma.v1.CloseGroupResponse
-	39, // 97: mcrdma.v1.Applications.GetGroup:output_type -> mcrdma.v1.GetGroupResponse
-	41, // 98: mcrdma.v1.Applications.ListGroups:output_type -> mcrdma.v1.ListGroupsResponse
-	47, // 99: mcrdma.v1.Applications.ResumeGroup:output_type -> mcrdma.v1.ResumeGroupResponse
-	49, // 100: mcrdma.v1.Applications.ResumeMember:output_type -> mcrdma.v1.ResumeMemberResponse
-	53, // 101: mcrdma.v1.Applications.GetDaemon:output_type -> mcrdma.v1.GetDaemonResponse
-	63, // 102: mcrdma.v1.Applications.ListDevices:output_type -> mcrdma.v1.ListDevicesResponse
-	59, // 103: mcrdma.v1.Applications.AnswerCounters:output_type -> mcrdma.v1.AnswerCountersResponse
-	66, // 104: mcrdma.v1.Applications.WatchEvents:output_type -> mcrdma.v1.WatchEventsResponse
-	87, // [87:105] is the sub-list for method output_type
-	69, // [69:87] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	70, // 61: mcrdma.v1.GetDaemonResponse.problem_kinds:type_name -> mcrdma.v1.ProblemKind
+	67, // 62: mcrdma.v1.PeerLink.round_trip:type_name -> google.protobuf.Duration
+	68, // 63: mcrdma.v1.SessionInfo.since:type_name -> google.protobuf.Timestamp
+	60, // 64: mcrdma.v1.AnswerCountersRequest.device:type_name -> mcrdma.v1.DeviceCounters
+	61, // 65: mcrdma.v1.DeviceCounters.counters:type_name -> mcrdma.v1.DeviceCounter
+	64, // 66: mcrdma.v1.ListDevicesResponse.devices:type_name -> mcrdma.v1.DeviceInfo
+	60, // 67: mcrdma.v1.DeviceInfo.device:type_name -> mcrdma.v1.DeviceCounters
+	68, // 68: mcrdma.v1.WatchEventsResponse.time:type_name -> google.protobuf.Timestamp
+	4,  // 69: mcrdma.v1.WatchEventsResponse.group:type_name -> mcrdma.v1.GroupID
+	5,  // 70: mcrdma.v1.Applications.Open:input_type -> mcrdma.v1.OpenRequest
+	9,  // 71: mcrdma.v1.Applications.Listen:input_type -> mcrdma.v1.ListenRequest
+	11, // 72: mcrdma.v1.Applications.Unlisten:input_type -> mcrdma.v1.UnlistenRequest
+	16, // 73: mcrdma.v1.Applications.AnswerAttach:input_type -> mcrdma.v1.AnswerAttachRequest
+	50, // 74: mcrdma.v1.Applications.Leave:input_type -> mcrdma.v1.LeaveRequest
+	27, // 75: mcrdma.v1.Applications.CreateGroup:input_type -> mcrdma.v1.CreateGroupRequest
+	30, // 76: mcrdma.v1.Applications.ReformGroup:input_type -> mcrdma.v1.ReformGroupRequest
+	32, // 77: mcrdma.v1.Applications.ReportStall:input_type -> mcrdma.v1.ReportStallRequest
+	34, // 78: mcrdma.v1.Applications.AckView:input_type -> mcrdma.v1.AckViewRequest
+	36, // 79: mcrdma.v1.Applications.CloseGroup:input_type -> mcrdma.v1.CloseGroupRequest
+	38, // 80: mcrdma.v1.Applications.GetGroup:input_type -> mcrdma.v1.GetGroupRequest
+	40, // 81: mcrdma.v1.Applications.ListGroups:input_type -> mcrdma.v1.ListGroupsRequest
+	46, // 82: mcrdma.v1.Applications.ResumeGroup:input_type -> mcrdma.v1.ResumeGroupRequest
+	48, // 83: mcrdma.v1.Applications.ResumeMember:input_type -> mcrdma.v1.ResumeMemberRequest
+	52, // 84: mcrdma.v1.Applications.GetDaemon:input_type -> mcrdma.v1.GetDaemonRequest
+	62, // 85: mcrdma.v1.Applications.ListDevices:input_type -> mcrdma.v1.ListDevicesRequest
+	58, // 86: mcrdma.v1.Applications.AnswerCounters:input_type -> mcrdma.v1.AnswerCountersRequest
+	65, // 87: mcrdma.v1.Applications.WatchEvents:input_type -> mcrdma.v1.WatchEventsRequest
+	6,  // 88: mcrdma.v1.Applications.Open:output_type -> mcrdma.v1.OpenResponse
+	10, // 89: mcrdma.v1.Applications.Listen:output_type -> mcrdma.v1.ListenResponse
+	12, // 90: mcrdma.v1.Applications.Unlisten:output_type -> mcrdma.v1.UnlistenResponse
+	18, // 91: mcrdma.v1.Applications.AnswerAttach:output_type -> mcrdma.v1.AnswerAttachResponse
+	51, // 92: mcrdma.v1.Applications.Leave:output_type -> mcrdma.v1.LeaveResponse
+	29, // 93: mcrdma.v1.Applications.CreateGroup:output_type -> mcrdma.v1.CreateGroupResponse
+	31, // 94: mcrdma.v1.Applications.ReformGroup:output_type -> mcrdma.v1.ReformGroupResponse
+	33, // 95: mcrdma.v1.Applications.ReportStall:output_type -> mcrdma.v1.ReportStallResponse
+	35, // 96: mcrdma.v1.Applications.AckView:output_type -> mcrdma.v1.AckViewResponse
+	37, // 97: mcrdma.v1.Applications.CloseGroup:output_type -> mcrdma.v1.CloseGroupResponse
+	39, // 98: mcrdma.v1.Applications.GetGroup:output_type -> mcrdma.v1.GetGroupResponse
+	41, // 99: mcrdma.v1.Applications.ListGroups:output_type -> mcrdma.v1.ListGroupsResponse
+	47, // 100: mcrdma.v1.Applications.ResumeGroup:output_type -> mcrdma.v1.ResumeGroupResponse
+	49, // 101: mcrdma.v1.Applications.ResumeMember:output_type -> mcrdma.v1.ResumeMemberResponse
+	53, // 102: mcrdma.v1.Applications.GetDaemon:output_type -> mcrdma.v1.GetDaemonResponse
+	63, // 103: mcrdma.v1.Applications.ListDevices:output_type -> mcrdma.v1.ListDevicesResponse
+	59, // 104: mcrdma.v1.Applications.AnswerCounters:output_type -> mcrdma.v1.AnswerCountersResponse
+	66, // 105: mcrdma.v1.Applications.WatchEvents:output_type -> mcrdma.v1.WatchEventsResponse
+	88, // [88:106] is the sub-list for method output_type
+	70, // [70:88] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_mcrdma_v1_daemon_proto_init() }

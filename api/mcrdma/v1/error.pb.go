@@ -206,6 +206,55 @@ func (Reason) EnumDescriptor() ([]byte, []int) {
 	return file_mcrdma_v1_error_proto_rawDescGZIP(), []int{0}
 }
 
+// ProblemKind is what a problem of a daemon or an agent means to tools.
+type ProblemKind int32
+
+const (
+	ProblemKind_PROBLEM_KIND_UNSPECIFIED ProblemKind = 0
+	// Nothing can be written to the state file, so no groups are accepted. Free or repair the disk,
+	// then restart the program.
+	ProblemKind_PROBLEM_KIND_STATE_FILE ProblemKind = 1
+)
+
+// Enum value maps for ProblemKind.
+var (
+	ProblemKind_name = map[int32]string{
+		0: "PROBLEM_KIND_UNSPECIFIED",
+		1: "PROBLEM_KIND_STATE_FILE",
+	}
+	ProblemKind_value = map[string]int32{
+		"PROBLEM_KIND_UNSPECIFIED": 0,
+		"PROBLEM_KIND_STATE_FILE":  1,
+	}
+)
+
+func (x ProblemKind) Enum() *ProblemKind {
+	p := new(ProblemKind)
+	*p = x
+	return p
+}
+
+func (x ProblemKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ProblemKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_mcrdma_v1_error_proto_enumTypes[1].Descriptor()
+}
+
+func (ProblemKind) Type() protoreflect.EnumType {
+	return &file_mcrdma_v1_error_proto_enumTypes[1]
+}
+
+func (x ProblemKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ProblemKind.Descriptor instead.
+func (ProblemKind) EnumDescriptor() ([]byte, []int) {
+	return file_mcrdma_v1_error_proto_rawDescGZIP(), []int{1}
+}
+
 var File_mcrdma_v1_error_proto protoreflect.FileDescriptor
 
 const file_mcrdma_v1_error_proto_rawDesc = "" +
@@ -247,7 +296,10 @@ const file_mcrdma_v1_error_proto_rawDesc = "" +
 	"\n" +
 	"\x06SWITCH\x10\x1b\x12\b\n" +
 	"\x04PEER\x10\x1c\x12\r\n" +
-	"\tNOT_READY\x10\x1dB1Z/github.com/mcrdma/mcrdma/api/mcrdma/v1;mcrdmav1b\x06proto3"
+	"\tNOT_READY\x10\x1d*H\n" +
+	"\vProblemKind\x12\x1c\n" +
+	"\x18PROBLEM_KIND_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17PROBLEM_KIND_STATE_FILE\x10\x01B1Z/github.com/mcrdma/mcrdma/api/mcrdma/v1;mcrdmav1b\x06proto3"
 
 var (
 	file_mcrdma_v1_error_proto_rawDescOnce sync.Once
@@ -261,9 +313,10 @@ func file_mcrdma_v1_error_proto_rawDescGZIP() []byte {
 	return file_mcrdma_v1_error_proto_rawDescData
 }
 
-var file_mcrdma_v1_error_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_mcrdma_v1_error_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_mcrdma_v1_error_proto_goTypes = []any{
-	(Reason)(0), // 0: mcrdma.v1.Reason
+	(Reason)(0),      // 0: mcrdma.v1.Reason
+	(ProblemKind)(0), // 1: mcrdma.v1.ProblemKind
 }
 var file_mcrdma_v1_error_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for method output_type
@@ -283,7 +336,7 @@ func file_mcrdma_v1_error_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mcrdma_v1_error_proto_rawDesc), len(file_mcrdma_v1_error_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   0,
 			NumExtensions: 0,
 			NumServices:   0,

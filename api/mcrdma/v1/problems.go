@@ -14,3 +14,12 @@ func (x *GetStatusResponse) AllProblems() []string {
 	}
 	return all
 }
+
+// ProblemOf returns the kind of a problem by its place in the list; unspecified: the release does not
+// say.
+func ProblemOf(kinds []ProblemKind, i int) ProblemKind {
+	if i < len(kinds) {
+		return kinds[i]
+	}
+	return ProblemKind_PROBLEM_KIND_UNSPECIFIED
+}

@@ -1374,9 +1374,10 @@ type GetStatusResponse struct {
 	Problems      []string               `protobuf:"bytes,13,rep,name=problems,proto3" json:"problems,omitempty"` // as text; those that the switch reports are in p4runtime
 	Groups        uint64                 `protobuf:"varint,14,opt,name=groups,proto3" json:"groups,omitempty"`
 	Steps         uint64                 `protobuf:"varint,15,opt,name=steps,proto3" json:"steps,omitempty"`
-	Bgp           []*BgpNeighbor         `protobuf:"bytes,16,rep,name=bgp,proto3" json:"bgp,omitempty"`                           // if routing is bgp
-	WaitsFor      string                 `protobuf:"bytes,17,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // why it is not ready, as text; empty: it is ready
-	Icrc          string                 `protobuf:"bytes,18,opt,name=icrc,proto3" json:"icrc,omitempty"`                         // as in the configuration: auto, neutral, recompute or nic-check-off
+	Bgp           []*BgpNeighbor         `protobuf:"bytes,16,rep,name=bgp,proto3" json:"bgp,omitempty"`                                                                          // if routing is bgp
+	WaitsFor      string                 `protobuf:"bytes,17,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`                                                // why it is not ready, as text; empty: it is ready
+	Icrc          string                 `protobuf:"bytes,18,opt,name=icrc,proto3" json:"icrc,omitempty"`                                                                        // as in the configuration: auto, neutral, recompute or nic-check-off
+	ProblemKinds  []ProblemKind          `protobuf:"varint,19,rep,packed,name=problem_kinds,json=problemKinds,proto3,enum=mcrdma.v1.ProblemKind" json:"problem_kinds,omitempty"` // of problems, in their order; missing: unspecified
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1535,6 +1536,13 @@ func (x *GetStatusResponse) GetIcrc() string {
 		return x.Icrc
 	}
 	return ""
+}
+
+func (x *GetStatusResponse) GetProblemKinds() []ProblemKind {
+	if x != nil {
+		return x.ProblemKinds
+	}
+	return nil
 }
 
 // BgpNeighbor is a BGP session with another switch, established or not.
@@ -2748,7 +2756,7 @@ var File_mcrdma_v1_switch_proto protoreflect.FileDescriptor
 
 const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\n" +
-	"\x16mcrdma/v1/switch.proto\x12\tmcrdma.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15mcrdma/v1/group.proto\"i\n" +
+	"\x16mcrdma/v1/switch.proto\x12\tmcrdma.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15mcrdma/v1/error.proto\x1a\x15mcrdma/v1/group.proto\"i\n" +
 	"\x0eInstallRequest\x12&\n" +
 	"\x05group\x18\x01 \x01(\v2\x10.mcrdma.v1.GroupR\x05group\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"c\n" +
@@ -2839,7 +2847,7 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\"?\n" +
 	"\fSyncResponse\x12/\n" +
 	"\amissing\x18\x01 \x03(\v2\x15.mcrdma.v1.HeldBranchR\amissing\"\x12\n" +
-	"\x10GetStatusRequest\"\xee\x04\n" +
+	"\x10GetStatusRequest\"\xab\x05\n" +
 	"\x11GetStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
@@ -2859,7 +2867,8 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\x05steps\x18\x0f \x01(\x04R\x05steps\x12(\n" +
 	"\x03bgp\x18\x10 \x03(\v2\x16.mcrdma.v1.BgpNeighborR\x03bgp\x12\x1b\n" +
 	"\twaits_for\x18\x11 \x01(\tR\bwaitsFor\x12\x12\n" +
-	"\x04icrc\x18\x12 \x01(\tR\x04icrc\"\x8c\x02\n" +
+	"\x04icrc\x18\x12 \x01(\tR\x04icrc\x12;\n" +
+	"\rproblem_kinds\x18\x13 \x03(\x0e2\x16.mcrdma.v1.ProblemKindR\fproblemKinds\"\x8c\x02\n" +
 	"\vBgpNeighbor\x12\x16\n" +
 	"\x06switch\x18\x01 \x01(\tR\x06switch\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x10\n" +
@@ -3042,6 +3051,7 @@ var file_mcrdma_v1_switch_proto_goTypes = []any{
 	(*GroupKey)(nil),              // 46: mcrdma.v1.GroupKey
 	(*Receiver)(nil),              // 47: mcrdma.v1.Receiver
 	(*timestamppb.Timestamp)(nil), // 48: google.protobuf.Timestamp
+	(ProblemKind)(0),              // 49: mcrdma.v1.ProblemKind
 }
 var file_mcrdma_v1_switch_proto_depIdxs = []int32{
 	44, // 0: mcrdma.v1.InstallRequest.group:type_name -> mcrdma.v1.Group
@@ -3073,49 +3083,50 @@ var file_mcrdma_v1_switch_proto_depIdxs = []int32{
 	31, // 26: mcrdma.v1.GetStatusResponse.hosts:type_name -> mcrdma.v1.HostStatus
 	32, // 27: mcrdma.v1.GetStatusResponse.usage:type_name -> mcrdma.v1.Usage
 	26, // 28: mcrdma.v1.GetStatusResponse.bgp:type_name -> mcrdma.v1.BgpNeighbor
-	48, // 29: mcrdma.v1.BgpNeighbor.since:type_name -> google.protobuf.Timestamp
-	28, // 30: mcrdma.v1.P4RuntimeStatus.problems:type_name -> mcrdma.v1.SwitchProblem
-	48, // 31: mcrdma.v1.PortStatus.since:type_name -> google.protobuf.Timestamp
-	35, // 32: mcrdma.v1.ListRoutesResponse.routes:type_name -> mcrdma.v1.RouteStatus
-	36, // 33: mcrdma.v1.RouteStatus.hops:type_name -> mcrdma.v1.HopStatus
-	46, // 34: mcrdma.v1.ListStepsRequest.group:type_name -> mcrdma.v1.GroupKey
-	39, // 35: mcrdma.v1.ListStepsResponse.steps:type_name -> mcrdma.v1.Step
-	46, // 36: mcrdma.v1.Step.group:type_name -> mcrdma.v1.GroupKey
-	40, // 37: mcrdma.v1.Step.copies:type_name -> mcrdma.v1.Copy
-	43, // 38: mcrdma.v1.GetCountersResponse.counters:type_name -> mcrdma.v1.Counter
-	1,  // 39: mcrdma.v1.SwitchGroups.Install:input_type -> mcrdma.v1.InstallRequest
-	3,  // 40: mcrdma.v1.SwitchGroups.Update:input_type -> mcrdma.v1.UpdateRequest
-	5,  // 41: mcrdma.v1.SwitchGroups.Remove:input_type -> mcrdma.v1.RemoveRequest
-	7,  // 42: mcrdma.v1.SwitchGroups.Renew:input_type -> mcrdma.v1.RenewRequest
-	9,  // 43: mcrdma.v1.SwitchGroups.Get:input_type -> mcrdma.v1.GetRequest
-	11, // 44: mcrdma.v1.SwitchGroups.List:input_type -> mcrdma.v1.ListRequest
-	15, // 45: mcrdma.v1.SwitchGroups.Watch:input_type -> mcrdma.v1.WatchRequest
-	17, // 46: mcrdma.v1.SwitchPeer.Hold:input_type -> mcrdma.v1.HoldRequest
-	19, // 47: mcrdma.v1.SwitchPeer.Release:input_type -> mcrdma.v1.ReleaseRequest
-	21, // 48: mcrdma.v1.SwitchPeer.Sync:input_type -> mcrdma.v1.SyncRequest
-	24, // 49: mcrdma.v1.SwitchStatus.GetStatus:input_type -> mcrdma.v1.GetStatusRequest
-	33, // 50: mcrdma.v1.SwitchStatus.ListRoutes:input_type -> mcrdma.v1.ListRoutesRequest
-	37, // 51: mcrdma.v1.SwitchStatus.ListSteps:input_type -> mcrdma.v1.ListStepsRequest
-	41, // 52: mcrdma.v1.SwitchStatus.GetCounters:input_type -> mcrdma.v1.GetCountersRequest
-	2,  // 53: mcrdma.v1.SwitchGroups.Install:output_type -> mcrdma.v1.InstallResponse
-	4,  // 54: mcrdma.v1.SwitchGroups.Update:output_type -> mcrdma.v1.UpdateResponse
-	6,  // 55: mcrdma.v1.SwitchGroups.Remove:output_type -> mcrdma.v1.RemoveResponse
-	8,  // 56: mcrdma.v1.SwitchGroups.Renew:output_type -> mcrdma.v1.RenewResponse
-	10, // 57: mcrdma.v1.SwitchGroups.Get:output_type -> mcrdma.v1.GetResponse
-	12, // 58: mcrdma.v1.SwitchGroups.List:output_type -> mcrdma.v1.ListResponse
-	16, // 59: mcrdma.v1.SwitchGroups.Watch:output_type -> mcrdma.v1.WatchResponse
-	18, // 60: mcrdma.v1.SwitchPeer.Hold:output_type -> mcrdma.v1.HoldResponse
-	20, // 61: mcrdma.v1.SwitchPeer.Release:output_type -> mcrdma.v1.ReleaseResponse
-	23, // 62: mcrdma.v1.SwitchPeer.Sync:output_type -> mcrdma.v1.SyncResponse
-	25, // 63: mcrdma.v1.SwitchStatus.GetStatus:output_type -> mcrdma.v1.GetStatusResponse
-	34, // 64: mcrdma.v1.SwitchStatus.ListRoutes:output_type -> mcrdma.v1.ListRoutesResponse
-	38, // 65: mcrdma.v1.SwitchStatus.ListSteps:output_type -> mcrdma.v1.ListStepsResponse
-	42, // 66: mcrdma.v1.SwitchStatus.GetCounters:output_type -> mcrdma.v1.GetCountersResponse
-	53, // [53:67] is the sub-list for method output_type
-	39, // [39:53] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	49, // 29: mcrdma.v1.GetStatusResponse.problem_kinds:type_name -> mcrdma.v1.ProblemKind
+	48, // 30: mcrdma.v1.BgpNeighbor.since:type_name -> google.protobuf.Timestamp
+	28, // 31: mcrdma.v1.P4RuntimeStatus.problems:type_name -> mcrdma.v1.SwitchProblem
+	48, // 32: mcrdma.v1.PortStatus.since:type_name -> google.protobuf.Timestamp
+	35, // 33: mcrdma.v1.ListRoutesResponse.routes:type_name -> mcrdma.v1.RouteStatus
+	36, // 34: mcrdma.v1.RouteStatus.hops:type_name -> mcrdma.v1.HopStatus
+	46, // 35: mcrdma.v1.ListStepsRequest.group:type_name -> mcrdma.v1.GroupKey
+	39, // 36: mcrdma.v1.ListStepsResponse.steps:type_name -> mcrdma.v1.Step
+	46, // 37: mcrdma.v1.Step.group:type_name -> mcrdma.v1.GroupKey
+	40, // 38: mcrdma.v1.Step.copies:type_name -> mcrdma.v1.Copy
+	43, // 39: mcrdma.v1.GetCountersResponse.counters:type_name -> mcrdma.v1.Counter
+	1,  // 40: mcrdma.v1.SwitchGroups.Install:input_type -> mcrdma.v1.InstallRequest
+	3,  // 41: mcrdma.v1.SwitchGroups.Update:input_type -> mcrdma.v1.UpdateRequest
+	5,  // 42: mcrdma.v1.SwitchGroups.Remove:input_type -> mcrdma.v1.RemoveRequest
+	7,  // 43: mcrdma.v1.SwitchGroups.Renew:input_type -> mcrdma.v1.RenewRequest
+	9,  // 44: mcrdma.v1.SwitchGroups.Get:input_type -> mcrdma.v1.GetRequest
+	11, // 45: mcrdma.v1.SwitchGroups.List:input_type -> mcrdma.v1.ListRequest
+	15, // 46: mcrdma.v1.SwitchGroups.Watch:input_type -> mcrdma.v1.WatchRequest
+	17, // 47: mcrdma.v1.SwitchPeer.Hold:input_type -> mcrdma.v1.HoldRequest
+	19, // 48: mcrdma.v1.SwitchPeer.Release:input_type -> mcrdma.v1.ReleaseRequest
+	21, // 49: mcrdma.v1.SwitchPeer.Sync:input_type -> mcrdma.v1.SyncRequest
+	24, // 50: mcrdma.v1.SwitchStatus.GetStatus:input_type -> mcrdma.v1.GetStatusRequest
+	33, // 51: mcrdma.v1.SwitchStatus.ListRoutes:input_type -> mcrdma.v1.ListRoutesRequest
+	37, // 52: mcrdma.v1.SwitchStatus.ListSteps:input_type -> mcrdma.v1.ListStepsRequest
+	41, // 53: mcrdma.v1.SwitchStatus.GetCounters:input_type -> mcrdma.v1.GetCountersRequest
+	2,  // 54: mcrdma.v1.SwitchGroups.Install:output_type -> mcrdma.v1.InstallResponse
+	4,  // 55: mcrdma.v1.SwitchGroups.Update:output_type -> mcrdma.v1.UpdateResponse
+	6,  // 56: mcrdma.v1.SwitchGroups.Remove:output_type -> mcrdma.v1.RemoveResponse
+	8,  // 57: mcrdma.v1.SwitchGroups.Renew:output_type -> mcrdma.v1.RenewResponse
+	10, // 58: mcrdma.v1.SwitchGroups.Get:output_type -> mcrdma.v1.GetResponse
+	12, // 59: mcrdma.v1.SwitchGroups.List:output_type -> mcrdma.v1.ListResponse
+	16, // 60: mcrdma.v1.SwitchGroups.Watch:output_type -> mcrdma.v1.WatchResponse
+	18, // 61: mcrdma.v1.SwitchPeer.Hold:output_type -> mcrdma.v1.HoldResponse
+	20, // 62: mcrdma.v1.SwitchPeer.Release:output_type -> mcrdma.v1.ReleaseResponse
+	23, // 63: mcrdma.v1.SwitchPeer.Sync:output_type -> mcrdma.v1.SyncResponse
+	25, // 64: mcrdma.v1.SwitchStatus.GetStatus:output_type -> mcrdma.v1.GetStatusResponse
+	34, // 65: mcrdma.v1.SwitchStatus.ListRoutes:output_type -> mcrdma.v1.ListRoutesResponse
+	38, // 66: mcrdma.v1.SwitchStatus.ListSteps:output_type -> mcrdma.v1.ListStepsResponse
+	42, // 67: mcrdma.v1.SwitchStatus.GetCounters:output_type -> mcrdma.v1.GetCountersResponse
+	54, // [54:68] is the sub-list for method output_type
+	40, // [40:54] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_mcrdma_v1_switch_proto_init() }
@@ -3123,6 +3134,7 @@ func file_mcrdma_v1_switch_proto_init() {
 	if File_mcrdma_v1_switch_proto != nil {
 		return
 	}
+	file_mcrdma_v1_error_proto_init()
 	file_mcrdma_v1_group_proto_init()
 	file_mcrdma_v1_switch_proto_msgTypes[2].OneofWrappers = []any{}
 	file_mcrdma_v1_switch_proto_msgTypes[13].OneofWrappers = []any{}

@@ -19,7 +19,6 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/findings"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/identity"
-	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
@@ -120,10 +119,10 @@ func (d *diagnosis) daemon() {
 		return
 	}
 	who := "daemon of " + d.Daemon.GetHost()
-	for _, p := range d.Daemon.GetProblems() {
+	for i, p := range d.Daemon.GetProblems() {
 		switch {
 		case strings.HasPrefix(p, "switch "+d.Daemon.GetSwitch().GetName()+": "): // it is reported below, with what to do
-		case strings.Contains(p, store.ErrFailed.Error()): // it takes no groups any more
+		case mcrdmav1.ProblemOf(d.Daemon.GetProblemKinds(), i) == mcrdmav1.ProblemKind_PROBLEM_KIND_STATE_FILE: // it takes no groups any more
 			d.Add(failure, who, p, "", "")
 		default:
 			d.Add(warning, who, p, "", "")

@@ -18,7 +18,6 @@ import (
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
-	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce"
@@ -60,9 +59,9 @@ func TestRules(t *testing.T) {
 		{"dead daemon", func(f *Facts) { f.DaemonErr = errors.New("no"); f.Daemon = nil }, "error daemon: does not answer"},
 		{"problem", func(f *Facts) { f.Daemon.Problems = []string{"is tired"} }, "warning daemon of h1: is tired"},
 		{"no state is written", func(f *Facts) {
-			f.Daemon.Problems = []string{"store: " + store.ErrFailed.Error() + ": h1.db: no space"}
-		},
-			"error daemon of h1: store: the state file could not be written: h1.db: no space"},
+			f.Daemon.Problems = []string{"h1.db: no space"}
+			f.Daemon.ProblemKinds = []mcrdmav1.ProblemKind{mcrdmav1.ProblemKind_PROBLEM_KIND_STATE_FILE}
+		}, "error daemon of h1: h1.db: no space"},
 		{"switch", func(f *Facts) { f.Daemon.Switch.Reachable = false }, "error switch torA: its agent at 192.0.2.1:9560 is not reachable"},
 		{"silent peer", func(f *Facts) { f.Daemon.Peers[0].State = "silent" }, "warning host h2: its daemon at  is silent"},
 		{"untrusted peer", func(f *Facts) { f.Daemon.Peers[0].State = "untrusted" }, "warning host h2: its daemon at  is untrusted; correct the certificates, here or there"},

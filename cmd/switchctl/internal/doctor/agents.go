@@ -11,7 +11,6 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/findings"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
-	"github.com/mcrdma/mcrdma/internal/store"
 )
 
 const (
@@ -223,9 +222,9 @@ func (d *diagnosis) reported(a *Agent) {
 	for _, p := range a.Status.GetP4Runtime().GetProblems() {
 		d.Add(findings.Error, a.name(), p.GetWhat(), "", p.GetRemedy())
 	}
-	for _, p := range a.Status.GetProblems() {
+	for i, p := range a.Status.GetProblems() {
 		severity := findings.Warning
-		if strings.Contains(p, store.ErrFailed.Error()) { // it takes no groups any more
+		if mcrdmav1.ProblemOf(a.Status.GetProblemKinds(), i) == mcrdmav1.ProblemKind_PROBLEM_KIND_STATE_FILE { // it takes no groups any more
 			severity = findings.Error
 		}
 		d.Add(severity, a.name(), "the agent reports: "+p, "", "")

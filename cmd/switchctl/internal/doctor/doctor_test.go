@@ -12,7 +12,6 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/bmv2"
-	"github.com/mcrdma/mcrdma/internal/store"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -102,8 +101,10 @@ func TestAgentRules(t *testing.T) {
 		{"a switch's port, by an earlier agent", func(a *Agent) { a.Status.Problems = []string{"the switch: port 3 is down; set it up"} },
 			"warning: a|the agent reports: the switch: port 3 is down; set it up|"},
 		{"reports", func(a *Agent) { a.Status.Problems = []string{"odd"} }, "warning: a|the agent reports: odd|"},
-		{"no state is written", func(a *Agent) { a.Status.Problems = []string{"store: " + store.ErrFailed.Error() + ": a.db: no space"} },
-			"error: a|the agent reports: store: the state file could not be written: a.db: no space|"},
+		{"no state is written", func(a *Agent) {
+			a.Status.Problems = []string{"a.db: no space", "odd"}
+			a.Status.ProblemKinds = []mcrdmav1.ProblemKind{mcrdmav1.ProblemKind_PROBLEM_KIND_STATE_FILE}
+		}, "error: a|the agent reports: a.db: no space|\nwarning: a|the agent reports: odd|"},
 		{"group", func(a *Agent) {
 			a.Groups = []*mcrdmav1.GroupStatus{{Group: &mcrdmav1.Group{Key: key}, Problems: []string{"torB is away"}}}
 			a.Steps = []*mcrdmav1.Step{{Group: plain, Destination: "10.2.0.1", Root: true, Problems: []string{"torB is away", "no route"}}}
