@@ -56,6 +56,9 @@ var pureDirs = []string{
 	"pkg/mcrdma/lifeviews.go",
 	"pkg/mcrdma/memberlife.go",
 	"pkg/mcrdma/queue.go",
+	"pkg/mcrdma/wire.go",
+	"pkg/mcrdma/header.go",
+	"pkg/mcrdma/op.go",
 	"pkg/mcrdma/internal/unicast/core.go",
 }
 
