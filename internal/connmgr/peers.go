@@ -254,16 +254,8 @@ func (p *peer) explain(ctx context.Context, err error) error {
 	case codes.DeadlineExceeded:
 		return failure.New(mcrdmav1.Reason_UNREACHABLE, "its daemon at %s did not answer in time: see whether cmd-daemon runs there, and the way to it", p.target).AtHost(name)
 	}
-	return p.unreachable(text)
-}
-
-// unreachable returns the reason why there is no connection; text adds details.
-func (p *peer) unreachable(text string) *failure.Error {
-	if cause := p.conn.Last(); cause != nil {
-		if grpcclient.Untrusted(cause) {
-			return failure.New(mcrdmav1.Reason_UNTRUSTED, "its daemon at %s: %v", p.target, cause).AtHost(p.String())
-		}
-		text = failure.Said(cause)
+	if cause := p.conn.Last(); grpcclient.Untrusted(cause) {
+		return failure.New(mcrdmav1.Reason_UNTRUSTED, "its daemon at %s: %v", p.target, cause).AtHost(name)
 	}
-	return failure.New(mcrdmav1.Reason_UNREACHABLE, "its daemon at %s does not answer: see whether cmd-daemon runs there, and the way to it (%s)", p.target, text).AtHost(p.String())
+	return failure.New(mcrdmav1.Reason_UNREACHABLE, "its daemon at %s does not answer: see whether cmd-daemon runs there, and the way to it (%v)", p.target, p.conn.Explain(err)).AtHost(name)
 }

@@ -142,14 +142,12 @@ func (c *Client) explain(ctx context.Context, unsent bool, err error) error {
 			Text: reason + ": " + failure.Clip(info.GetMetadata()["text"], failure.MaxText), Transient: again, Unchanged: !timeout}
 	}
 	e := &Error{Switch: c.Name, Transient: true, Unchanged: unsent,
-		Text: fmt.Sprintf("its agent at %s does not answer: %s", c.Target, failure.Said(err))}
+		Text: fmt.Sprintf("its agent at %s does not answer: %v", c.Target, c.Conn.Explain(err))}
 	switch cause := c.Conn.Last(); {
 	case timeout:
 		e.Text = fmt.Sprintf("its agent at %s did not answer in time", c.Target)
 	case s.Code() == codes.Unavailable && grpcclient.Untrusted(cause):
 		e.Text = fmt.Sprintf("its agent at %s and this daemon do not trust each other: %v", c.Target, cause)
-	case s.Code() == codes.Unavailable && cause != nil:
-		e.Text = fmt.Sprintf("its agent at %s does not answer: %v", c.Target, cause)
 	case s.Code() != codes.Unavailable && s.Code() != codes.Internal && s.Code() != codes.Unknown:
 		e.Text = s.Code().String() + ": " + e.Text
 		e.Transient, e.Unchanged = false, s.Code() != codes.Canceled
