@@ -39,7 +39,7 @@ const (
 type driverStatus struct {
 	phase              phase
 	err                error // why it is not connected
-	pushes, reconnects uint64
+	pushes, sessions   uint64
 	refused            []string  // changes that the switch refused when it was reconciled
 	cleared            string    // why the program was last pushed again
 	replace            bool      // the program has to be pushed before anything else is written
@@ -151,7 +151,6 @@ func (d *driver) run(ctx context.Context) {
 		}
 		d.setStatus(func(s *driverStatus) {
 			s.err = err
-			s.reconnects++
 		})
 		d.log.Warn("the switch is not connected", "error", err)
 		if time.Since(begun) > 10*slowest {
@@ -181,6 +180,7 @@ func (d *driver) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	d.setStatus(func(st *driverStatus) { st.sessions++ })
 	defer func() {
 		d.enter(away, nil)
 		s.Close()

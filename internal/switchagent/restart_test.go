@@ -141,6 +141,7 @@ func TestSwitchRestart(t *testing.T) {
 		for range 3 {
 			for _, n := range l.nodes {
 				n.sw.close()
+				time.Sleep(5 * time.Second) // the agent tries several times
 				n.sw, _ = l.startSwitch(n.p4)
 			}
 			eventually(t, "the switches have all again", func() bool {
@@ -154,6 +155,10 @@ func TestSwitchRestart(t *testing.T) {
 			if err := l.state(1).Check(); err != nil {
 				t.Error(err)
 			}
+		}
+		s, err := mcrdmav1.NewSwitchStatusClient(l.conn(1)).GetStatus(t.Context(), &mcrdmav1.GetStatusRequest{})
+		if p := s.GetP4Runtime(); err != nil || p.GetPushes() != 4 || p.GetReconnects() != 3 {
+			t.Errorf("after 3 restarts: %v, %v", p, err)
 		}
 		l.remove(1, g)
 		l.noLeftovers()

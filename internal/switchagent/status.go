@@ -135,7 +135,7 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 		IcrcOff: a.cfg.ICRC == config.ICRCOff, Icrc: a.cfg.ICRC,
 		WaitsFor: a.waitsFor(),
 		P4Runtime: &mcrdmav1.P4RuntimeStatus{Target: a.cfg.P4Runtime.Target, Connected: d.phase != away, Primary: d.phase == serving,
-			Pushes: d.pushes, Reconnects: d.reconnects, Cleared: d.cleared}}
+			Pushes: d.pushes, Reconnects: max(d.sessions, 1) - 1, Cleared: d.cleared}}
 	if d.err != nil {
 		out.P4Runtime.Error = d.err.Error()
 	}
