@@ -58,6 +58,11 @@ func (m *Manager) reform(ctx context.Context, g *group, req *mcrdmav1.ReformGrou
 		}
 		again.Suspects = append(again.Suspects, a)
 	}
+	if req.GetReporter() != "" {
+		if again.Reporter, err = machine.AddrFrom(req.GetReporter(), "reporter"); err != nil {
+			return nil, err
+		}
+	}
 	m.log.Debug("a group is to be formed anew", "group", g.id, "reason", failure.Clip(req.GetReason(), failure.MaxText))
 	by, _ := ctx.Deadline()
 	f, err := g.call(ctx, func(s *machine.Sender, call uint64, now time.Time) {

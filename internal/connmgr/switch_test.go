@@ -444,6 +444,7 @@ func TestReformed(t *testing.T) {
 			{func(q *mcrdmav1.ReformGroupRequest) { q.Add = []string{"h1"} }, "INVALID"},
 			{func(q *mcrdmav1.ReformGroupRequest) { q.Add = []string{"h9"} }, "NO_SUCH_HOST"},
 			{func(q *mcrdmav1.ReformGroupRequest) { q.Suspects = []string{"h2"} }, "INVALID"},
+			{func(q *mcrdmav1.ReformGroupRequest) { q.Reporter = "h2" }, "INVALID"},
 			{func(q *mcrdmav1.ReformGroupRequest) { q.Forming = nil }, "INVALID"},
 			{func(q *mcrdmav1.ReformGroupRequest) { q.Group = &mcrdmav1.GroupID{Source: "127.9.0.1", Number: 99} }, "NOT_FOUND"},
 			{func(q *mcrdmav1.ReformGroupRequest) { q.Add = append(make([]string, 0), manyAddrs(13)...) }, "TOO_MANY_RECEIVERS"},

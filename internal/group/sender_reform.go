@@ -1,9 +1,11 @@
 package group
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -61,20 +63,28 @@ func (s *Sender) choose(r *request) error {
 	s.suspected.counted = s.form.N
 	for _, a := range s.form.Addrs() {
 		switch n := s.suspected.in[a]; {
-		case !slices.Contains(r.again.Suspects, a):
+		case a != r.again.Reporter && !slices.Contains(r.again.Suspects, a):
 			delete(s.suspected.in, a)
 		case !counted || n == 0:
 			s.suspected.in[a]++
 		}
+	}
+	for _, a := range s.form.Addrs() {
 		l, lost := s.lost[a]
 		switch n := s.suspected.in[a]; {
 		case lost:
 			r.lost[a] = l
-		case n >= MaxSuspected:
+		case n >= s.maxSuspected(a, r.again):
 			r.lost[a] = Loss{Label: "suspected", Why: fmt.Sprintf("the sender has suspected it in %d formations in a row", n)}
 		default:
 			r.candidates = append(r.candidates, a)
 		}
+	}
+	if r.again.Reporter.IsValid() {
+		// Receivers that are first have connections with the sender, whose failure is clear. Of two that are
+		// equally suspicious, each is first at times.
+		slices.Reverse(r.candidates)
+		slices.SortStableFunc(r.candidates, func(a, b netip.Addr) int { return cmp.Compare(s.suspected.in[b], s.suspected.in[a]) })
 	}
 	for _, a := range r.again.Add {
 		if s.form.Has(a) {
@@ -87,6 +97,26 @@ func (s *Sender) choose(r *request) error {
 	}
 	s.departures = slices.DeleteFunc(s.departures, func(d Departure) bool { return slices.Contains(r.again.Add, d.Addr) })
 	return nil
+}
+
+// maxSuspected is in how many formations in a row a receiver is suspected before it is left out. The
+// suspect and the receiver that has named it count as suspected, and of these the one that has been
+// for longer is left out: its other connections fail, too.
+func (s *Sender) maxSuspected(a netip.Addr, again *Again) int {
+	if !again.Reporter.IsValid() || len(again.Suspects) == 0 {
+		return MaxSuspected
+	}
+	other := again.Reporter
+	if a == other {
+		other = again.Suspects[0]
+	}
+	switch n, of := s.suspected.in[a], s.suspected.in[other]; {
+	case n > of:
+		return MaxSuspected
+	case n == of && a != again.Reporter:
+		return MaxUnclear
+	}
+	return math.MaxInt
 }
 
 // stepUndoing undoes the formation once no call is in flight that might arrive later.

@@ -36,6 +36,8 @@ const (
 	// MaxSuspected is the number of formations in a row after which a suspected receiver is left
 	// out.
 	MaxSuspected = 3
+	// MaxUnclear is the same for a suspect whose reporter is as suspicious.
+	MaxUnclear = 5
 	// MaxLate is the maximum number of tries in a row because receivers' applications are late.
 	MaxLate = 3
 	// formTries is the maximum number of tries of a formation if receivers drop out of it.
@@ -71,6 +73,7 @@ type Again struct {
 	Formation uint32 // the one that failed
 	From      Endpoint
 	Suspects  []netip.Addr
+	Reporter  netip.Addr // that has named the first suspect, if it is a receiver: either may be the cause
 	Add       []netip.Addr
 }
 

@@ -94,6 +94,7 @@ type formation struct {
 type reforming struct {
 	cause    error
 	suspects []string
+	reporter string
 	refused  bool // a receiver has refused something
 	few      bool // receivers: the application was told
 	attempt  int
@@ -138,6 +139,7 @@ const (
 // A formationError says why a formation failed.
 type formationError struct {
 	suspects []string // addresses
+	reporter string   // of the first, if it is a receiver
 	blame    bool     // a receiver is to blame: the daemon may know which
 	refused  bool     // … and has refused something
 	err      error

@@ -12,6 +12,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 )
 
 // event returns the next event of a type.
@@ -370,5 +371,25 @@ func TestEndedFormation(t *testing.T) {
 	}
 	if want := qp.StatusRemAccessErr.Err(); !errors.Is(l.re.cause, want) {
 		t.Errorf("%v is not %v", l.re.cause, want)
+	}
+}
+
+// TestSuspectOf: the daemon is told whom the relay suspects and which receiver has said so; a receiver that suspects the sender is
+// the suspect.
+func TestSuspectOf(t *testing.T) {
+	info := &mcrdmav1.FormationInfo{Members: []*mcrdmav1.Member{{Address: "10.0.0.1"}, {Address: "10.0.0.2"}}}
+	for _, c := range []struct {
+		suspect, reporter int
+		suspects          []string
+		by                string
+	}{
+		{2, 0, []string{"10.0.0.2"}, ""}, {2, 1, []string{"10.0.0.2"}, "10.0.0.1"}, {1, 2, []string{"10.0.0.1"}, "10.0.0.2"},
+		{2, 2, []string{"10.0.0.2"}, ""}, {0, 2, []string{"10.0.0.2"}, ""}, {0, 0, nil, ""}, {3, 0, nil, ""}, {1, 3, nil, ""},
+	} {
+		l := &life{state: active, formation: formation{info: info}}
+		l.ended(suspectOf(&rdmcfallback.FailedError{Suspect: c.suspect, Reporter: c.reporter, Reason: rdmcfallback.ErrLost}, info))
+		if r := l.re.request(); !slices.Equal(r.GetSuspects(), c.suspects) || r.GetReporter() != c.by {
+			t.Errorf("%d suspects %d: %v", c.reporter, c.suspect, r)
+		}
 	}
 }

@@ -96,7 +96,7 @@ func (l *life) ended(cause error) {
 	l.state, l.re = reForming, reforming{cause: cause, failed: l.info.GetFormation(), members: l.members}
 	f, ok := errors.AsType[*formationError](cause)
 	if ok {
-		l.re.suspects, l.re.refused = f.suspects, f.refused
+		l.re.suspects, l.re.reporter, l.re.refused = f.suspects, f.reporter, f.refused
 	}
 	if ok && f.blame {
 		l.job = blaming
@@ -128,7 +128,7 @@ func (re *reforming) request() *mcrdmav1.ReformGroupRequest {
 	if re.catchUp != nil {
 		return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Reason: re.catchUp.Error()}
 	}
-	return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Suspects: re.suspects, Add: re.add, Reason: clipText(re.cause.Error())}
+	return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Suspects: re.suspects, Reporter: re.reporter, Add: re.add, Reason: clipText(re.cause.Error())}
 }
 
 // answered: the daemon has made a formation, or has failed. With an error, info may be a formation

@@ -127,8 +127,19 @@ func (c *counted) PutSmall(peer int, imm uint32, msg []byte) error {
 // suspectOf translates a failure of package rdmcfallback.
 func suspectOf(err error, info *mcrdmav1.FormationInfo) error {
 	e := &formationError{err: err}
-	if f, ok := errors.AsType[*rdmcfallback.FailedError](err); ok && f.Suspect >= 1 && f.Suspect <= len(info.GetMembers()) {
-		e.suspects = []string{info.GetMembers()[f.Suspect-1].GetAddress()}
+	f, ok := errors.AsType[*rdmcfallback.FailedError](err)
+	if !ok || max(f.Suspect, f.Reporter) > len(info.GetMembers()) {
+		return e
+	}
+	suspect, reporter := f.Suspect, f.Reporter
+	if suspect == 0 { // the sender cannot be left out
+		suspect, reporter = reporter, 0
+	}
+	if suspect > 0 {
+		e.suspects = []string{info.GetMembers()[suspect-1].GetAddress()}
+		if reporter > 0 && reporter != suspect {
+			e.reporter = info.GetMembers()[reporter-1].GetAddress()
+		}
 	}
 	return e
 }

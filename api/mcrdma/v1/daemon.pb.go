@@ -2317,14 +2317,16 @@ func (x *CreateGroupResponse) GetWaits() bool {
 }
 
 type ReformGroupRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	Group         *GroupID               `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	Formation     uint32                 `protobuf:"varint,3,opt,name=formation,proto3" json:"formation,omitempty"` // the one that failed
-	Forming       *Forming               `protobuf:"bytes,4,opt,name=forming,proto3" json:"forming,omitempty"`
-	Suspects      []string               `protobuf:"bytes,5,rep,name=suspects,proto3" json:"suspects,omitempty"` // addresses of receivers to leave out
-	Add           []string               `protobuf:"bytes,6,rep,name=add,proto3" json:"add,omitempty"`           // receivers to add
-	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`     // to be shown
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Token     string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	Group     *GroupID               `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	Formation uint32                 `protobuf:"varint,3,opt,name=formation,proto3" json:"formation,omitempty"` // the one that failed
+	Forming   *Forming               `protobuf:"bytes,4,opt,name=forming,proto3" json:"forming,omitempty"`
+	Suspects  []string               `protobuf:"bytes,5,rep,name=suspects,proto3" json:"suspects,omitempty"` // addresses of receivers to leave out
+	Add       []string               `protobuf:"bytes,6,rep,name=add,proto3" json:"add,omitempty"`           // receivers to add
+	Reason    string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`     // to be shown
+	// The receiver that has named the suspect, if not the sender: either of the two may be the cause.
+	Reporter      string `protobuf:"bytes,8,opt,name=reporter,proto3" json:"reporter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2404,6 +2406,13 @@ func (x *ReformGroupRequest) GetAdd() []string {
 func (x *ReformGroupRequest) GetReason() string {
 	if x != nil {
 		return x.Reason
+	}
+	return ""
+}
+
+func (x *ReformGroupRequest) GetReporter() string {
+	if x != nil {
+		return x.Reporter
 	}
 	return ""
 }
@@ -4882,7 +4891,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\tformation\x18\x01 \x01(\v2\x18.mcrdma.v1.FormationInfoR\tformation\x12/\n" +
 	"\aregions\x18\x02 \x03(\v2\x15.mcrdma.v1.RegionSpecR\aregions\x12\x19\n" +
 	"\bmin_size\x18\x03 \x01(\rR\aminSize\x12\x14\n" +
-	"\x05waits\x18\x04 \x01(\bR\x05waits\"\xe6\x01\n" +
+	"\x05waits\x18\x04 \x01(\bR\x05waits\"\x82\x02\n" +
 	"\x12ReformGroupRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12(\n" +
 	"\x05group\x18\x02 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
@@ -4890,7 +4899,8 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\aforming\x18\x04 \x01(\v2\x12.mcrdma.v1.FormingR\aforming\x12\x1a\n" +
 	"\bsuspects\x18\x05 \x03(\tR\bsuspects\x12\x10\n" +
 	"\x03add\x18\x06 \x03(\tR\x03add\x12\x16\n" +
-	"\x06reason\x18\a \x01(\tR\x06reason\"M\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12\x1a\n" +
+	"\breporter\x18\b \x01(\tR\breporter\"M\n" +
 	"\x13ReformGroupResponse\x126\n" +
 	"\tformation\x18\x01 \x01(\v2\x18.mcrdma.v1.FormationInfoR\tformation\"\xbd\x01\n" +
 	"\x12ReportStallRequest\x12\x14\n" +

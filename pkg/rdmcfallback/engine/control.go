@@ -24,7 +24,7 @@ const (
 )
 
 // magic begins a greeting; its last byte is the protocol's version.
-const magic = "RDMC\x02"
+const magic = "RDMC\x03"
 
 // maxText is the maximum length of a failure's text in a message, in bytes.
 const maxText = 512
@@ -70,7 +70,7 @@ type control struct {
 	kind   kind
 	hello  hello // kindHello
 	number int64
-	value  int64  // kindSize
+	value  int64  // kindSize; kindFailed: who has found it
 	code   byte   // kindFailed
 	text   string // kindFailed
 }
@@ -84,6 +84,7 @@ func (c *control) append(b []byte) []byte {
 	case kindFailed:
 		b = append(b, c.code)
 		b = binary.BigEndian.AppendUint64(b, uint64(c.number))
+		b = binary.BigEndian.AppendUint64(b, uint64(c.value))
 		b = append(b, c.text...)
 	default:
 		b = binary.BigEndian.AppendUint64(b, uint64(c.number))
@@ -139,7 +140,7 @@ func parse(b []byte) (control, error) {
 	case kindClose, kindHave, kindDone, kindAsk, kindTold, kindCount:
 		c.number = r.count()
 	case kindFailed:
-		c.code, c.number = r.u8(), r.count()
+		c.code, c.number, c.value = r.u8(), r.count(), r.count()
 		if len(r.b) <= maxText {
 			c.text, r.b = printable(string(r.b)), nil
 		}

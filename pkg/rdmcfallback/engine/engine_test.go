@@ -158,6 +158,24 @@ func TestSendErrors(t *testing.T) {
 	}
 }
 
+// A failure says who has reported it.
+func TestReporter(t *testing.T) {
+	for _, c := range []struct {
+		fails func(e *Engine)
+		want  int
+	}{
+		{func(e *Engine) { e.Down(2, errors.New("silent")) }, 0},
+		{func(e *Engine) { e.Told(1, (&control{kind: kindFailed, number: 2, value: 1, code: 2}).append(nil)) }, 1},
+		{func(e *Engine) { e.Told(1, (&control{kind: kindFailed, number: 2, value: 3, code: 2}).append(nil)) }, 3},
+	} {
+		e, _ := New(Config{Members: memberNames(4)})
+		c.fails(e)
+		if f := e.failure; f == nil || f.Suspect != 2 || f.Reporter != c.want {
+			t.Errorf("%+v, want reporter %d", f, c.want)
+		}
+	}
+}
+
 // What others had of a former group is known.
 func TestHave(t *testing.T) {
 	s := newSimulatorOf(t, 1, Config{}, 4, func(i int, c *Config) { c.Have = int64(10 * i) })
@@ -195,7 +213,7 @@ func TestControl(t *testing.T) {
 		{kind: kindClose, number: 2},
 		{kind: kindHave, number: 3},
 		{kind: kindDone, number: 4},
-		{kind: kindFailed, number: 5, code: 2, text: "why not? ü"},
+		{kind: kindFailed, number: 5, value: 3, code: 2, text: "why not? ü"},
 		{kind: kindFailed, number: 5, code: 2, text: ""},
 		{kind: kindAsk, number: 6},
 		{kind: kindTold, number: 7},

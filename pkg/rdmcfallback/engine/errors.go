@@ -41,6 +41,8 @@ type FailedError struct {
 	// suspect different ones: of two whose connection broke, each suspects the
 	// other.
 	Suspect int
+	// Reporter is the member that has found it.
+	Reporter int
 	// Name is the suspect's name.
 	Name string
 	// Reason wraps ErrMismatch, ErrLost, ErrProtocol, ErrRefused or ErrLeft.

@@ -22,14 +22,17 @@ func (e *Engine) violated(peer int, format string, args ...any) {
 	e.fail(peer, fmt.Errorf("%w by member %d (%s): %s", ErrProtocol, peer, e.cfg.Members[peer], fmt.Sprintf(format, args...)))
 }
 
-// fail ends the group and tells all other members, once.
-func (e *Engine) fail(suspect int, reason error) {
+// fail ends the group because of what this member has found.
+func (e *Engine) fail(suspect int, reason error) { e.end(suspect, e.cfg.Self, reason) }
+
+// end ends the group and tells all other members, once.
+func (e *Engine) end(suspect, reporter int, reason error) {
 	if e.phase > open {
 		return
 	}
-	e.failure = &FailedError{Suspect: suspect, Name: e.cfg.Members[suspect], Reason: reason, Complete: e.complete}
+	e.failure = &FailedError{Suspect: suspect, Reporter: reporter, Name: e.cfg.Members[suspect], Reason: reason, Complete: e.complete}
 	e.phase = failed
-	e.tellAll(&control{kind: kindFailed, number: int64(suspect), code: codeOf(reason), text: printable(reason.Error())})
+	e.tellAll(&control{kind: kindFailed, number: int64(suspect), value: int64(reporter), code: codeOf(reason), text: printable(reason.Error())})
 }
 
 // tellAll queues a control message to all other members.

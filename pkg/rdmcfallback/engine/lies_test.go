@@ -82,6 +82,9 @@ func TestLies(t *testing.T) {
 		"failed by no member": {3, 4, Config{}, nil, func(o odd) {
 			o.Told(2, (&control{kind: kindFailed, number: 4, code: 3}).append(nil))
 		}, 2, "it told that member 4 failed with code 3"},
+		"reported by no member": {3, 4, Config{}, nil, func(o odd) {
+			o.Told(2, (&control{kind: kindFailed, number: 1, value: 4, code: 3}).append(nil))
+		}, 2, "it told that member 1 failed with code 3"},
 		"failed for no reason": {3, 4, Config{}, nil, func(o odd) {
 			o.Told(2, (&control{kind: kindFailed, number: 1, code: 6}).append(nil))
 		}, 2, "it told that member 1 failed with code 6"},

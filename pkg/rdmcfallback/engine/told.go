@@ -130,9 +130,9 @@ func (e *Engine) toldDone(peer int, total int64) {
 
 // toldFailed fails the group as another member did.
 func (e *Engine) toldFailed(peer int, c *control) {
-	if c.number >= int64(e.nodes) || codes[c.code] == nil {
+	if max(c.number, c.value) >= int64(e.nodes) || codes[c.code] == nil {
 		e.violated(peer, "it told that member %d failed with code %d", c.number, c.code)
 	} else {
-		e.fail(int(c.number), &relayed{text: c.text, reason: codes[c.code]})
+		e.end(int(c.number), int(c.value), &relayed{text: c.text, reason: codes[c.code]})
 	}
 }
