@@ -68,6 +68,25 @@ func TestReporter(t *testing.T) {
 	t.Logf("%d formations, at most %d of a group", formations, longest)
 }
 
+// TestSuspectedBesideAdditions: that an application adds receivers does not clear the suspects.
+func TestSuspectedBesideAdditions(t *testing.T) {
+	s := bySwitches(t, time.Unix(1000, 0))
+	for i := 1; i <= MaxSuspected; i++ {
+		for _, again := range []Again{{Suspects: []netip.Addr{agentOne}}, {Add: []netip.Addr{at(9)}}} {
+			f := *s.form
+			f.N++
+			s.form, again.Formation = &f, f.N
+			r := &request{again: &again}
+			if err := s.choose(r); err != nil {
+				t.Fatal(err)
+			}
+			if _, out := r.lost[agentOne]; out != (i == MaxSuspected) {
+				t.Errorf("suspected %d times, %+v: %v are left out", i, again, r.lost)
+			}
+		}
+	}
+}
+
 // TestReporterUnclear: if nothing tells two receivers apart, the suspect is left out in the end.
 func TestReporterUnclear(t *testing.T) {
 	s := bySwitches(t, time.Unix(1000, 0))

@@ -63,6 +63,7 @@ func (s *Sender) choose(r *request) error {
 	s.suspected.counted = s.form.N
 	for _, a := range s.form.Addrs() {
 		switch n := s.suspected.in[a]; {
+		case len(r.again.Suspects) == 0 && len(r.again.Add) > 0: // nothing has failed
 		case a != r.again.Reporter && !slices.Contains(r.again.Suspects, a):
 			delete(s.suspected.in, a)
 		case !counted || n == 0:

@@ -61,11 +61,9 @@ func (l *life) takes(op *Op) error {
 
 // complete completes the n oldest operations, which every member has.
 func (l *life) complete(n int) {
-	l.fruitless = 0
-	l.take(n)
-}
-
-func (l *life) take(n int) {
+	if n > 0 {
+		l.fruitless = 0
+	}
 	l.batch = l.batch[:0]
 	for range n {
 		op := l.queue.pop()
@@ -86,8 +84,11 @@ func (l *life) ended(cause error) {
 	if l.state != active {
 		return
 	}
-	if l.fruitless++; l.queue.ops.len() == 0 {
+	switch {
+	case l.queue.ops.len() == 0:
 		l.fruitless = 0
+	case !errors.Is(cause, errAdding): // of an application that goes on trying, nothing has failed
+		l.fruitless++
 	}
 	if l.fruitless > maxFruitless {
 		l.stop(fmt.Errorf("%w: nothing was completed in %d formations in a row, the last ended so: %w", ErrFailed, maxFruitless, cause))
@@ -233,7 +234,7 @@ func (l *life) begin() {
 	}
 	l.queue.window = windowOf(l.info.GetConnection())
 	l.state, l.job = active, carrying
-	l.take(l.queue.had(l.info.GetHave()))
+	l.complete(l.queue.had(l.info.GetHave()))
 	l.began = l.stats.Completed
 	if !first {
 		l.joined(before, had)

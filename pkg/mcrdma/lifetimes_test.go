@@ -233,11 +233,30 @@ func TestFruitless(t *testing.T) {
 	}
 	c.complete(1)
 	c.submit(1, 1)
-	for range 10 {
+	again := func(why error, have uint64) {
 		info := formationOf(number, "a")
-		info.Have = 1
-		c.reformed(info)
+		info.Have = have
+		c.ended(why)
+		c.answered(info, nil, false, c.now)
+		c.begins()
 		number++
+	}
+	for range 20 {
+		again(errAdding, 1)
+	}
+	for range 9 {
+		again(errPlay, 1)
+	}
+	c.submit(1, 1)
+	for c.queue.next() != nil {
+		c.queue.advance()
+	}
+	again(errPlay, 2) // it shows that the first operation was completed
+	for range 10 {
+		again(errPlay, 2)
+	}
+	if c.state != active || c.stats.Completed != 2 {
+		t.Fatalf("%v, %v, %d operations are complete", c.state, c.err, c.stats.Completed)
 	}
 	if c.ended(errPlay); c.state != closing || !errors.Is(c.err, ErrFailed) || !errors.Is(c.err, errPlay) {
 		t.Errorf("%v, %v", c.state, c.err)
