@@ -130,7 +130,8 @@ type Tuning struct {
 
 // A View is a numbered set of a group's receivers. Each formation and each removal of a receiver
 // makes a new one; the numbers rise, even across restarts of daemons. If an operation is complete
-// with a view (Op.View), all members of that view have it.
+// with a view (Op.View), all members of that view have it whose Peer.From is not above Op.Number:
+// operations that were in flight when receivers were added may complete with the view that has them.
 type View struct {
 	Number    uint32 // 0: the daemon's release has no views
 	Formation uint32

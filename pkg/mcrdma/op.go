@@ -45,7 +45,7 @@ type Op struct {
 	// Number is set by Submit: operations are counted from 0, in the order of submission.
 	Number uint64
 	// Err and View are set before Done is called. View is the number of the view whose members
-	// have the operation: see Group.View.
+	// have the operation, except those that were added after it: see View.
 	Err  error
 	View uint32
 
