@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/mcrdma/mcrdma/bpf"
@@ -305,6 +306,39 @@ func TestCannot(t *testing.T) {
 		r.follow(t)
 		if why := r.plan.why(); (why == "") != c.ok {
 			t.Errorf("%+v: %q", c.members, why)
+		}
+	}
+}
+
+// TestOneShot: an ECMP group with actions of its own, as the agent writes it, is one for the kernel.
+func TestOneShot(t *testing.T) {
+	r := newRig(t)
+	set := func(watch int, weights ...int) *pipeline.Entry {
+		e := &pipeline.Entry{Key: match.Key{{Value: match.Value{7}}}, Ref: pipeline.RefSet}
+		for i, w := range weights {
+			e.Set = append(e.Set, pipeline.Weighted{Call: r.hop(uint64(i + 1)), Weight: w, WatchPort: watch})
+		}
+		return e
+	}
+	groups := r.Table("ingress.unicast.ecmp_groups")
+	for _, c := range []struct {
+		e    *pipeline.Entry
+		want []uint16
+	}{
+		{set(-1, 1, 1), []uint16{1, 2}}, {set(-1, 60, 5), nil}, {set(-1, 1, 2, 1), []uint16{1, 2, 2, 3}}, {set(3, 1, 1), nil}, {set(-1, 1), []uint16{1}},
+	} {
+		if e := groups.Exactly(7); e != nil { // of the row before
+			if err := groups.Delete(e.Key, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := groups.Insert(c.e); err != nil {
+			t.Fatal(err)
+		}
+		r.follow(t)
+		p, _ := r.in("ecmp_groups")[uint32(7)].(bpf.Paths)
+		if why := r.plan.why(); (why == "") != (c.want != nil) || !slices.Equal(p.NextHops[:p.N], c.want) {
+			t.Errorf("%+v: %+v, %q", c.e.Set, p, why)
 		}
 	}
 }

@@ -55,17 +55,20 @@ func (l *plan) route(e *pipeline.Entry) bpf.Route {
 // paths returns the next hops of an ECMP group, in the order in which the pipeline's hash selects
 // them.
 func (l *plan) paths(e *pipeline.Entry) (p bpf.Paths, why string) {
-	why = fmt.Sprintf("ECMP group %d has what the kernel cannot choose from: more than %d paths by weight, ports that are watched, or actions of its own", key32(e, 0), bpf.MaxPaths)
-	add := func(member uint32, weight int) bool {
-		m := l.selector.Member(member)
-		if m == nil || int(p.N)+weight > bpf.MaxPaths {
+	why = fmt.Sprintf("ECMP group %d has what the kernel cannot choose from: more than %d paths by weight, or ports that are watched", key32(e, 0), bpf.MaxPaths)
+	call := func(c pipeline.Call, weight int) bool {
+		if int(p.N)+weight > bpf.MaxPaths {
 			return false
 		}
 		for range weight {
-			p.NextHops[p.N] = uint16(m.Call.Args[0].Uint()) //nolint:gosec // 16 bits
+			p.NextHops[p.N] = uint16(c.Args[0].Uint()) //nolint:gosec // 16 bits
 			p.N++
 		}
 		return true
+	}
+	add := func(member uint32, weight int) bool {
+		m := l.selector.Member(member)
+		return m != nil && call(m.Call, weight)
 	}
 	switch e.Ref {
 	case pipeline.RefMember:
@@ -79,6 +82,12 @@ func (l *plan) paths(e *pipeline.Entry) (p bpf.Paths, why string) {
 		}
 		for _, w := range g.Members {
 			if w.WatchPort >= 0 || !add(w.Member, w.Weight) {
+				return bpf.Paths{}, why
+			}
+		}
+	case pipeline.RefSet: // as the agent writes them
+		for _, w := range e.Set {
+			if w.WatchPort >= 0 || !call(w.Call, w.Weight) {
 				return bpf.Paths{}, why
 			}
 		}
