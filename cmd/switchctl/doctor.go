@@ -116,7 +116,9 @@ func (f *clientFlags) facts(ctx context.Context, facts *doctor.Facts) error {
 		failed(err)
 		counters, err := x.Agent.Status.GetCounters(ctx, &mcrdmav1.GetCountersRequest{})
 		failed(err)
-		a.Groups, a.Steps, a.Counters = groups.GetGroups(), steps.GetSteps(), counters.GetCounters()
+		routes, err := x.Agent.Status.ListRoutes(ctx, &mcrdmav1.ListRoutesRequest{})
+		failed(err)
+		a.Groups, a.Steps, a.Counters, a.Routes = groups.GetGroups(), steps.GetSteps(), counters.GetCounters(), routes.GetRoutes()
 	})
 	return nil
 }

@@ -32,6 +32,7 @@ type Agent struct {
 	Groups   []*mcrdmav1.GroupStatus
 	Steps    []*mcrdmav1.Step
 	Counters []*mcrdmav1.Counter
+	Routes   []*mcrdmav1.RouteStatus
 	// Failed has the errors of requests other than Status.
 	Failed []error
 }
@@ -46,7 +47,7 @@ func Diagnose(f Facts) []findings.Finding {
 			continue
 		}
 		for _, rule := range []func(*Agent){
-			d.failed, d.whose, d.p4runtime, d.pipeline, d.fastPath, d.ports, d.bgp, d.peers, d.usage, d.routing, d.reported, d.groups, d.drops,
+			d.failed, d.whose, d.p4runtime, d.pipeline, d.fastPath, d.ports, d.bgp, d.peers, d.usage, d.routing, d.routesElsewhere, d.reported, d.groups, d.drops,
 		} {
 			rule(a)
 		}

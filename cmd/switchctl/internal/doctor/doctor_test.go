@@ -171,6 +171,21 @@ func TestFabricRules(t *testing.T) {
 	expect(t, "one name", pair(func(a, b *Agent) { b.Status.Name, a.Status.Started = "a", before(time.Minute) }),
 		"error: a|several agents call themselves so: those at a:9560 and b:9560|told apart|")
 	expect(t, "one agent, two addresses", pair(func(_, b *Agent) { b.Status.Name = "a" }), "")
+	static := func(edit func(a *Agent)) Facts {
+		return pair(func(a, b *Agent) {
+			a.Status.Routing, b.Status.Routing = "static", "static"
+			hop := []*mcrdmav1.HopStatus{{Port: 9}}
+			a.Routes = []*mcrdmav1.RouteStatus{{Prefix: "10.1.0.0/24", Note: "hosts"}, {Prefix: "10.2.0.0/16", Hops: hop}}
+			b.Routes = []*mcrdmav1.RouteStatus{{Prefix: "10.2.0.0/24", Note: "hosts"}, {Prefix: "10.1.0.0/24", Hops: hop}}
+			edit(a)
+		})
+	}
+	expect(t, "routes to each other", static(func(*Agent) {}), "")
+	missing := "error: a|no route to 10.2.0.0/24, the hosts of b|topology file|the same topology file"
+	expect(t, "another topology file", static(func(a *Agent) { a.Routes[1].Prefix = "10.9.0.0/24" }), missing)
+	expect(t, "an unreachable prefix", static(func(a *Agent) { a.Routes[1].Hops = nil }), missing)
+	expect(t, "more exact routes", static(func(a *Agent) { a.Routes[1].Prefix = "10.2.0.0/25" }), missing)
+	expect(t, "routes by BGP", static(func(a *Agent) { a.Routes[1].Prefix, a.Status.Routing = "10.9.0.0/24", "bgp" }), "")
 	f := pair(func(*Agent, *Agent) {})
 	f.Complete = false
 	expect(t, "too many", f, "warning: fabric|only 2 agents were looked at|")
