@@ -188,7 +188,7 @@ func lab(t testing.TB) map[string]*fakeAgent {
 			{Port: 9, Neighbor: "core", Mac: "02:00:00:00:0c:01", NextHop: 3}, {Port: 10, Neighbor: "core", Mac: "02:00:00:00:0c:02", NextHop: 4}}},
 		{Prefix: "10.9.0.0/16"},
 	}
-	torB.routes = []*mcrdmav1.RouteStatus{{Prefix: "10.2.0.0/24", Note: "hosts"}}
+	torB.routes = []*mcrdmav1.RouteStatus{{Prefix: "10.2.0.0/24", Note: "hosts"}, {Prefix: "10.0.0.0/8", Hops: torA.routes[2].Hops}}
 	torA.counters = []*mcrdmav1.Counter{
 		{Name: "egress.replicas", Cell: "1", Packets: 5000, Bytes: 5_000_000},
 		{Name: "egress.drops", Cell: "absorbed", Packets: 40, Bytes: 2480},
