@@ -50,6 +50,25 @@ func TestCatchUpBytes(t *testing.T) {
 	}
 }
 
+// TestSize: the size of the log counts what was trimmed, and what a client has just written.
+func TestSize(t *testing.T) {
+	c := newContent(10)
+	entry := func(index uint64, kind wal.Kind) item {
+		return item{Entry: wal.Entry{Version: core.Version{Epoch: 1, Index: index}, Kind: kind, Length: block}}
+	}
+	const data, trim = wal.HeaderSize + block, wal.HeaderSize
+	for i, kind := range []wal.Kind{wal.Data, wal.Trim, wal.Data} {
+		c.push(entry(11+uint64(i), kind)) //nolint:gosec // small
+	}
+	c.trim(11)
+	c.arrive(entry(14, wal.Data))
+	for index, want := range map[uint64]uint64{5: data, 11: data, 12: data + trim, 13: 2*data + trim, 14: 3*data + trim} {
+		if got := c.size(index); got != want {
+			t.Errorf("up to %d: %d bytes, want %d", index, got, want)
+		}
+	}
+}
+
 // TestPushFits: the memory that a host has for entries by messages takes all of one message, whatever their size: it
 // waits for it.
 func TestPushFits(t *testing.T) {

@@ -11,7 +11,10 @@ type item struct {
 	wal.Entry
 	buf *Buffer
 	seq uint64 // of the change that appends the entry, which is on disk when that is durable
+	end uint64 // the bytes of all entries up to this one
 }
+
+func (i *item) bytes() uint64 { return uint64(wal.HeaderSize + i.DataLen()) } //nolint:gosec // not negative
 
 func (i *item) span() span { return span{i.Offset, i.Offset + i.Length} }
 
@@ -25,6 +28,7 @@ type requestID struct{ session, seq uint64 }
 type content struct {
 	tail     uint64
 	items    []item // after tail
+	trimmed  uint64 // the bytes of all entries up to tail
 	kept     uint64 // the data of entries up to this one is not in memory
 	durable  uint64 // changes
 	arrived  map[core.Version]item
@@ -52,7 +56,24 @@ func (c *content) load(e wal.Entry) {
 	c.kept = c.head()
 }
 
+// size returns the bytes of all entries up to an index, including those that a client has just
+// written (core.Config.Size).
+func (c *content) size(index uint64) (n uint64) {
+	if index <= c.tail {
+		return c.trimmed
+	}
+	if i := c.at(index); i != nil {
+		return i.end
+	}
+	n = c.size(c.head())
+	for _, i := range c.arrived {
+		n += i.bytes()
+	}
+	return n
+}
+
 func (c *content) push(i item) {
+	i.end = c.size(c.head()) + i.bytes()
 	c.items = append(c.items, i)
 	if id := (requestID{i.Session, i.Seq}); id != (requestID{}) {
 		c.requests[id] = i.Version.Index
@@ -123,6 +144,7 @@ func (c *content) reset(tail uint64) {
 func (c *content) trim(to uint64) {
 	n := 0
 	for ; c.tail < to && n < len(c.items); n++ {
+		c.trimmed = c.items[n].end
 		c.drop(&c.items[n])
 		c.tail++
 	}

@@ -78,7 +78,8 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 	l.mailbox, v.loop = newMailbox(true, l.settle), l
 	keep, limit := cfg.keep(s.Volume.Size)
 	c := core.Config{Volume: s.Volume.ID, Self: cfg.Self.ID, Up: s.Volume.Hosts, Boot: uint64(time.Now().UnixNano()), //nolint:gosec // after 1970
-		Lease: cfg.Lease, Grace: cfg.Grace, Beat: cfg.Beat, Keep: keep, Limit: limit, Near: min(64, limit/4), Batch: 1024}
+		Lease: cfg.Lease, Grace: cfg.Grace, Beat: cfg.Beat, Keep: keep, Limit: limit, Near: min(64, limit/4), Batch: 1024,
+		Size: func(index uint64) uint64 { return l.content.size(index) }}
 	if err := c.Check(); err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ func (l *loop) writing(r *request) func(c *call) bool {
 				c.finish(errPast)
 				return true
 			}
-			if e.Version, ok = l.node.Write(); !ok {
+			if e.Version, ok = l.node.Write(now()); !ok {
 				return false
 			}
 			l.content.arrive(item{Entry: *e, buf: r.buf.retain()})

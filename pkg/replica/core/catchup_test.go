@@ -152,3 +152,99 @@ func TestBackfillEven(t *testing.T) {
 		}
 	}
 }
+
+// TestCatchUpRace: clients that write as fast as the volume takes it do not keep a host away that comes back, from the log or
+// by a copy, even if more is written while entries are sent to it than these are, or while it begins anew.
+func TestCatchUpRace(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name   string
+		missed int
+		takes  time.Duration // a Push
+		writes int           // in a millisecond, at most
+		syncs  time.Duration
+		copies int
+	}{
+		{"as fast", 100, 10 * ms, 2, 0, 0},
+		{"five times as fast", 100, 10 * ms, 10, 0, 0},
+		{"a slow link", 100, 200 * ms, 2, 0, 0},
+		{"a copy", 300, 10 * ms, 10, 0, 1},
+		{"a copy, and slow disks", 300, 10 * ms, 2, 30 * ms, 1},
+		{"a copy, and a slow link", 300, 200 * ms, 10, 0, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := begun(t, 3, 2)
+			back := w.absent(t, c.missed, 100)
+			w.syncs = c.syncs
+			w.holds = func(m Message) time.Duration {
+				if _, ok := m.Body.(Push); ok {
+					return c.takes
+				}
+				return 0
+			}
+			w.start(back)
+			for _, h := range w.hosts {
+				h.n.cfg.Keep, h.n.cfg.Limit, h.n.cfg.Near, h.n.cfg.Batch = 100, 400, 10, 20
+			}
+			for p := w.primary(t).n; c.copies == 0 && (p.peer(back.n.self) == nil || !p.peer(back.n.self).known); {
+				w.pass(ms)
+			}
+			begun, done := w.now, 0
+			for len(w.osdmap.Acting) < 3 || w.host(Member{back.id, back.n.self.Incarnation}) == nil || !w.osdmap.Acts(back.n.self) {
+				for range c.writes {
+					if w.client.write(w, w.primary(t), done%blocks) {
+						done++
+					}
+				}
+				if w.pass(ms); w.now-begun > 20*time.Second {
+					t.Fatalf("it does not come back; %d copies are begun:\n%s", w.tally.backfills, w.status())
+				}
+			}
+			t.Logf("back after %v, beside %d writes", w.now-begun, done)
+			if w.tally.backfills != c.copies {
+				t.Errorf("%d copies are begun", w.tally.backfills)
+			}
+			for _, h := range w.hosts {
+				h.n.cfg = w.config(h.id)
+			}
+			w.ends(t)
+		})
+	}
+}
+
+// TestCatchUpBehindWrites: what a host is sent that comes back is behind more writes on the primary's link than this carries
+// in a lease, as there are so many clients. It comes back all the same.
+func TestCatchUpBehindWrites(t *testing.T) {
+	const ms, takes, clients = time.Millisecond, 20 * time.Millisecond, 64 // an entry
+	w := begun(t, 3, 2)
+	back := w.absent(t, 300, 1000)
+	var busy time.Duration // until then
+	link := func(entries int) time.Duration {
+		busy = max(busy, w.now) + time.Duration(entries)*takes
+		return busy - w.now
+	}
+	w.posts = func() time.Duration { return link(1) }
+	w.holds = func(m Message) time.Duration {
+		if p, ok := m.Body.(Push); ok && len(p.Runs) > 0 {
+			return link(int(p.Runs[len(p.Runs)-1].Index - p.Prev.Index)) //nolint:gosec // few
+		}
+		return 0
+	}
+	w.start(back)
+	for _, h := range w.hosts {
+		h.n.cfg.Keep, h.n.cfg.Limit, h.n.cfg.Near = 1000, 4000, 10
+	}
+	begun, p := w.now, w.primary(t)
+	for !w.osdmap.Acts(back.n.self) {
+		for p.n.log.head().Index-p.n.commit < clients && w.client.write(w, p, 0) {
+		}
+		if w.pass(ms); w.now-begun > 2*(300+clients)*2*takes || w.tally.backfills > 0 {
+			t.Fatalf("it does not come back, by %d copies:\n%s", w.tally.backfills, w.status())
+		}
+	}
+	t.Logf("back after %v", w.now-begun)
+	for _, h := range w.hosts {
+		h.n.cfg = w.config(h.id)
+	}
+	w.ends(t)
+}

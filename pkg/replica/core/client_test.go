@@ -54,7 +54,7 @@ func (c *client) clone() client {
 
 // write writes at a host, if that takes it.
 func (c *client) write(w *world, h *host, block int) bool {
-	v, ok := h.n.Write()
+	v, ok := h.n.Write(h.clock(w.now))
 	if !ok {
 		return false
 	}

@@ -386,7 +386,7 @@ func TestHurry(t *testing.T) {
 	w := begun(t, 3, 2)
 	p := w.primary(t)
 	now := p.clock(w.now)
-	p.n.Write()
+	p.n.Write(now)
 	head := p.n.log.head().Index
 	p.n.Take()
 	hurry := func(list []Action) (to []uint64) {
@@ -406,7 +406,7 @@ func TestHurry(t *testing.T) {
 	if got := hurry(list); !slices.Equal(got, []uint64{want, want, want}) {
 		t.Errorf("the first flush: %v", got)
 	}
-	p.n.Write()
+	p.n.Write(now)
 	p.n.Take()
 	if p.n.Flush(2, now); len(p.n.Take()) != 0 {
 		t.Error("the next flush tells it again")
@@ -515,7 +515,7 @@ func BenchmarkWrite(b *testing.B) {
 	iv := n.lead.interval
 	b.ReportAllocs()
 	for b.Loop() {
-		v, ok := n.Write()
+		v, ok := n.Write(now)
 		if !ok {
 			b.Fatal("the volume waits")
 		}

@@ -128,6 +128,15 @@
 // meanwhile. So it names the member's position, and is void if that has advanced; and while one may
 // be in flight the member is not promoted.
 //
+// Clients may write faster than such a member gets what they write. So while it lacks more than Near
+// entries, no more bytes are accepted than half of what it has got since it began (Config.Size):
+// what it lacks shrinks by half of each Push, and it is near when it has got at most twice what it
+// lacked. Then it comes into the group, and lacks only what was written until then. Once a copy has
+// begun, or the member is in the group, writes also wait rather than that the log is trimmed after
+// what the member has. So one copy suffices, unless half of Limit was not applied yet when it
+// began. If the member has got nothing for a lease after all earlier writes are done, clients do not
+// wait for it until it has.
+//
 // What was sent and has not arrived is sent again after four times as long as the data before it
 // took, and then after twice as long each time, so that a slow link does not get more to carry.
 //

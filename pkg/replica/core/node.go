@@ -198,9 +198,11 @@ func (n *Node) apply() {
 func (n *Node) trim() {
 	head := n.log.head().Index
 	to := min(n.applied, n.stable, head-min(head, n.cfg.Keep))
-	if n.lead != nil && head-n.log.tail.Index < n.cfg.Limit/2 {
+	if n.lead != nil {
 		for i := range n.lead.peers {
-			to = min(to, n.lead.peers[i].base())
+			if base := max(n.lead.peers[i].origin(), n.log.tail.Index); head-base < n.cfg.Limit/2 {
+				to = min(to, base)
+			}
 		}
 	}
 	if to >= n.log.tail.Index+max(1, n.cfg.Keep/4) {

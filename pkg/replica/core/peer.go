@@ -12,20 +12,25 @@ type peer struct {
 	next           uint64 // the log is the same up to here, by its first report
 	match, durable uint64
 	started        bool
-	refill         bool // its store must be copied, by its first report
-	old            bool // all of its log is older than what is trimmed here: if it is acting, its disk has lost stable entries
 	stage          Backfill
 	cursor         uint64 // of the chunk that it asks for
-
-	pushed attempt // by the entry after which the store copy began
-	asked  attempt // for a chunk, by its cursor
-	reset  reset
+	recovery
 
 	adding    bool   // to the group
 	present   bool   // in the newest requested view
 	left      bool   // while it was being added, it has joined and left again
 	from      uint64 // the group sends it the entries from this one on; 0: none
 	promoting bool   // it has all acknowledged entries, and will be proposed
+}
+
+// recovery is what a member is sent that it lacks.
+type recovery struct {
+	refill bool    // its store must be copied, by its first report
+	old    bool    // all of its log is older than what is trimmed here: if it is acting, its disk has lost stable entries
+	pushed attempt // by the entry after which the store copy began
+	asked  attempt // for a chunk, by its cursor
+	reset  reset
+	race   race
 }
 
 // attempt is the last long message sent to a member.
@@ -86,8 +91,49 @@ func (p *peer) resetPending() bool {
 	return p.reset.sent && p.match <= p.reset.have && (p.stage != Filled || p.match < p.reset.tail)
 }
 
+// race is between a member that is catching up and clients that write: what each has got of the log
+// since it began, in bytes.
+type race struct {
+	base, head uint64        // sizes up to the member's base and to the head when it began
+	gained     time.Duration // when the member, or a client while others wait, has got something; 0: there is no race
+}
+
+// race begins, or goes on, when a member has got what is after from.
+func (n *Node) race(p *peer, from uint64, now time.Duration) {
+	if r := &p.race; r.gained == 0 || now-r.gained >= n.cfg.Lease {
+		r.base, r.head = n.size(from), n.size(n.log.head().Index)
+	}
+	p.race.gained = now
+}
+
+// outruns reports that clients must wait for a member that is catching up. Otherwise they would
+// write more than half as much as it gets, or so much that the log is trimmed after it is known
+// that the member needs no further copy of the store. If it gets nothing for a lease after all
+// earlier writes are done, they do not wait.
+func (n *Node) outruns(p *peer, now time.Duration) bool {
+	r, head, base := &p.race, n.log.head().Index, p.origin()
+	switch lacks := head - base; {
+	case r.gained == 0 || now-r.gained >= n.cfg.Lease || lacks <= n.cfg.Near || p.from != 0 && base+1 >= p.from:
+		return false
+	case (p.from != 0 || p.reset.sent) && lacks+1 >= n.cfg.Limit/2:
+		return true
+	default:
+		return p.from == 0 && n.size(head)-r.head > (n.size(base)-r.base)/2
+	}
+}
+
+func (n *Node) size(index uint64) uint64 {
+	if n.cfg.Size == nil {
+		return index
+	}
+	return n.cfg.Size(index)
+}
+
 // base returns the entry after which the member may need entries of the log.
 func (p *peer) base() uint64 { return max(p.match, p.next, p.durable) }
+
+// origin is base, or where the member's log begins anew.
+func (p *peer) origin() uint64 { return max(p.base(), p.reset.tail) }
 
 func (p *peer) leased(now, lease time.Duration) bool { return p.lease > 0 && now-p.lease < lease }
 

@@ -48,7 +48,7 @@ func TestResetUnderWay(t *testing.T) {
 		{"it is done", reset{true, 9, 9}, 9, Filled, false},
 		{"to nothing, from nothing", reset{true, 0, 0}, 0, Intact, true},
 	} {
-		if p := (&peer{reset: c.reset, match: c.match, stage: c.stage}); p.resetPending() != c.want {
+		if p := (&peer{recovery: recovery{reset: c.reset}, match: c.match, stage: c.stage}); p.resetPending() != c.want {
 			t.Errorf("%s: %v", c.why, !c.want)
 		}
 	}

@@ -198,6 +198,7 @@ func (n *Node) reported(m Message, r Report, now time.Duration) {
 		p.next = n.log.common(r.Log).Index
 		p.refill = p.next < n.log.tail.Index || r.Applying > p.next || r.Backfill == Incomplete
 		p.old = r.Log[len(r.Log)-1].Compare(n.log.tail) < 0
+		n.race(p, p.next, now)
 	}
 	p.durable = max(p.durable, r.Durable)
 	if r.Received >= p.match { // else it is late
@@ -206,6 +207,7 @@ func (n *Node) reported(m Message, r Report, now time.Duration) {
 	}
 	if p.match > was.match {
 		p.pushed.arrived(now)
+		n.race(p, was.origin(), now)
 	}
 	if p.stage == Pulling && was.stage == Pulling && p.cursor > was.cursor {
 		if p.asked.arrived(now); p.asked.calls != n.lead.calls {
@@ -272,6 +274,10 @@ func (n *Node) tend(p *peer, now time.Duration) {
 	case p.refill || base < n.log.tail.Index: // by now the log has been trimmed
 		if !n.osdmap.Holds(p.member.ID) && !slices.Contains(l.required, p.member) {
 			v, _ := n.log.at(n.applied)
+			if !p.reset.sent || p.reset.have != p.match {
+				p.race = race{}
+				n.race(p, v.Index, now)
+			}
 			p.started, p.next, p.reset = false, 0, reset{true, p.match, v.Index}
 			to(Push{Prev: v, Reset: true, Have: p.match})
 		}
@@ -416,7 +422,7 @@ func (n *Node) View(iv Interval, number uint32, members []Member, now time.Durat
 		p := &l.peers[i]
 		was := p.present
 		if p.present = slices.Contains(members, p.member); !p.present {
-			p.promoting, p.from = false, 0
+			p.promoting, p.from, p.race = false, 0, race{}
 			p.left = p.left || was && p.adding
 		}
 	}

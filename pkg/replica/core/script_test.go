@@ -123,7 +123,7 @@ func (s *script) event(t *testing.T, words []string) (result []string) {
 		value(3, &number)
 		n.Added(iv, m, number, now)
 	case "write":
-		v, ok := n.Write()
+		v, ok := n.Write(now)
 		says("%s %v", show(reflect.ValueOf(v)), ok)
 	case "completed":
 		value(2, &number)
@@ -136,6 +136,9 @@ func (s *script) event(t *testing.T, words []string) (result []string) {
 		says("%s %d %v", show(reflect.ValueOf(iv)), index, ok)
 	case "readdone":
 		says("%v", n.ReadDone(iv, now))
+	case "waits":
+		why, hosts := n.Waits(now)
+		says("%q %v", why, hosts)
 	case "leases":
 		for _, g := range n.follow.grants {
 			says("to %s at %v", show(reflect.ValueOf(g.to)), g.at)

@@ -7,10 +7,15 @@ func (n *Node) At(index uint64) (v Version, ok bool) { return n.log.at(index) }
 
 // Write accepts a write, whose content the caller has, and returns the version of its entry. If ok
 // is false the volume waits, and so must the write. Ack says when it is done.
-func (n *Node) Write() (v Version, ok bool) {
+func (n *Node) Write(now time.Duration) (v Version, ok bool) {
 	l := n.lead
-	if l == nil || l.state != Active || n.log.head().Index-n.log.tail.Index >= n.cfg.Limit {
+	if l == nil || l.state != Active || n.full() {
 		return Version{}, false
+	}
+	for i := range l.peers {
+		if n.outruns(&l.peers[i], now) {
+			return Version{}, false
+		}
 	}
 	l.calls++
 	v = Version{l.interval.Since, n.log.head().Index + 1}
@@ -19,10 +24,18 @@ func (n *Node) Write() (v Version, ok bool) {
 	return v, true
 }
 
+// full reports that the log takes no more before some of it is trimmed.
+func (n *Node) full() bool { return n.log.head().Index-n.log.tail.Index >= n.cfg.Limit }
+
 // Completed says that all members of the group's view have the entries up to one.
 func (n *Node) Completed(iv Interval, index uint64, now time.Duration) {
 	if n.lead == nil || iv != n.lead.interval || n.lead.state != Active || index > n.log.head().Index {
 		return
+	}
+	for i := range n.lead.peers {
+		if p := &n.lead.peers[i]; index > n.commit && n.outruns(p, now) {
+			p.race.gained = now // what it is sent may be behind these writes on the link
+		}
 	}
 	n.commit = max(n.commit, index)
 	n.settle()

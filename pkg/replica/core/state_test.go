@@ -106,7 +106,7 @@ func (e *encoder) state(n *Node) {
 	for i := range l.peers {
 		p := &l.peers[i]
 		e.members(p.member)
-		e.num(uint64(p.heard), uint64(p.lease), p.next, p.match, p.durable, uint64(p.stage), p.cursor, p.reset.have, p.reset.tail, p.from)
+		e.num(uint64(p.heard), uint64(p.lease), p.next, p.match, p.durable, uint64(p.stage), p.cursor, p.reset.have, p.reset.tail, p.from, p.race.base, p.race.head, uint64(p.race.gained))
 		for _, a := range []*attempt{&p.pushed, &p.asked} {
 			e.num(a.from, uint64(a.begun), uint64(a.took), uint64(a.wait), uint64(a.again), uint64(a.rest))
 			e.flag(a.calls == l.calls)

@@ -32,3 +32,46 @@ func (n *Node) State() State {
 	}
 	return Stray
 }
+
+// Waits returns why requests wait at this primary, and for which hosts; "": they do not, as far as
+// the node knows.
+func (n *Node) Waits(now time.Duration) (why string, hosts []ID) {
+	l := n.lead
+	if l == nil {
+		return "", nil
+	}
+	waits := func(why string, lacks func(p *peer) bool) (string, []ID) {
+		var hosts []ID
+		for _, m := range l.required {
+			if p := n.peer(m); p == nil || lacks(p) {
+				hosts = append(hosts, m.ID)
+			}
+		}
+		return why, hosts
+	}
+	switch {
+	case len(n.osdmap.Acting) < n.osdmap.MinSize:
+		return "fewer hosts act than min_size", nil
+	case l.state == Fencing:
+		return "it leaves the group of the former primary", nil
+	case l.state == Peering:
+		return waits("acting hosts do not have its log yet", func(p *peer) bool { return !p.started })
+	case l.state == Forming:
+		return "the group is being formed", nil
+	case !n.leased(now):
+		return waits("it has no lease", func(p *peer) bool { return !p.leased(now, n.cfg.Lease) })
+	case l.wanted != nil:
+		return "the map must change before the group goes on", nil
+	case n.full():
+		return waits("the log is full, and not on disk everywhere", func(p *peer) bool { return p.durable <= n.stable })
+	}
+	for i := range l.peers {
+		if p := &l.peers[i]; n.outruns(p, now) {
+			return "writes are slowed down for a host that is catching up", []ID{p.member.ID}
+		}
+	}
+	if len(l.flushes) > 0 && l.flushes[0].index <= n.commit {
+		return waits("a flush is not on disk everywhere", func(p *peer) bool { return p.durable < l.flushes[0].index })
+	}
+	return "", nil
+}

@@ -68,7 +68,7 @@ type Stored struct {
 	Runs []Version // the last entry of each epoch in the log, in order
 }
 
-// A Config configures a Node. All fields but Boot are required.
+// A Config configures a Node. All fields but Boot and Size are required.
 type Config struct {
 	Volume uint64
 	Self   ID
@@ -82,6 +82,9 @@ type Config struct {
 	Limit        uint64        // entries in the log at which no more are accepted
 	Near         uint64        // entries that a member may lack when it is added to the group
 	Batch        uint64        // entries in a Push at most
+	// Size returns the bytes of all entries up to an index; only differences count. It may be nil:
+	// then all entries are equally long.
+	Size func(index uint64) uint64
 }
 
 var errConfig = errors.New("replica: bad configuration")

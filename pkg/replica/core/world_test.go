@@ -19,6 +19,7 @@ type world struct {
 	steps  bool          // the explorer says what happens next
 	trace  bool
 	holds  func(Message) time.Duration // what a message takes longer; nil: nothing
+	posts  func() time.Duration        // what a group's operation takes longer; nil: nothing
 	syncs  time.Duration               // what a sync takes longer
 	pieces int                         // of a store, if more than blocks
 	tally  tally
@@ -351,8 +352,12 @@ func (w *world) perform(h *host, a Action) {
 			break
 		}
 		w.groups[i].posted = append(w.groups[i].posted, a)
+		held := time.Duration(0)
+		if w.posts != nil {
+			held = w.posts()
+		}
 		for _, p := range w.groups[i].members {
-			w.later(w.soon(), event{kind: evLand, g: i, host: p.m, val: 0})
+			w.later(w.soon()+held, event{kind: evLand, g: i, host: p.m, val: 0})
 		}
 		if len(w.groups[i].members) == 0 {
 			w.completes(i)
@@ -397,10 +402,6 @@ func (w *world) sendMessage(h *host, m Message) {
 			b.Next = Full
 		}
 		m.Body = b
-	case Push:
-		if b.Reset {
-			w.tally.backfills++
-		}
 	case Report:
 		if h.boasts && w.chance(20) {
 			b.Durable = b.Received + 1 + uint64(w.rnd.IntN(100))
@@ -451,6 +452,7 @@ func (w *world) persist(h *host, a Persist) {
 	h.tail, h.log = d.tail, slices.Clip(d.log)
 	switch c := a.Change.(type) {
 	case Reset:
+		w.tally.backfills++
 		h.store.to = c.Tail.Index
 	case Trim:
 		h.safe = h.store
