@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/mcrdma/mcrdma/tests/bench/report"
 )
@@ -56,6 +57,68 @@ func catchup(ctx context.Context, r *rack, o *options) error {
 	fmt.Println(report.Verdict("what a backfill takes of the writes' rate", report.Median(off), 0.15, "", false))
 	fmt.Println(report.Verdict("bytes that are sent from the log for each that was missed", report.Median(again), 1.1, "", false))
 	return nil
+}
+
+// race: how long a host takes that comes back while clients write as fast as they can. The volume is
+// so large that its log has what the host has missed.
+func race(ctx context.Context, r *rack, o *options) error {
+	x := *r.volumes[0]
+	x.name = "race"
+	if err := x.create(ctx, 16<<30); err != nil {
+		return err
+	}
+	back := (x.primary + 1) % len(x.hosts)
+	for _, size := range []string{"4k", "1M"} {
+		args := []string{"--rw=randwrite", "--bs=" + size, "--iodepth=64"}
+		var took, kept, copied []float64
+		for range o.rounds {
+			whole, err := x.fio(o, args...)(ctx)
+			if err != nil {
+				return err
+			}
+			before, err := x.metric(x.primary, sentOfStore)
+			if err != nil {
+				return err
+			}
+			t, with, err := x.comeBack(ctx, o, back, args)
+			if err != nil {
+				return err
+			}
+			after, err := x.metric(x.primary, sentOfStore)
+			if err != nil {
+				return err
+			}
+			took, kept, copied = append(took, t.Seconds()), append(kept, with.rate/whole.rate), append(copied, after-before)
+		}
+		fmt.Printf("\na host comes back, and %s is written, 64 at a time, all the time (each round: %.1f s, %.2f of the rate, %.0f bytes of the store):\n", size, took, kept, copied)
+		fmt.Println(report.Verdict("seconds until it is in the acting set", report.Median(took), 20, "", false))
+		fmt.Println(report.Verdict("the writes' rate, to that before", report.Median(kept), 0.3, "", true))
+	}
+	_, err := x.mcblock("delete", x.name, "--yes")
+	return err
+}
+
+// comeBack stops a host while fio writes, and starts it again. It returns how long it takes to be in
+// the acting set, and fio's figures until then.
+func (v *volume) comeBack(ctx context.Context, o *options, host int, args []string) (took time.Duration, f figure, err error) {
+	v.blocks[host].Kill()
+	stop := make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		x := *o
+		x.span, x.stop = time.Hour, stop
+		var err error
+		f, err = v.fio(&x, args...)(ctx)
+		done <- err
+	}()
+	time.Sleep(o.span)
+	if err = v.blocks[host].Start(ctx); err == nil {
+		begun := time.Now()
+		err = v.whole(ctx)
+		took = time.Since(begun)
+	}
+	close(stop)
+	return took, f, errors.Join(<-done, err)
 }
 
 // backfill removes a host's copy, while clients write until it has a new one. It returns their

@@ -9,12 +9,13 @@
 //     the processor time of the primary's process;
 //   - 4 KiB writes, one after the other, with and without an fsync after each: latency;
 //   - what a host takes that comes back: a copy of the volume from the writes' rate, and the log of its bytes;
+//   - how long a host takes that comes back while clients write as fast as they can;
 //   - with -ceph: 1 MiB writes, 8 at a time, to Ceph on three of the hosts, with size 3.
 //
 // It needs root, fio with its nbd engine and the kernel's tbf, makes everything itself, and leaves
 // nothing behind. Run it on an idle machine:
 //
-//	go run ./tests/bench/volumes [-rates 100,200] [-rounds 5] [-time 5s] [-only large|small|catchup|ceph] [-ceph]
+//	go run ./tests/bench/volumes [-rates 100,200] [-rounds 5] [-time 5s] [-only large|small|catchup|race|ceph] [-ceph]
 package main
 
 import (
@@ -43,6 +44,7 @@ type options struct {
 	only   string
 	ceph   bool
 	fio    string
+	stop   <-chan struct{} // ends fio before its time; may be nil
 }
 
 func main() {
@@ -50,7 +52,7 @@ func main() {
 	flag.StringVar(&o.rates, "rates", "100,200", "of the hosts' links, Mb/s, with commas between")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each contestant runs; medians are shown")
 	flag.DurationVar(&o.span, "time", 5*time.Second, "how long each run takes")
-	flag.StringVar(&o.only, "only", "", "large, small, catchup or ceph; all if empty, but the last only with -ceph")
+	flag.StringVar(&o.only, "only", "", "large, small, catchup, race or ceph; all if empty, but the last only with -ceph")
 	flag.BoolVar(&o.ceph, "ceph", false, "measure beside Ceph, too")
 	flag.Parse()
 	lab.Main("volumes", "volumes", func(ctx context.Context, dir string) error { return run(ctx, dir, &o) })
@@ -90,7 +92,7 @@ func run(ctx context.Context, dir string, o *options) (err error) {
 		for _, b := range []struct {
 			name string
 			run  func(context.Context, *rack, *options) error
-		}{{"large", large}, {"small", small}, {"catchup", catchup}, {"ceph", besideCeph}} {
+		}{{"large", large}, {"small", small}, {"catchup", catchup}, {"race", race}, {"ceph", besideCeph}} {
 			if o.only == b.name || o.only == "" && (b.name != "ceph" || o.ceph) {
 				if err := b.run(ctx, r, o); err != nil {
 					return fmt.Errorf("%w\n%s", err, r.logs())

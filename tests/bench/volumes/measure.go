@@ -2,11 +2,14 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -43,7 +46,7 @@ func (r *rack) mcbench(o *options, kind, way string, receivers, size, depth int)
 
 // fio runs fio as a writer to the volume at its primary.
 func (v *volume) fio(o *options, args ...string) func(context.Context) (figure, error) {
-	args = append([]string{"--ioengine=nbd", "--uri=nbd://" + nbdAt + "/" + name}, args...)
+	args = append([]string{"--ioengine=nbd", "--uri=nbd://" + nbdAt + "/" + v.name}, args...)
 	return func(context.Context) (figure, error) {
 		return onLinks(v.hosts, v.primary, v.blocks[v.primary], func(h *lab.HostNode) (figure, error) { return fio(o, h, o.span, args...) })
 	}
@@ -52,7 +55,23 @@ func (v *volume) fio(o *options, args ...string) func(context.Context) (figure, 
 // fio runs fio as a writer on a host for a while.
 func fio(o *options, h *lab.HostNode, span time.Duration, args ...string) (f figure, err error) {
 	args = append([]string{"--name=x", fmt.Sprintf("--size=%d", size), "--time_based", "--runtime=" + fmt.Sprint(span.Milliseconds()) + "ms", "--output-format=json"}, args...)
-	out, err := h.Space.Run(o.fio, args...)
+	var said bytes.Buffer
+	cmd := exec.Command(o.fio, args...)
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := h.Space.Do(cmd.Start); err != nil {
+		return f, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err = <-ended:
+	case <-o.stop:
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err = <-ended; cmd.ProcessState.ExitCode() == 128 {
+			err = nil // it says so when it was interrupted
+		}
+	}
+	out := said.String()
 	if err != nil {
 		return f, fmt.Errorf("fio: %w: %s", err, out)
 	}

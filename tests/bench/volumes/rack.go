@@ -36,6 +36,7 @@ type rack struct {
 // A volume has copies on three hosts of the rack.
 type volume struct {
 	rack    *rack
+	name    string
 	hosts   []*lab.HostNode
 	blocks  []*lab.Process // mcblock, by host
 	primary int            // index of the host
@@ -63,7 +64,7 @@ func newRack(ctx context.Context, dir string) (*rack, error) {
 
 func (r *rack) start(ctx context.Context) error {
 	for i, args := range [][]string{nil, {"--relay", "sequential"}} {
-		v := &volume{rack: r, hosts: r.lab.Hosts[3*i:][:3]}
+		v := &volume{rack: r, name: name, hosts: r.lab.Hosts[3*i:][:3]}
 		r.volumes = append(r.volumes, v)
 		if err := v.start(ctx, args); err != nil {
 			return err
@@ -92,7 +93,7 @@ func (r *rack) close() error {
 	return errors.Join(lab.Each(r.processes(), (*lab.Process).Stop), r.lab.Close())
 }
 
-// start starts the hosts, makes the volume, and waits until all copies are in the acting set.
+// start starts the hosts, and makes the volume.
 func (v *volume) start(ctx context.Context, args []string) error {
 	for i := range v.hosts {
 		if err := os.WriteFile(v.config(i), v.configText(i), 0o600); err != nil {
@@ -104,10 +105,15 @@ func (v *volume) start(ctx context.Context, args []string) error {
 	if err := lab.Each(v.blocks, func(p *lab.Process) error { return p.Start(ctx) }); err != nil {
 		return err
 	}
+	return v.create(ctx, size)
+}
+
+// create makes the volume, and waits until all copies are in the acting set.
+func (v *volume) create(ctx context.Context, size int64) error {
 	limited, cancel := context.WithTimeoutCause(ctx, ready, fmt.Errorf("the volume is not there within %v", ready))
 	defer cancel()
 	for { // once all hosts are known
-		out, err := v.mcblock("create", name, "--size", fmt.Sprint(size), "--hosts", v.names())
+		out, err := v.mcblock("create", v.name, "--size", fmt.Sprint(size), "--hosts", v.names(), "--overcommit")
 		if err == nil {
 			return v.whole(ctx)
 		}
@@ -123,7 +129,7 @@ func (v *volume) whole(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("not all copies are in the acting set within %v", most))
 	defer cancel()
 	for {
-		out, err := v.mcblock("show", name, "-o", "json")
+		out, err := v.mcblock("show", v.name, "-o", "json")
 		var j struct {
 			Primary string   `json:"primary"`
 			Acting  []string `json:"acting"`
