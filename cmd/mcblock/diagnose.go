@@ -19,6 +19,7 @@ const (
 	certificateSoon = 14 * 24 * time.Hour
 	littleFree      = 0.15 // of the file system with logs and stores
 	hardlyFree      = 0.03
+	longestWait     = 3 * time.Second // of a request, if one host fails: see docs/volumes.md
 )
 
 // facts are the doctor's facts.
@@ -180,6 +181,7 @@ func (d *diagnosis) volume(s osdmap.VolumeState) {
 	if p := d.part(m.Primary.ID, v.ID); p == nil || !p.GetLeased() {
 		d.waits(name, s, up, p)
 	}
+	d.oldest(name, s)
 	for _, id := range v.Hosts {
 		host, p := d.state.HostName(id), d.part(id, v.ID)
 		acting := slices.ContainsFunc(m.Acting, func(x core.Member) bool { return x.ID == id })
@@ -216,6 +218,25 @@ func (d *diagnosis) waits(name string, s osdmap.VolumeState, up []string, p *rep
 		d.Add(findings.Error, name, "it is not served", fmt.Sprintf("its primary, %s, does not answer, or has no leases", cli.Either(m.Since == 0, "not chosen yet", d.state.HostName(m.Primary.ID))),
 			"another takes over within seconds; if none does, see the logs of mcblock on its hosts")
 	}
+}
+
+// oldest reports requests that have waited longer than they do when a host fails.
+func (d *diagnosis) oldest(name string, s osdmap.VolumeState) {
+	var oldest time.Duration
+	at := ""
+	for _, id := range s.Volume.Hosts {
+		if a := d.part(id, s.Volume.ID).GetOldestRequest().AsDuration(); a > max(oldest, longestWait) {
+			oldest, at = a, d.state.HostName(id)
+		}
+	}
+	if at == "" {
+		return
+	}
+	primary := d.state.HostName(s.Map.Primary.ID)
+	why := cli.Clean(d.part(s.Map.Primary.ID, s.Volume.ID).GetWaits())
+	d.Add(findings.Error, name, fmt.Sprintf("a request of a client of %s has waited for %v", at, oldest.Round(time.Second/10)),
+		cli.Either(why == "", "its primary, "+primary+", does not say why", "its primary, "+primary+", says: "+why),
+		"see to the disk, the network, mcblock and cmd-daemon of the hosts that it names; if it names none, mcblock volume promote makes another host the primary")
 }
 
 // restarted reports that no acting host still has in memory what it had when the volume was last

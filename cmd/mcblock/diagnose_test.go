@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
@@ -93,6 +94,11 @@ func TestDiagnose(t *testing.T) {
 		}, []string{"warning volume vol: it is not served yet"}},
 		{"failed", func(f *facts) { part(f, 3).Failure = "input/output error"; acting(f, 1, 2) }, []string{"error volume vol: the copy on h3 has ended"}},
 		{"backfill", func(f *facts) { part(f, 3).Backfilling, part(f, 3).CopiedBytes = true, 1<<29; acting(f, 1, 2) }, []string{"warning volume vol: it is degraded, and is copied to h3: 50 %"}},
+		{"a request", func(f *facts) {
+			part(f, 2).OldestRequest, part(f, 3).OldestRequest = durationpb.New(5*time.Second), durationpb.New(12*time.Second)
+			part(f, 1).Waits = "the ring is full: h3"
+		}, []string{"error volume vol: a request of a client of h3 has waited for 12s"}},
+		{"a request for a moment", func(f *facts) { part(f, 2).OldestRequest = durationpb.New(2500 * time.Millisecond) }, nil},
 		{"recovery", func(f *facts) { part(f, 3).Head = 60; acting(f, 1, 2) }, []string{"warning volume vol: it is degraded: h3 is being brought up to date, 40 writes behind"}},
 	} {
 		f := well()
@@ -135,6 +141,12 @@ func TestDoctor(t *testing.T) {
 		}
 		return nil
 	})
+	var shown struct {
+		Parts []map[string]any
+	}
+	if err := json.Unmarshal([]byte(r.must("volume show vol -o json")), &shown); err != nil || len(shown.Parts) != 2 || shown.Parts[0]["oldest_request_seconds"] != 0.0 {
+		t.Errorf("%v, %v", shown, err)
+	}
 	r.hosts[1].stop()
 	r.until("h2 is named", func() error {
 		v := look()

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
@@ -57,7 +58,8 @@ func (s *statuses) GetHost(ctx context.Context, _ *replicav1.GetHostRequest) (*r
 	for _, v := range h.Volumes() {
 		x := v.Status()
 		to := &replicav1.VolumeStatus{Volume: v.Info().ID, State: x.State.String(), Epoch: x.Map.Epoch, Leased: x.Leased, Head: x.Head.Index,
-			Committed: x.Commit, Durable: x.Stable, Stored: x.Applied, Backfilling: x.Backfilling, CopiedBytes: x.Copied}
+			Committed: x.Commit, Durable: x.Stable, Stored: x.Applied, Backfilling: x.Backfilling, CopiedBytes: x.Copied,
+			OldestRequest: durationpb.New(x.Oldest), Waits: x.Waits}
 		if x.Failure != nil {
 			to.Failure = x.Failure.Error()
 		}

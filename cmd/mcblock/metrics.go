@@ -92,8 +92,8 @@ type collector struct {
 var (
 	volumeLabel = []string{"volume"}
 	gauges      = struct {
-		state, primary, acting, copies, minSize, epoch, leased, failed, entries, backfilling, backfilled, size *prometheus.Desc
-		connections, ended, away, faults, broken, dataSize, dataFree, expiry                                   *prometheus.Desc
+		state, primary, acting, copies, minSize, epoch, leased, failed, entries, backfilling, backfilled, size, oldest *prometheus.Desc
+		connections, ended, away, faults, broken, dataSize, dataFree, expiry                                           *prometheus.Desc
 	}{
 		state:       describe("volume_state", "1 for what this host is to the volume: active and those before it are a primary's.", "volume", "state"),
 		primary:     describe("volume_primary", "Whether this host is the volume's primary.", volumeLabel...),
@@ -106,6 +106,7 @@ var (
 		entries:     describe("volume_entries", "Entries since the volume was made that are in this host's log (head), committed, durable at all acting hosts, and in this host's store (stored).", "volume", "which"),
 		backfilling: describe("volume_backfilling", "Whether the store is copied to this host.", volumeLabel...),
 		backfilled:  describe("volume_backfilled_bytes", "Up to where the store was copied to this host.", volumeLabel...),
+		oldest:      describe("volume_oldest_request_seconds", "Age of the oldest unanswered request of this host's NBD clients; 0: there is none.", volumeLabel...),
 		size:        describe("volume_size_bytes", "Size of the volume.", volumeLabel...),
 		connections: describe("nbd_connections", "Connections of NBD clients."),
 		ended:       describe("nbd_connections_ended_total", "Connections of NBD clients that this host has ended, or not let in, by why.", "why"),
@@ -125,7 +126,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	g := &gauges
-	for _, d := range []*prometheus.Desc{g.state, g.primary, g.acting, g.copies, g.minSize, g.epoch, g.leased, g.failed, g.entries, g.backfilling, g.backfilled, g.size,
+	for _, d := range []*prometheus.Desc{g.state, g.primary, g.acting, g.copies, g.minSize, g.epoch, g.leased, g.failed, g.entries, g.backfilling, g.backfilled, g.size, g.oldest,
 		g.connections, g.ended, g.away, g.faults, g.broken, g.dataSize, g.dataFree, g.expiry} {
 		out <- d
 	}
@@ -157,6 +158,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		gauge(g.backfilling, so(s.Backfilling), i.Name)
 		gauge(g.backfilled, float64(s.Copied), i.Name)
 		gauge(g.size, float64(i.Size), i.Name)
+		gauge(g.oldest, s.Oldest.Seconds(), i.Name)
 	}
 	for name := range c.known {
 		if !here[name] {

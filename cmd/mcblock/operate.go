@@ -71,7 +71,7 @@ func ordering(cmd *cobra.Command, hosts int, do func(context.Context, *order) (s
 			if !out.IsJSON() {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n", text)
 			}
-			return showVolume(cmd.OutOrStdout(), out, s, *now)
+			return showVolume(cmd.OutOrStdout(), out, s, *now, nil)
 		})
 	}
 	return cmd

@@ -11,17 +11,19 @@ import (
 
 // A partView is a host's replica of a volume, as the host reports it, in JSON.
 type partView struct {
-	Volume      string `json:"volume"`
-	Host        string `json:"host"`
-	State       string `json:"state,omitempty"` // of the host: active means the primary that serves
-	Epoch       uint64 `json:"epoch"`
-	Served      bool   `json:"served"`
-	Head        uint64 `json:"head"`    // entries in its log
-	Durable     uint64 `json:"durable"` // at all acting hosts
-	Stored      uint64 `json:"stored"`
-	Backfilling bool   `json:"backfilling"`
-	Copied      uint64 `json:"copied_bytes"`
-	Error       string `json:"error,omitempty"` // why the copy has stopped, or the host reports nothing
+	Volume      string  `json:"volume"`
+	Host        string  `json:"host"`
+	State       string  `json:"state,omitempty"` // of the host: active means the primary that serves
+	Epoch       uint64  `json:"epoch"`
+	Served      bool    `json:"served"`
+	Head        uint64  `json:"head"`    // entries in its log
+	Durable     uint64  `json:"durable"` // at all acting hosts
+	Stored      uint64  `json:"stored"`
+	Backfilling bool    `json:"backfilling"`
+	Copied      uint64  `json:"copied_bytes"`
+	Oldest      float64 `json:"oldest_request_seconds"` // age of the oldest unanswered request of the host's clients
+	Waits       string  `json:"waits,omitempty"`        // of the primary: why requests wait, if it knows
+	Error       string  `json:"error,omitempty"`        // why the copy has stopped, or the host reports nothing
 }
 
 // parts returns all hosts' replicas of all volumes.
@@ -42,6 +44,7 @@ func parts(s *osdmap.State, hosts map[core.ID]told) []partView {
 				if x.GetVolume() == v.Volume.ID {
 					p.State, p.Epoch, p.Served, p.Head, p.Durable, p.Stored = x.GetState(), x.GetEpoch(), x.GetLeased(), x.GetHead(), x.GetDurable(), x.GetStored()
 					p.Backfilling, p.Copied, p.Error = x.GetBackfilling(), x.GetCopiedBytes(), cli.Clean(x.GetFailure())
+					p.Oldest, p.Waits = x.GetOldestRequest().AsDuration().Seconds(), cli.Clean(x.GetWaits())
 				}
 			}
 			list = append(list, p)
@@ -60,8 +63,11 @@ func writeParts(w io.Writer, out *cli.Output, list []partView) error {
 		if p.Backfilling {
 			note = fmt.Sprintf("%d bytes copied", p.Copied)
 		}
-		rows = append(rows, []any{p.Volume, p.Host, p.State, p.Epoch, p.Head, p.Durable, note})
+		if p.Waits != "" {
+			note = p.Waits
+		}
+		rows = append(rows, []any{p.Volume, p.Host, p.State, p.Epoch, p.Head, p.Durable, fmt.Sprintf("%.3f s", p.Oldest), note})
 	}
 	fmt.Fprintln(w)
-	return out.Table(w, []string{"volume", "host", "state", "epoch", "entries", "durable", "note"}, rows)
+	return out.Table(w, []string{"volume", "host", "state", "epoch", "entries", "durable", "oldest request", "note"}, rows)
 }

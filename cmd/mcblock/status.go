@@ -38,8 +38,9 @@ func statusCommand() *cobra.Command {
 		Short: "Show etcd, the hosts and the volumes",
 		Long: `Shows the members of etcd and whether each answers, the hosts, the volumes with their
 current maps, and each host's report on each of its volumes: its state, the entries in
-its log, and how many of them are durable. It fails if etcd has no majority, but still
-shows which members answer. "mcblock doctor" says what is wrong.`,
+its log, how many of them are durable, the age of the oldest unanswered request of its
+clients, and at the primary, why requests wait. It fails if etcd has no majority, but
+still shows which members answer. "mcblock doctor" says what is wrong.`,
 		Example: "  mcblock status\n  mcblock status -o json",
 		Args:    cli.NoArgs,
 	}

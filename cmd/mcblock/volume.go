@@ -87,7 +87,7 @@ least one; with 1 a single remaining copy takes writes, which are lost if its di
 				return err
 			}
 			silent(cmd.ErrOrStderr(), &s, v, minSize, hosts)
-			return showVolume(cmd.OutOrStdout(), out, &s, osdmap.VolumeState{Volume: v, Map: first})
+			return showVolume(cmd.OutOrStdout(), out, &s, osdmap.VolumeState{Volume: v, Map: first}, nil)
 		})
 	}
 	return cmd
@@ -245,23 +245,28 @@ func showCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show NAME [flags]",
 		Short:   "Show a volume",
-		Long:    "Shows a volume, and the role of each of its hosts in its map.",
+		Long:    "Shows a volume, the role of each of its hosts in its map, and what each reports.",
 		Example: "  mcblock volume show vol",
 		Args:    cli.ExactArg("one volume"),
 	}
 	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return flags.onVolume(cmd.Context(), args[0], func(_ context.Context, _ *cluster, s *osdmap.State, v osdmap.VolumeState) error {
-			return showVolume(cmd.OutOrStdout(), out, s, v)
+		return flags.onVolume(cmd.Context(), args[0], func(ctx context.Context, c *cluster, s *osdmap.State, v osdmap.VolumeState) error {
+			one := osdmap.State{Hosts: s.Hosts, Volumes: []osdmap.VolumeState{v}}
+			live := parts(&one, ask(ctx, c.cfg, s.Hosts, min(flags.timeout, noteTime)))
+			return showVolume(cmd.OutOrStdout(), out, s, v, live)
 		})
 	}
 	return cmd
 }
 
-func showVolume(w io.Writer, out *cli.Output, s *osdmap.State, v osdmap.VolumeState) error {
+func showVolume(w io.Writer, out *cli.Output, s *osdmap.State, v osdmap.VolumeState, live []partView) error {
 	j := volume(s, v)
 	if out.IsJSON() {
-		return out.JSON(w, j)
+		return out.JSON(w, struct {
+			volumeView
+			Parts []partView `json:"parts"`
+		}{j, append([]partView{}, live...)})
 	}
 	fmt.Fprintf(w, "volume %s, %d bytes in blocks of %d, number %s, made %s\nepoch %d, min_size %d\nclients: %s\n\n", j.Name, j.Size, j.BlockSize, j.ID,
 		j.Created.Format(time.DateTime), j.Epoch, j.MinSize, clientList(j.Allow))
@@ -280,7 +285,10 @@ func showVolume(w io.Writer, out *cli.Output, s *osdmap.State, v osdmap.VolumeSt
 		}
 		rows = append(rows, []any{s.HostName(id), role, incarnation, at})
 	}
-	return out.Table(w, []string{"host", "role", "incarnation", "nbd"}, rows)
+	if err := out.Table(w, []string{"host", "role", "incarnation", "nbd"}, rows); err != nil {
+		return err
+	}
+	return writeParts(w, out, live)
 }
 
 func deleteCommand() *cobra.Command {

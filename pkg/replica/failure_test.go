@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -74,6 +75,33 @@ func (r *rig) others(host int) (list []int) {
 		}
 	}
 	return list
+}
+
+// TestWaits: while a request waits, its host says for how long, and the primary why.
+func TestWaits(t *testing.T) {
+	r := newRig(t, 2, 2, 4<<20, Options{})
+	r.acting(2)
+	p := r.primary()
+	o := r.others(p)[0]
+	v := r.volume(p)
+	r.must(v.WriteAt(r.ctx(), fillBlock(1), 0, true))
+	if s := v.Status(); s.Oldest != 0 || s.Waits != "" {
+		t.Errorf("nothing waits: %v, %q", s.Oldest, s.Waits)
+	}
+	r.kill(o)
+	done := make(chan error, 1)
+	go func() { done <- v.WriteAt(r.ctx(), fillBlock(2), 0, true) }()
+	r.wait("it says that it waits, and for whom", func() error {
+		if s := v.Status(); s.Oldest < time.Second || !strings.HasSuffix(s.Waits, fmt.Sprint(": h", o)) {
+			return fmt.Errorf("%v, %q", s.Oldest, s.Waits)
+		}
+		return nil
+	})
+	r.start(o)
+	r.must(<-done)
+	if s := r.volume(p).Status(); s.Oldest != 0 {
+		t.Errorf("nothing waits any more: %v", s.Oldest)
+	}
 }
 
 // TestReplicaKilled: writes go on, and the replica gets by the log what it missed.

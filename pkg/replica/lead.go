@@ -277,6 +277,24 @@ func (g *leading) pump() {
 	}
 }
 
+// waits returns why entries are not sent, and for which members; "": they are.
+func (g *leading) waits() (why string, hosts []core.ID) {
+	switch {
+	case len(g.queue) == 0:
+		return "", nil
+	case g.group == nil:
+		return "the group is being formed", nil
+	case len(g.ops) == 0:
+		return "so many entries as may be in flight have not arrived at all hosts", nil
+	}
+	for address, index := range g.ring.consumed {
+		if index < g.ring.first {
+			hosts = append(hosts, g.members[address].ID)
+		}
+	}
+	return "the ring is full of entries that are not consumed", hosts
+}
+
 // finished: an operation is done.
 func (g *leading) finished(o *op) {
 	o.buf.Release()

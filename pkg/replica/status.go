@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,9 @@ type Status struct {
 	Failure error        // why this host's copy has ended, and what to do about it; nil: it has not
 	Group   *mcrdma.Info // of the group that this node leads; nil: there is none
 	Copied  uint64       // bytes of the volume that have been copied to this host, while Backfilling
+	// Oldest is the age of the oldest unanswered request of this host's clients; 0: there is none.
+	Oldest time.Duration
+	Waits  string // of the primary: why requests wait, if it knows
 }
 
 // Event is a change of a volume, as this host sees it.
@@ -33,6 +37,7 @@ func (v *Volume) Status() Status {
 		if s = v.last; v.loop.lead != nil {
 			group = v.loop.lead.group
 		}
+		s.Waits = v.waits()
 	}):
 	case <-v.loop.stopped:
 		return v.last
@@ -41,8 +46,29 @@ func (v *Volume) Status() Status {
 		i := group.Info()
 		s.Group = &i
 	}
-	s.Copied = v.loop.disk.copied.Load()
+	s.Copied, s.Oldest = v.loop.disk.copied.Load(), v.pending.oldest()
 	return s
+}
+
+// waits returns why requests wait at this primary. It is called in the loop.
+func (v *Volume) waits() string {
+	l := v.loop
+	if len(l.calls.waiting)+len(l.calls.writes)+len(l.calls.flushes) == 0 || l.failure != nil {
+		return ""
+	}
+	why, hosts := l.node.Waits(now())
+	if why == "" && l.lead != nil {
+		why, hosts = l.lead.waits()
+	}
+	if len(hosts) > 0 {
+		why += ": " + strings.Join(each(hosts, func(id core.ID) string {
+			if x := v.peers.get(id); x != nil {
+				return x.host.Name
+			}
+			return "this host"
+		}), ", ")
+	}
+	return why
 }
 
 // Events returns a channel of the volume's events. If they are not read, the oldest are lost. The

@@ -38,6 +38,7 @@ type Volume struct {
 	floor   atomic.Uint64 // an index that is committed
 	route   atomic.Pointer[route]
 	access  access
+	pending pending
 	hosts   atomic.Pointer[[]core.ID]
 	last    Status // the loop's, until that has ended
 	events  chan Event
@@ -211,6 +212,7 @@ type request struct {
 	tries   int    // that may have taken effect
 	limit   int
 	extents []Extent
+	place   place
 }
 
 // change sets the entry of a request that changes a range.
@@ -227,6 +229,8 @@ const retryTime = 20 * time.Millisecond
 
 // do makes a request until it is done.
 func (v *Volume) do(ctx context.Context, r *request) error {
+	v.pending.begin(&r.place)
+	defer v.pending.end(&r.place)
 	to := v.route.Load()
 	return v.retry(ctx, to, r, v.once(ctx, to, r))
 }
@@ -239,12 +243,17 @@ func (v *Volume) start(ctx context.Context, r *request, done func(error)) {
 		return
 	}
 	r.tries++
+	v.pending.begin(&r.place)
+	end := func(err error) {
+		v.pending.end(&r.place)
+		done(err)
+	}
 	v.loop.start(ctx, v.loop.trying(r), func(err error) {
 		if err == nil {
-			done(nil)
+			end(nil)
 			return
 		}
-		go func() { done(v.retry(ctx, to, r, err)) }()
+		go func() { end(v.retry(ctx, to, r, err)) }()
 	})
 }
 

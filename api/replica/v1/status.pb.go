@@ -9,6 +9,7 @@ package replicav1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -179,8 +180,10 @@ type VolumeStatus struct {
 	Durable       uint64                 `protobuf:"varint,7,opt,name=durable,proto3" json:"durable,omitempty"` // at all acting members, as far as this host knows
 	Stored        uint64                 `protobuf:"varint,8,opt,name=stored,proto3" json:"stored,omitempty"`
 	Backfilling   bool                   `protobuf:"varint,9,opt,name=backfilling,proto3" json:"backfilling,omitempty"`
-	CopiedBytes   uint64                 `protobuf:"varint,10,opt,name=copied_bytes,json=copiedBytes,proto3" json:"copied_bytes,omitempty"` // progress of backfilling
-	Failure       string                 `protobuf:"bytes,11,opt,name=failure,proto3" json:"failure,omitempty"`                             // why the copy has stopped; empty: it has not
+	CopiedBytes   uint64                 `protobuf:"varint,10,opt,name=copied_bytes,json=copiedBytes,proto3" json:"copied_bytes,omitempty"`      // progress of backfilling
+	Failure       string                 `protobuf:"bytes,11,opt,name=failure,proto3" json:"failure,omitempty"`                                  // why the copy has stopped; empty: it has not
+	OldestRequest *durationpb.Duration   `protobuf:"bytes,12,opt,name=oldest_request,json=oldestRequest,proto3" json:"oldest_request,omitempty"` // age of the oldest unanswered request of this host's clients
+	Waits         string                 `protobuf:"bytes,13,opt,name=waits,proto3" json:"waits,omitempty"`                                      // of the primary: why requests wait, if it knows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -292,6 +295,20 @@ func (x *VolumeStatus) GetFailure() string {
 	return ""
 }
 
+func (x *VolumeStatus) GetOldestRequest() *durationpb.Duration {
+	if x != nil {
+		return x.OldestRequest
+	}
+	return nil
+}
+
+func (x *VolumeStatus) GetWaits() string {
+	if x != nil {
+		return x.Waits
+	}
+	return ""
+}
+
 // A BrokenVolume cannot be opened on this host.
 type BrokenVolume struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -350,7 +367,7 @@ var File_replica_v1_status_proto protoreflect.FileDescriptor
 const file_replica_v1_status_proto_rawDesc = "" +
 	"\n" +
 	"\x17replica/v1/status.proto\x12\n" +
-	"replica.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n" +
+	"replica.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n" +
 	"\x0eGetHostRequest\"\xe5\x02\n" +
 	"\x0fGetHostResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -363,7 +380,7 @@ const file_replica_v1_status_proto_rawDesc = "" +
 	"\x04away\x18\x06 \x01(\tR\x04away\x122\n" +
 	"\avolumes\x18\a \x03(\v2\x18.replica.v1.VolumeStatusR\avolumes\x120\n" +
 	"\x06broken\x18\b \x03(\v2\x18.replica.v1.BrokenVolumeR\x06broken\x12#\n" +
-	"\rlargest_bytes\x18\t \x01(\x04R\flargestBytes\"\xad\x02\n" +
+	"\rlargest_bytes\x18\t \x01(\x04R\flargestBytes\"\x85\x03\n" +
 	"\fVolumeStatus\x12\x16\n" +
 	"\x06volume\x18\x01 \x01(\x04R\x06volume\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
@@ -376,7 +393,9 @@ const file_replica_v1_status_proto_rawDesc = "" +
 	"\vbackfilling\x18\t \x01(\bR\vbackfilling\x12!\n" +
 	"\fcopied_bytes\x18\n" +
 	" \x01(\x04R\vcopiedBytes\x12\x18\n" +
-	"\afailure\x18\v \x01(\tR\afailure\"<\n" +
+	"\afailure\x18\v \x01(\tR\afailure\x12@\n" +
+	"\x0eoldest_request\x18\f \x01(\v2\x19.google.protobuf.DurationR\roldestRequest\x12\x14\n" +
+	"\x05waits\x18\r \x01(\tR\x05waits\"<\n" +
 	"\fBrokenVolume\x12\x16\n" +
 	"\x06volume\x18\x01 \x01(\x04R\x06volume\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error2N\n" +
@@ -402,18 +421,20 @@ var file_replica_v1_status_proto_goTypes = []any{
 	(*VolumeStatus)(nil),          // 2: replica.v1.VolumeStatus
 	(*BrokenVolume)(nil),          // 3: replica.v1.BrokenVolume
 	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 5: google.protobuf.Duration
 }
 var file_replica_v1_status_proto_depIdxs = []int32{
 	4, // 0: replica.v1.GetHostResponse.certificate_until:type_name -> google.protobuf.Timestamp
 	2, // 1: replica.v1.GetHostResponse.volumes:type_name -> replica.v1.VolumeStatus
 	3, // 2: replica.v1.GetHostResponse.broken:type_name -> replica.v1.BrokenVolume
-	0, // 3: replica.v1.Statuses.GetHost:input_type -> replica.v1.GetHostRequest
-	1, // 4: replica.v1.Statuses.GetHost:output_type -> replica.v1.GetHostResponse
-	4, // [4:5] is the sub-list for method output_type
-	3, // [3:4] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	5, // 3: replica.v1.VolumeStatus.oldest_request:type_name -> google.protobuf.Duration
+	0, // 4: replica.v1.Statuses.GetHost:input_type -> replica.v1.GetHostRequest
+	1, // 5: replica.v1.Statuses.GetHost:output_type -> replica.v1.GetHostResponse
+	5, // [5:6] is the sub-list for method output_type
+	4, // [4:5] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_replica_v1_status_proto_init() }
