@@ -70,7 +70,7 @@ func volumeDir(dir string, volume uint64) string {
 
 // openVolume opens this host's copy of a volume, or creates it.
 func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) (*Volume, error) {
-	v := &Volume{info: s.Volume, peers: p, session: rand.Uint64() | 1, events: make(chan Event, 64), closed: make(chan struct{})}
+	v := &Volume{info: s.Volume, peers: p, session: rand.Uint64() | 1, closed: make(chan struct{})}
 	v.access.set(s.Volume)
 	v.hosts.Store(&s.Volume.Hosts)
 	o := &local{Volume: v, cfg: cfg}
@@ -135,6 +135,5 @@ func (v *Volume) close() error {
 		_ = m.Close() // busy: the client ends it
 	}
 	v.route.Load().cancel()
-	close(v.events)
 	return err
 }

@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,13 +18,6 @@ type Status struct {
 	// Oldest is the age of the oldest unanswered request of this host's clients; 0: there is none.
 	Oldest time.Duration
 	Waits  string // of the primary: why requests wait, if it knows
-}
-
-// Event is a change of a volume, as this host sees it.
-type Event struct {
-	Time time.Time
-	Text string // for people
-	Status
 }
 
 // Status returns the present status.
@@ -69,44 +61,6 @@ func (v *Volume) waits() string {
 		}), ", ")
 	}
 	return why
-}
-
-// Events returns a channel of the volume's events. If they are not read, the oldest are lost. The
-// channel is closed with the volume.
-func (v *Volume) Events() <-chan Event { return v.events }
-
-// report stores the status, and sends events of changes. It is called in the loop.
-func (v *Volume) report(s core.Status, failure error) {
-	was := v.last
-	v.last = Status{Status: s, Failure: failure}
-	text := ""
-	switch {
-	case failure != nil && was.Failure == nil:
-		text = failure.Error()
-	case s.State != was.State:
-		text = fmt.Sprintf("this host is %v, and was %v", s.State, was.State)
-	case s.Map.Epoch != was.Map.Epoch:
-		text = fmt.Sprintf("epoch %d: the primary is host %d, acting are %v", s.Map.Epoch, s.Map.Primary.ID, hostsOf(s.Map.Acting))
-	case s.Backfilling != was.Backfilling:
-		text = "the copy is complete"
-		if s.Backfilling {
-			text = "the store is copied to here, as the log does not go back far enough"
-		}
-	default:
-		return
-	}
-	e := Event{time.Now(), text, v.last}
-	for {
-		select {
-		case v.events <- e:
-			return
-		default:
-		}
-		select {
-		case <-v.events:
-		default:
-		}
-	}
 }
 
 func hostsOf(list []core.Member) []core.ID {

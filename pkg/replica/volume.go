@@ -41,7 +41,6 @@ type Volume struct {
 	pending pending
 	hosts   atomic.Pointer[[]core.ID]
 	last    Status // the loop's, until that has ended
-	events  chan Event
 	closed  chan struct{}
 }
 
@@ -328,5 +327,5 @@ func (v *Volume) statusChanged(s core.Status, failure error) {
 			was.cancel()
 		}
 	}
-	v.report(s, failure)
+	v.last = Status{Status: s, Failure: failure}
 }
