@@ -37,6 +37,9 @@ and --fsync change that for all workloads.
 The columns are perftest's, with times in microseconds, and MiB/s and IOPS as fio counts
 them. With --fsync, flushes count in IOPS and bandwidth, not in the times of writes.`
 
+// mostInFlight are the bytes that requests may have in flight: their buffers are all in memory.
+const mostInFlight = 1 << 30
+
 // benchOptions are the flags of bench.
 type benchOptions struct {
 	workloads        []string
@@ -117,6 +120,8 @@ func (o *benchOptions) complete() error {
 		return cli.Usagef("--write is for a VOLUME: a scratch volume is written to in any case")
 	case o.block < 0 || o.block > nbd.MaxPayload || o.depth < 0 || o.depth > 1024 || o.fsync < 0:
 		return cli.Usagef("--bs %d, --iodepth %d, --fsync %d: want up to 32M, up to 1024, and no negative number", o.block, o.depth, o.fsync)
+	case max(o.block, 4<<10)*o.depth > mostInFlight:
+		return cli.Usagef("--bs %d with --iodepth %d: %d bytes would be in flight, and in this host's memory: want up to %d", o.block, o.depth, o.block*o.depth, mostInFlight)
 	case o.runtime <= 0:
 		return cli.Usagef("--runtime %v: it is more than 0, such as 5s", o.runtime)
 	}

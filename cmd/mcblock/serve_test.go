@@ -249,7 +249,7 @@ func TestBench(t *testing.T) {
 		t.Errorf("a bench with --write has not written, or %v", err)
 	}
 	for args, want := range map[string]string{"vol --rw write": "allow that with --write", "--write": "is for a VOLUME", "--rw trim": "none of", "a b": "unexpected argument",
-		"--runtime 0s": "--runtime", "--bs 1G": "--bs", "vol --bs 1000": "in blocks of 4096"} {
+		"--runtime 0s": "--runtime", "--bs 1G": "--bs", "--bs 32M --iodepth 33 --size 64M --runtime 1ms": "in flight", "vol --bs 1000": "in blocks of 4096"} {
 		if code, out, errs := call(t, append([]string{"bench"}, strings.Fields(args)...)...); code != 2 || out != "" || !strings.Contains(errs, want) {
 			t.Errorf("%s: %d, %s%s", args, code, out, errs)
 		}
