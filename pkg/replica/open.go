@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
 // local is a volume's access to its host, and implements outside.
@@ -86,6 +88,9 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 	var err error
 	l.disk, err = openDisk(volumeDir(cfg.Dir, s.Volume.ID), s.Volume.ID, s.Volume.Size, max(keep/4, 1), cfg.logDelay,
 		func(seq uint64, err error) { l.post(func() { l.synced(seq, err) }) })
+	if errors.Is(err, wal.ErrDamaged) {
+		err = fmt.Errorf("%w: end mcblock, remove %s, and start mcblock: the volume is copied to here again", err, volumeDir(cfg.Dir, s.Volume.ID))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("volume %s: %w", s.Volume.Name, err)
 	}
