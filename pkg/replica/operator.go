@@ -203,6 +203,9 @@ func (o *Operator) vacant(ctx context.Context, s *osdmap.State, volume uint64, b
 // place to another. It returns ErrLoss, and uses loseData, as Replace does.
 func (o *Operator) Lost(ctx context.Context, volume uint64, lost core.ID, loseData bool) (*osdmap.State, error) {
 	return o.change(ctx, volume, func(s *osdmap.State, v *osdmap.VolumeState) (core.Map, error) {
+		if !slices.Contains(v.Volume.Hosts, lost) {
+			return core.Map{}, fmt.Errorf("%w: volume %s has no copy on %s: its hosts are %s", core.ErrPlace, v.Volume.Name, s.HostName(lost), strings.Join(s.HostNames(v.Volume.Hosts), ", "))
+		}
 		if !v.Map.Holds(lost) {
 			return v.Map, nil
 		}

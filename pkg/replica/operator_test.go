@@ -67,6 +67,9 @@ func TestReplaced(t *testing.T) {
 			}
 			_, err = o.Replace(r.ctx(), r.id, id(lost), 4, false) // it is done already
 			r.must(err)
+			if _, err = o.Lost(r.ctx(), r.id, id(lost), false); !errors.Is(err, core.ErrPlace) {
+				t.Errorf("a host without a place was declared lost: %v", err)
+			}
 			r.wait("the new host acts", func() error {
 				if s := r.volume(client).Status(); !s.Map.Holds(4) || len(s.Map.Acting) < 3 {
 					return fmt.Errorf("%+v", s.Map)
