@@ -160,7 +160,8 @@ func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
 	}
 	waiting, stopWaiting := context.WithCancel(ctx)
 	defer stopWaiting()
-	go waitFor(waiting, s.log, func() bool { return host.Health().Known && s.joined() }, s.etcdWaits)
+	go waitFor(waiting, s.log, func() bool { return host.Health().Known && s.joined() },
+		func(ctx context.Context) string { return s.etcdWaits(ctx, host.Health().Unknown) })
 	at, err := s.export(host, own, failed)
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/embedded"
 )
 
@@ -53,8 +54,11 @@ func (s *server) joined() bool {
 	}
 }
 
-// etcdWaits returns why etcd is not ready.
-func (s *server) etcdWaits(ctx context.Context) string {
+// etcdWaits returns why etcd is not ready, or does not accept this host: unknown.
+func (s *server) etcdWaits(ctx context.Context, unknown error) string {
+	if errors.Is(unknown, osdmap.ErrExists) {
+		return fmt.Sprintf("another name or id in %s's mcblock.yaml: %v", s.cfg.Name, unknown)
+	}
 	if s.member != nil {
 		if text := memberTrouble(s.cfg, s.member.Trouble()); text != "" {
 			return "etcd: " + text

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/embedded"
 )
 
@@ -69,6 +70,10 @@ func TestEtcdSilent(t *testing.T) {
 		if got := memberTrouble(&config.Config{Name: "h1", Data: "/d"}, err); !strings.Contains(got, want) || (want == "") != (got == "") {
 			t.Errorf("%v: %s", err, got)
 		}
+	}
+	s := &server{cfg: &config.Config{Name: "h1"}}
+	if got := s.etcdWaits(t.Context(), fmt.Errorf("osdmap: host h1 with the number 2: %w", osdmap.ErrExists)); !strings.Contains(got, "id in h1's mcblock.yaml: osdmap: host h1 with the number 2") {
+		t.Error(got)
 	}
 	cfg := &config.Config{Etcd: config.Etcd{Endpoints: []string{up, down}}}
 	if got := etcdSilent(t.Context(), cfg); !strings.Contains(got, down+" does not") {

@@ -1,24 +1,28 @@
 package replica
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
 // Health is the state of a host, apart from its volumes.
 type Health struct {
-	Known  bool    // the configuration manager has reported the hosts and volumes
-	Away   error   // why the configuration manager no longer answers; nil: it does
-	Faults []error // records that cannot be used
-	Broken map[uint64]error
+	Known   bool    // the configuration manager has reported the hosts and volumes
+	Unknown error   // why the configuration manager did not accept this host the last time
+	Away    error   // why the configuration manager no longer answers; nil: it does
+	Faults  []error // records that cannot be used
+	Broken  map[uint64]error
 }
 
 // Health returns the current state of the host.
 func (h *Host) Health() Health {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := Health{Known: len(h.state.Hosts) > 0, Away: h.state.Away, Faults: slices.Clone(h.state.Faults), Broken: map[uint64]error{}}
+	s := Health{Known: len(h.state.Hosts) > 0, Unknown: h.unknown, Away: h.state.Away, Faults: slices.Clone(h.state.Faults), Broken: map[uint64]error{}}
 	maps.Copy(s.Broken, h.broken)
 	maps.DeleteFunc(s.Broken, func(_ uint64, err error) bool { return err == nil })
 	return s
@@ -28,6 +32,8 @@ func (h *Host) Health() Health {
 func (h *Host) Ready() (ok bool, note string) {
 	s := h.Health()
 	switch {
+	case !s.Known && errors.Is(s.Unknown, osdmap.ErrExists):
+		return false, s.Unknown.Error()
 	case !s.Known:
 		return false, "the configuration manager has not answered yet"
 	case len(s.Broken) > 0:

@@ -48,6 +48,7 @@ type Host struct {
 	volumes map[uint64]*Volume
 	broken  map[uint64]error // volumes that could not be opened
 	state   osdmap.State
+	unknown error         // why PutHost has failed last
 	checks  chan struct{} // as many checksums at once
 }
 
@@ -163,6 +164,9 @@ func (h *Host) Volumes() []*Volume {
 func (h *Host) follow() {
 	for said := ""; ; { // until the configuration manager answers, and has no other host of that name
 		err := h.cfg.Manager.PutHost(h.ctx, h.cfg.Self)
+		h.mu.Lock()
+		h.unknown = err
+		h.mu.Unlock()
 		if err == nil {
 			break
 		}
