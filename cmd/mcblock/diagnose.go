@@ -35,6 +35,7 @@ type facts struct {
 	away                error // etcd has no majority
 	hosts               map[core.ID]told
 	self                string // this host's name
+	number              core.ID
 }
 
 // A diagnosis collects findings.
@@ -71,7 +72,8 @@ func (d *diagnosis) thisHost() {
 
 func (d *diagnosis) etcd() {
 	if d.noMember != nil {
-		d.Add(findings.Error, "etcd", "no member answers at "+d.endpoints, d.noMember.Error(), "start mcblock (or etcd) on the hosts that run it; volumes go on as they are")
+		d.Add(findings.Error, "etcd", "no member answers at "+d.endpoints, d.noMember.Error(),
+			d.member(d.noMember, "start "+d.program()+" on the hosts that run it")+"; volumes go on as they are")
 		return
 	}
 	var down []string
@@ -80,7 +82,7 @@ func (d *diagnosis) etcd() {
 		case m.Err != nil && m.Version == "":
 			down = append(down, m.Name)
 		case m.Err != nil && d.away == nil: // otherwise it reports that it has no leader
-			d.Add(findings.Warning, "etcd", m.Name+" answers that something is wrong", m.Err.Error(), "see the log of mcblock (or etcd) there")
+			d.Add(findings.Warning, "etcd", m.Name+" answers that something is wrong", m.Err.Error(), "see the log of "+d.program()+" there")
 		}
 	}
 	need := len(d.members)/2 + 1
@@ -89,9 +91,13 @@ func (d *diagnosis) etcd() {
 		d.Add(findings.Error, "etcd", fmt.Sprintf("it has no majority: %d of %d members answer, and %d must", len(d.members)-len(down), len(d.members), need), d.away.Error(),
 			"start those that are down: "+strings.Join(down, ", "))
 	case len(down) > 0:
+		why := d.members[slices.IndexFunc(d.members, func(m etcd.Member) bool { return m.Name == down[0] })].Err
+		do := "start " + d.program() + " there"
+		if len(d.configured) > 0 { // others' clusters are not mcblock's to change
+			do += "; a member whose disk is lost: mcblock etcd replace"
+		}
 		d.Add(findings.Warning, "etcd", fmt.Sprintf("%s down: %s; it works with %d of %d", cli.Plural(len(down), "member"), strings.Join(down, ", "), need, len(d.members)),
-			d.members[slices.IndexFunc(d.members, func(m etcd.Member) bool { return m.Name == down[0] })].Err.Error(),
-			"start mcblock there; a member whose disk is lost: mcblock etcd replace")
+			why.Error(), d.member(why, do))
 	}
 	var has []string
 	for _, m := range d.members {
@@ -107,9 +113,34 @@ func (d *diagnosis) etcd() {
 	for _, f := range d.state.Faults {
 		d.Add(findings.Error, "etcd", "a record cannot be used", f.Error(), "update mcblock here if a newer one wrote it; else restore that record from a copy of etcd")
 	}
+	for _, h := range d.state.Hosts {
+		if (h.Name == d.self) != (h.ID == d.number) {
+			d.Add(findings.Error, "host "+d.self, "its name and number are not those that etcd has", fmt.Sprintf("it has the number %d in mcblock.yaml, and in etcd host %s has the number %d", d.number, h.Name, h.ID),
+				"give it in mcblock.yaml the name and number that it had, or ones that no host ever had")
+			return
+		}
+	}
 	if d.away == nil && !slices.ContainsFunc(d.state.Hosts, func(h osdmap.Host) bool { return h.Name == d.self }) {
 		d.Add(findings.Error, "host "+d.self, "no volume can have a copy here", "mcblock serve has never run on this host, or with another etcd", "systemctl start mcblock")
 	}
+}
+
+// program is what etcd's members run in.
+func (d *diagnosis) program() string {
+	return cli.Either(len(d.configured) > 0, "mcblock", "etcd")
+}
+
+// member returns what to do about a member of etcd: do, unless it runs, and a certificate is the reason.
+func (d *diagnosis) member(why error, do string) string {
+	if untrusted(why) {
+		return "renew or replace the certificate that is not accepted: a member's has its address, and one CA issues members' and hosts'"
+	}
+	return do
+}
+
+// untrusted reports that a connection has failed because of a certificate, so that something listens.
+func untrusted(err error) bool {
+	return strings.Contains(err.Error(), "x509: ") || strings.Contains(err.Error(), "tls: ")
 }
 
 func memberAt(name, peer string) string { return name + " at " + peer }
@@ -119,7 +150,10 @@ func (d *diagnosis) host(h osdmap.Host) {
 	name, t := "host "+h.Name, d.hosts[h.ID]
 	if t.err != nil {
 		do := "see whether it runs and can be reached at " + h.Peer + "; on it: systemctl status mcblock, mcblock doctor"
-		if h.Name == d.self {
+		switch {
+		case untrusted(t.err):
+			do = "renew or replace the certificate that is not accepted (cmd-daemon init --renew for a lab's); mcblock reads it at the next connection"
+		case h.Name == d.self:
 			do = "systemctl start mcblock; journalctl -u mcblock says why it has ended"
 		}
 		d.Add(findings.Error, name, "its mcblock does not answer", cli.Clean(t.err.Error()), do)
@@ -167,6 +201,15 @@ func (d *diagnosis) part(id core.ID, volume uint64) *replicav1.VolumeStatus {
 	return nil
 }
 
+// broken reports that a host cannot open its copy of a volume.
+func (d *diagnosis) broken(id core.ID, volume uint64) bool {
+	return slices.ContainsFunc(d.hosts[id].GetBroken(), func(b *replicav1.BrokenVolume) bool { return b.GetVolume() == volume })
+}
+
+func (d *diagnosis) anyBroken(s osdmap.VolumeState) bool {
+	return slices.ContainsFunc(s.Map.Acting, func(x core.Member) bool { return d.broken(x.ID, s.Volume.ID) })
+}
+
 func (d *diagnosis) volume(s osdmap.VolumeState) {
 	v, m := s.Volume, s.Map
 	name := "volume " + v.Name
@@ -189,11 +232,13 @@ func (d *diagnosis) volume(s osdmap.VolumeState) {
 		case p.GetFailure() != "":
 			d.Add(findings.Error, name, "the copy on "+host+" has ended", cli.Clean(p.GetFailure()), "repair what that says, and start mcblock on "+host+" again")
 		case acting:
+		case p == nil && d.broken(id, v.ID):
+			d.Add(findings.Error, name, fmt.Sprintf("it is degraded: %s has no copy that counts", host), "it cannot open its copy", "as for host "+host)
 		case p == nil:
 			d.Add(findings.Error, name, fmt.Sprintf("it is degraded: %s has no copy that counts", host), "its mcblock does not answer, or has not opened the volume",
 				fmt.Sprintf("start mcblock on %s: the copy is brought up to date by itself", host))
 		case p.GetBackfilling():
-			d.Add(findings.Warning, name, fmt.Sprintf("it is degraded, and is copied to %s: %.0f %%", host, 100*float64(p.GetCopiedBytes())/float64(v.Size)), "the log does not go back to when "+host+" left", "wait; writes go there already")
+			d.Add(findings.Warning, name, fmt.Sprintf("it is degraded, and is copied to %s: %.0f %%", host, 100*float64(p.GetCopiedBytes())/float64(v.Size)), host+" had no copy before, or the log does not go back to when it left", "wait; writes go there already")
 		default:
 			d.Add(findings.Warning, name, fmt.Sprintf("it is degraded: %s is being brought up to date, %s behind", host, cli.Plural(int(head-min(head, p.GetHead())), "write")), //nolint:gosec // to be shown
 				"it was away", "wait; if it lasts, see the logs of mcblock on "+host+" and the primary")
@@ -213,7 +258,7 @@ func (d *diagnosis) waits(name string, s osdmap.VolumeState, up []string, p *rep
 		d.Add(findings.Warning, name, "it is not served yet", fmt.Sprintf("its primary is being chosen, or prepares (%s)", cli.Either(p == nil, "none yet", p.GetState())), "wait a few seconds, and look again")
 	case len(up) < m.MinSize:
 		d.Add(findings.Error, name, fmt.Sprintf("it waits: %d of its acting hosts answer, and min_size is %d", len(up), m.MinSize), "fewer copies than that take no writes; clients wait, and nothing is lost",
-			"start mcblock on "+strings.Join(d.missing(s, up), ", "))
+			"start mcblock on "+strings.Join(d.missing(s, up), ", ")+cli.Either(d.anyBroken(s), "; where it runs and cannot open its copy, do as for that host", ""))
 	default:
 		d.Add(findings.Error, name, "it is not served", fmt.Sprintf("its primary, %s, does not answer, or has no leases", cli.Either(m.Since == 0, "not chosen yet", d.state.HostName(m.Primary.ID))),
 			"another takes over within seconds; if none does, see the logs of mcblock on its hosts")

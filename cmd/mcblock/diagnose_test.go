@@ -23,7 +23,7 @@ import (
 // well returns the facts of three hosts with a volume, without findings.
 func well() *facts {
 	v := osdmaptest.Volume(7, "vol")
-	f := &facts{now: time.Unix(1e9, 0), self: "h1", hosts: map[core.ID]told{}}
+	f := &facts{now: time.Unix(1e9, 0), self: "h1", number: 1, hosts: map[core.ID]told{}}
 	f.state.Volumes = []osdmap.VolumeState{{Volume: v, Map: osdmaptest.Next(osdmap.FirstMap(v, 2), 1, 1, 2, 3)}}
 	for id := core.ID(1); id <= 3; id++ {
 		f.members = append(f.members, etcd.Member{Name: fmt.Sprint("h", id)})
@@ -67,7 +67,9 @@ func TestDiagnose(t *testing.T) {
 		{"a record", func(f *facts) { f.state.Faults = []error{osdmap.ErrFormat} }, []string{"error etcd: a record cannot be used"}},
 		{"members as configured", func(f *facts) { f.configured = []string{"h1 at a:1", "h2 at ", "h3 at "}; f.members[0].Peer = "a:1" }, nil},
 		{"another member", func(f *facts) { f.configured = []string{"h1 at ", "h2 at ", "h4 at "} }, []string{"warning etcd: this host's configuration has other members than etcd"}},
-		{"never run", func(f *facts) { f.self = "h9" }, []string{"error host h9: no volume can have a copy here"}},
+		{"never run", func(f *facts) { f.self, f.number = "h9", 9 }, []string{"error host h9: no volume can have a copy here"}},
+		{"another's number", func(f *facts) { f.number = 2 }, []string{"error host h1: its name and number are not"}},
+		{"a number of another name", func(f *facts) { f.self = "h9" }, []string{"error host h9: its name and number are not"}},
 		{"disk", func(f *facts) { f.hosts[2].FreeBytes = 10; f.hosts[3].FreeBytes = 1 },
 			[]string{"error host h3: its disk is full", "warning host h2: its disk is nearly full"}},
 		{"certificates", func(f *facts) {
@@ -80,6 +82,12 @@ func TestDiagnose(t *testing.T) {
 			f.hosts[3].Volumes = nil
 			acting(f, 1, 2)
 		}, []string{"error host h3: it cannot open its copy of volume vol", "error volume vol: it is degraded: h3 has no copy"}},
+		{"broken, and needed", func(f *facts) {
+			f.hosts[3].Broken = []*replicav1.BrokenVolume{{Volume: 7, Error: "log"}}
+			f.hosts[3].Volumes = nil
+			away(f, 2)
+			part(f, 1).Leased = false
+		}, []string{"error host h2: its", "error host h3: it cannot open", "error volume vol: it waits: 1 of its acting hosts answer, and min_size is 2"}},
 		{"a host away", func(f *facts) { away(f, 3); acting(f, 1, 2) }, []string{"error host h3: its mcblock does not answer", "error volume vol: it is degraded: h3 has no copy"}},
 		{"min_size", func(f *facts) { away(f, 2, 3); part(f, 1).Leased = false },
 			[]string{"error host h2: its", "error host h3: its", "error volume vol: it waits: 1 of its acting hosts answer, and min_size is 2"}},
@@ -167,5 +175,49 @@ func TestParts(t *testing.T) {
 	f.hosts[3].Volumes, f.hosts[3].Broken = nil, []*replicav1.BrokenVolume{{Volume: 7, Error: "the log is damaged"}}
 	if list := parts(&f.state, f.hosts); len(list) != 3 || list[2].Error != "the log is damaged" || list[1].Error != "" {
 		t.Errorf("%+v", list)
+	}
+}
+
+// TestDiagnoseDo: what to do depends on who runs etcd, on whether a certificate is the reason, and on whether a host that has no
+// copy runs.
+func TestDiagnoseDo(t *testing.T) {
+	expired := errors.New("tls: failed to verify certificate: x509: certificate has expired")
+	const renew, replace = "renew or replace the certificate", "mcblock etcd replace"
+	broken := func(f *facts) {
+		f.hosts[3].Broken = []*replicav1.BrokenVolume{{Volume: 7, Error: "log"}}
+		f.hosts[3].Volumes = nil
+	}
+	for _, c := range []struct {
+		name, subject string
+		do            func(f *facts)
+		says, not     string // of what to do, or why
+	}{
+		{"own etcd", "etcd", func(f *facts) { f.members[2].Err = errors.New("refused") }, replace, renew},
+		{"another's etcd", "etcd", func(f *facts) { f.configured, f.members[2].Err = nil, errors.New("refused") }, "start etcd there", replace},
+		{"a member's certificate", "etcd", func(f *facts) { f.members[2].Err = expired }, renew, "start"},
+		{"all members' certificates", "etcd", func(f *facts) { f.noMember, f.state = expired, osdmap.State{} }, renew, "start"},
+		{"no member of another's etcd", "etcd", func(f *facts) { f.configured, f.noMember, f.state = nil, errors.New("refused"), osdmap.State{} }, "start etcd on", "mcblock"},
+		{"a host's certificate", "host h3", func(f *facts) { f.hosts[3] = told{err: expired} }, renew, "whether it runs"},
+		{"a copy that cannot be opened", "volume vol", func(f *facts) {
+			broken(f)
+			f.state.Volumes[0].Map = osdmaptest.Next(f.state.Volumes[0].Map, 1, 1, 2)
+		}, "it cannot open its copy as for host h3", "start mcblock"},
+		{"one that is needed", "volume vol", func(f *facts) {
+			broken(f)
+			f.hosts[2].Volumes, f.hosts[1].Volumes[0].Leased = nil, false
+		}, "do as for that host", ""},
+	} {
+		f := well()
+		f.configured = []string{"h1 at ", "h2 at ", "h3 at "}
+		c.do(f)
+		all := diagnose(f)
+		i := slices.IndexFunc(all, func(x findings.Finding) bool { return x.Subject == c.subject })
+		if i < 0 {
+			t.Errorf("%s: nothing is found of %s: %+v", c.name, c.subject, all)
+			continue
+		}
+		if text := all[i].Why + " " + all[i].Do; !strings.Contains(text, c.says) || c.not != "" && strings.Contains(all[i].Do, c.not) {
+			t.Errorf("%s: %q, want %q and not %q", c.name, text, c.says, c.not)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/internal/findings"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
 )
 
 const doctorHelp = `Checks volumes, their hosts and etcd, and says what is wrong, why, and what to do.
@@ -51,7 +52,7 @@ func doctorCommand() *cobra.Command {
 
 // examine collects all facts. The error is that of ctx.
 func examine(ctx context.Context, c *cluster) (*facts, error) {
-	f := &facts{now: time.Now(), self: c.cfg.Name, endpoints: strings.Join(c.cfg.EtcdClients(), ", ")}
+	f := &facts{now: time.Now(), self: c.cfg.Name, number: core.ID(c.cfg.ID), endpoints: strings.Join(c.cfg.EtcdClients(), ", ")}
 	for _, m := range c.cfg.Etcd.Members {
 		f.configured = append(f.configured, memberAt(m.Name, m.Peer))
 	}

@@ -51,7 +51,7 @@ func (s *Store) Members(ctx context.Context) ([]Member, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("no member of etcd answers: %w; start the members that are down, or correct their addresses", err)
+		return nil, fmt.Errorf("no member of etcd answers: %w; start the members that are down, or correct their addresses or certificates", err)
 	}
 	members := memberList(r)
 	var wg sync.WaitGroup
