@@ -68,7 +68,7 @@ func (m *Member) grant(req *mcrdmav1.AttachRequested) error {
 	for _, s := range req.GetRegions() {
 		r.Regions = append(r.Regions, Region{s.GetName(), s.GetLength()})
 	}
-	g, err := m.listener.cfg.Accept(r)
+	g, err := m.ask(r)
 	if err != nil {
 		return newError(mcrdmav1.Reason_DENIED, "%v", err)
 	}
@@ -83,6 +83,23 @@ func (m *Member) grant(req *mcrdmav1.AttachRequested) error {
 		return newError(mcrdmav1.Reason_INVALID, "the receiver's grant for %q: %v", r.Service, err)
 	}
 	return nil
+}
+
+// ask calls the application's hook. If the hook hangs, the client ends without it.
+func (m *Member) ask(r *Request) (*Grant, error) {
+	var g *Grant
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		g, err = m.listener.cfg.Accept(r)
+	}()
+	select {
+	case <-done:
+		return g, err
+	case <-m.c.closed:
+		return nil, m.c.errLeft()
+	}
 }
 
 // take makes the regions, so that the sender can write only the granted bytes.

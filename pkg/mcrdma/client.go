@@ -27,7 +27,7 @@ type Client struct {
 
 	mu sync.Mutex
 	session
-	closed    bool
+	closed    chan struct{} // closed by Close
 	groups    map[GroupID]*Group
 	creating  int                                  // calls of CreateGroup under way
 	orphans   map[GroupID][]*mcrdmav1.GroupChanged // of groups that may still be in creation
@@ -106,7 +106,7 @@ var errClientClosed = fmt.Errorf("%w: the Client was closed", ErrClosed)
 
 // errClosed says that the Client is closed, under c.mu.
 func (c *Client) errClosed() error {
-	if c.closed {
+	if c.isClosed() {
 		return errClientClosed
 	}
 	return nil

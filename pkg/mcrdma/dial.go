@@ -46,7 +46,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		opt: o, conn: conn, rpc: mcrdmav1.NewApplicationsClient(conn),
 		groups: map[GroupID]*Group{}, orphans: map[GroupID][]*mcrdmav1.GroupChanged{},
 		listeners: map[string]*Listener{}, members: map[GroupID]*Member{},
-		memories: map[*Memory]struct{}{},
+		memories: map[*Memory]struct{}{}, closed: make(chan struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.closing = sync.OnceValue(c.close)

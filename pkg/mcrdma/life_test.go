@@ -37,7 +37,7 @@ func event(t *testing.T, c <-chan Event, typ EventType) Event {
 // kill ends an application as a crash does: it notifies no daemon.
 func (c *Client) kill() {
 	c.mu.Lock()
-	c.closed = true
+	close(c.closed)
 	c.mu.Unlock()
 	_ = c.dev.Close()
 	c.cancel()

@@ -112,7 +112,7 @@ func (c *Client) newMember(id GroupID, service string) *Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := c.listeners[service]
-	if l == nil || c.closed {
+	if l == nil || c.isClosed() {
 		return nil
 	}
 	m := &Member{c: c, id: id, listener: l, events: newEventQueue(), ended: make(chan struct{}), inbox: newInbox[Received](), sends: make(chan struct{}, unicast.Slots)}

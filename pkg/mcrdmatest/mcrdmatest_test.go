@@ -122,3 +122,38 @@ func (f *fatal) Fatalf(string, ...any) {
 	f.failed = true
 	panic("it ends here")
 }
+
+// TestCloseDuringAccept: a Client closes although the application's Accept hangs, and the sender learns that it has left.
+func TestCloseDuringAccept(t *testing.T) {
+	rack := Start(t, 2)
+	asked, forever := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(forever) })
+	receiver := rack.Dial("h2")
+	if _, err := receiver.Listen(t.Context(), mcrdma.ListenConfig{Service: "s", Accept: func(*mcrdma.Request) (*mcrdma.Grant, error) {
+		close(asked)
+		<-forever
+		return &mcrdma.Grant{}, nil
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	created := make(chan error, 1)
+	sender := rack.Dial("h1")
+	go func() {
+		_, err := sender.Create(t.Context(), mcrdma.GroupConfig{Service: "s", Receivers: []string{"h2"}})
+		created <- err
+	}()
+	<-asked
+	closed := make(chan error, 1)
+	go func() { closed <- receiver.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not close")
+	}
+	if err := <-created; err == nil {
+		t.Error("a group with a receiver that has left")
+	}
+}
