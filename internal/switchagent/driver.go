@@ -37,13 +37,13 @@ const (
 
 // driverStatus is what a driver reports.
 type driverStatus struct {
-	phase              phase
-	err                error // why it is not connected
-	pushes, sessions   uint64
-	refused            []string  // changes that the switch refused when it was reconciled
-	cleared            string    // why the program was last pushed again
-	replace            bool      // the program has to be pushed before anything else is written
-	since              time.Time // when the last session ended, or run began
+	phase            phase
+	err              error // why it is not connected
+	pushes, sessions uint64
+	refused          []string  // changes that the switch refused when it was reconciled
+	cleared          string    // why the program was last pushed again
+	replace          bool      // the program has to be pushed before anything else is written
+	since            time.Time // when the last session ended, or run began
 }
 
 // A driver keeps the switch in the desired state. It owns that state, and the known state of the
