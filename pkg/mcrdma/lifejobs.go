@@ -344,7 +344,13 @@ func (l *life) joined(before []*mcrdmav1.Member, had uint64) {
 		}
 		return err
 	})
-	if len(l.adding) > 0 { // they came too late for this formation
+	l.addNext() // what came too late for this formation
+}
+
+// addNext ends the formation if receivers are to be added, and it has completed something: an
+// application that adds receivers again and again does not stop its operations.
+func (l *life) addNext() {
+	if len(l.adding) > 0 && l.state == active && (l.stats.Completed > l.began || l.queue.ops.len() == 0) {
 		l.fail(errAdding)
 	}
 }
@@ -371,7 +377,7 @@ func (l *life) add(w *addition) error {
 		}
 	}
 	l.adding = append(l.adding, w)
-	l.fail(errAdding)
+	l.addNext()
 	if l.re.few {
 		l.re.until = time.Time{}
 	}

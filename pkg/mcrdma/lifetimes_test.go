@@ -285,6 +285,45 @@ func TestCounts(t *testing.T) {
 	}
 }
 
+// TestAdditionsLetGoOn: receivers that are added again and again leave time for operations.
+func TestAdditionsLetGoOn(t *testing.T) {
+	c := newCalm(t, formationOf(1, "a"))
+	cuts := func(want ...string) {
+		t.Helper()
+		if kinds, _ := c.does(); !slices.Equal(kinds, want) {
+			t.Errorf("%v, want %v", kinds, want)
+		}
+	}
+	add := func(receiver string) {
+		t.Helper()
+		if err := c.add(&addition{receivers: []string{receiver}, done: make(chan answer, 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.submit(2, 1)
+	for c.queue.next() != nil {
+		c.queue.advance()
+	}
+	c.does()
+	add("b")
+	cuts() // nothing is complete yet
+	c.complete(1)
+	c.addNext()
+	cuts("cut")
+	c.ended(errAdding)
+	add("d") // while the group is formed
+	info := formationOf(2, "a", "b")
+	info.Have = 1
+	c.answered(info, nil, false, c.now)
+	c.begins()
+	c.does()
+	c.addNext()
+	cuts()
+	c.complete(1)
+	c.addNext()
+	cuts("cut")
+}
+
 // TestAdditions: a receiver that is there already is refused; what comes while a formation is
 // made waits for the next; each addition has its own answer.
 func TestAdditions(t *testing.T) {

@@ -119,6 +119,7 @@ func (g *Group) finish(n int) {
 	}
 	g.mu.Lock()
 	g.life.complete(n)
+	g.life.addNext()
 	g.post()
 	g.perform()
 	g.mu.Unlock()
