@@ -104,6 +104,15 @@ func forget[K, V comparable](c *Client, table map[K]V, key K, value V) {
 
 var errClientClosed = fmt.Errorf("%w: the Client was closed", ErrClosed)
 
+func (c *Client) isClosed() bool {
+	select {
+	case <-c.closed:
+		return true
+	default:
+		return false
+	}
+}
+
 // errClosed says that the Client is closed, under c.mu.
 func (c *Client) errClosed() error {
 	if c.isClosed() {

@@ -17,15 +17,6 @@ const goodbye = 2 * time.Second
 // them, close their groups first. Close may be called again.
 func (c *Client) Close() error { return c.closing() }
 
-func (c *Client) isClosed() bool {
-	select {
-	case <-c.closed:
-		return true
-	default:
-		return false
-	}
-}
-
 func (c *Client) close() error {
 	c.mu.Lock()
 	if !c.isClosed() {
