@@ -347,10 +347,12 @@ func (l *life) joined(before []*mcrdmav1.Member, had uint64) {
 	l.addNext() // what came too late for this formation
 }
 
-// addNext ends the formation if receivers are to be added, and it has completed something: an
-// application that adds receivers again and again does not stop its operations.
+// addNext ends the formation if receivers are to be added. One that was made for others to be added
+// completes something before: an application that adds receivers again and again does not stop its
+// operations.
 func (l *life) addNext() {
-	if len(l.adding) > 0 && l.state == active && (l.stats.Completed > l.began || l.queue.ops.len() == 0) {
+	waits := errors.Is(l.re.cause, errAdding) && l.stats.Completed == l.began && l.queue.ops.len() > 0
+	if len(l.adding) > 0 && l.state == active && !waits {
 		l.fail(errAdding)
 	}
 }
