@@ -89,7 +89,7 @@ func TestBadCopy(t *testing.T) {
 			}
 			data[at+100] ^= 4
 			r.must(os.WriteFile(name, data, 0o600))
-		}, wal.ErrDamaged, "cannot be used any more: end mcblock, remove " + r.volumeDir(bad)},
+		}, wal.ErrDamaged, "cannot be used any more: if another host can open its copy, end mcblock, remove " + r.volumeDir(bad)},
 		{"another volume's copy", func() {
 			other := r.volumeDir(bad) + ".other"
 			d, err := openDisk(other, 0x0666, 8<<20, 1, 0, func(uint64, error) {})

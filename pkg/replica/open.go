@@ -89,7 +89,7 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 	l.disk, err = openDisk(volumeDir(cfg.Dir, s.Volume.ID), s.Volume.ID, s.Volume.Size, max(keep/4, 1), cfg.logDelay,
 		func(seq uint64, err error) { l.post(func() { l.synced(seq, err) }) })
 	if errors.Is(err, wal.ErrDamaged) {
-		err = fmt.Errorf("%w: end mcblock, remove %s, and start mcblock: the volume is copied to here again", err, volumeDir(cfg.Dir, s.Volume.ID))
+		err = fmt.Errorf("%w: if another host can open its copy, end mcblock, remove %s, and start mcblock: the volume is copied to here again", err, volumeDir(cfg.Dir, s.Volume.ID))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("volume %s: %w", s.Volume.Name, err)
