@@ -211,7 +211,6 @@ type request struct {
 	tries   int    // that may have taken effect
 	limit   int
 	extents []Extent
-	place   place
 }
 
 // change sets the entry of a request that changes a range.
@@ -228,8 +227,7 @@ const retryTime = 20 * time.Millisecond
 
 // do makes a request until it is done.
 func (v *Volume) do(ctx context.Context, r *request) error {
-	v.pending.begin(&r.place)
-	defer v.pending.end(&r.place)
+	defer v.pending.begin()()
 	to := v.route.Load()
 	return v.retry(ctx, to, r, v.once(ctx, to, r))
 }
@@ -242,9 +240,9 @@ func (v *Volume) start(ctx context.Context, r *request, done func(error)) {
 		return
 	}
 	r.tries++
-	v.pending.begin(&r.place)
+	answered := v.pending.begin()
 	end := func(err error) {
-		v.pending.end(&r.place)
+		answered()
 		done(err)
 	}
 	v.loop.start(ctx, v.loop.trying(r), func(err error) {
