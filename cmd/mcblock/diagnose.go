@@ -9,6 +9,7 @@ import (
 	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/internal/findings"
+	"github.com/mcrdma/mcrdma/internal/grpcclient"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
@@ -132,15 +133,11 @@ func (d *diagnosis) program() string {
 
 // member returns what to do about a member of etcd: do, unless it runs, and a certificate is the reason.
 func (d *diagnosis) member(why error, do string) string {
-	if untrusted(why) {
+	// Etcd's client has no type for this.
+	if text := why.Error(); strings.Contains(text, "x509: ") || strings.Contains(text, "tls: ") {
 		return "renew or replace the certificate that is not accepted: a member's has its address, and one CA issues members' and hosts'"
 	}
 	return do
-}
-
-// untrusted reports that a connection has failed because of a certificate, so that something listens.
-func untrusted(err error) bool {
-	return strings.Contains(err.Error(), "x509: ") || strings.Contains(err.Error(), "tls: ")
 }
 
 func memberAt(name, peer string) string { return name + " at " + peer }
@@ -151,7 +148,7 @@ func (d *diagnosis) host(h osdmap.Host) {
 	if t.err != nil {
 		do := "see whether it runs and can be reached at " + h.Peer + "; on it: systemctl status mcblock, mcblock doctor"
 		switch {
-		case untrusted(t.err):
+		case grpcclient.Untrusted(t.err):
 			do = "renew or replace the certificate that is not accepted (cmd-daemon init --renew for a lab's); mcblock reads it at the next connection"
 		case h.Name == d.self:
 			do = "systemctl start mcblock; journalctl -u mcblock says why it has ended"

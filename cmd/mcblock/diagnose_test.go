@@ -14,6 +14,7 @@ import (
 
 	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/findings"
+	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
@@ -197,7 +198,7 @@ func TestDiagnoseDo(t *testing.T) {
 		{"a member's certificate", "etcd", func(f *facts) { f.members[2].Err = expired }, renew, "start"},
 		{"all members' certificates", "etcd", func(f *facts) { f.noMember, f.state = expired, osdmap.State{} }, renew, "start"},
 		{"no member of another's etcd", "etcd", func(f *facts) { f.configured, f.noMember, f.state = nil, errors.New("refused"), osdmap.State{} }, "start etcd on", "mcblock"},
-		{"a host's certificate", "host h3", func(f *facts) { f.hosts[3] = told{err: expired} }, renew, "whether it runs"},
+		{"a host's certificate", "host h3", func(f *facts) { f.hosts[3] = told{err: fmt.Errorf("host h3: %w", identity.ErrUntrusted)} }, renew, "whether it runs"},
 		{"a copy that cannot be opened", "volume vol", func(f *facts) {
 			broken(f)
 			f.state.Volumes[0].Map = osdmaptest.Next(f.state.Volumes[0].Map, 1, 1, 2)
