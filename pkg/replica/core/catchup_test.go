@@ -2,6 +2,7 @@ package core
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -247,4 +248,47 @@ func TestCatchUpBehindWrites(t *testing.T) {
 		h.n.cfg = w.config(h.id)
 	}
 	w.ends(t)
+}
+
+// TestCatchUpEnds: clients that wait for a host that is catching up go on, a lease after it has failed.
+func TestCatchUpEnds(t *testing.T) {
+	const ms = time.Millisecond
+	w := begun(t, 3, 2)
+	back := w.absent(t, 300, 1000)
+	w.holds = func(m Message) time.Duration {
+		if _, ok := m.Body.(Push); ok {
+			return 20 * ms
+		}
+		return 0
+	}
+	w.start(back)
+	for _, h := range w.hosts {
+		h.n.cfg.Near, h.n.cfg.Batch = 10, 20
+	}
+	p := w.primary(t)
+	writes := func() bool {
+		ok := w.client.write(w, p, 0)
+		w.pass(ms)
+		return ok
+	}
+	waits := func() bool {
+		why, _ := p.n.Waits(p.clock(w.now))
+		return strings.Contains(why, "catching up")
+	}
+	for begun := w.now; !waits(); writes() {
+		if w.now-begun > 10*time.Second {
+			t.Fatalf("no client waits:\n%s", w.status())
+		}
+	}
+	w.crash(back, 0)
+	failed := w.now
+	for !writes() {
+		if w.now-failed > p.n.cfg.Lease+100*ms {
+			t.Fatalf("clients wait after %v, a lease is %v:\n%s", w.now-failed, p.n.cfg.Lease, w.status())
+		}
+	}
+	t.Logf("clients go on after %v", w.now-failed)
+	if waits() {
+		t.Error("clients still wait")
+	}
 }
