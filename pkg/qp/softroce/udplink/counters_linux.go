@@ -53,7 +53,8 @@ type counters struct {
 	txSyscalls, txMessages, txGSO, txGSORefused, txWaits atomic.Uint64
 	txErr                                                [txErrors]atomic.Uint64
 	_                                                    [64]byte
-	rxSyscalls, rxMessages, rxSplit, rxSolved, rxBlocks  atomic.Uint64
+	rxSyscalls, rxMessages, rxSplit, rxSolved            atomic.Uint64
+	rxPolls, rxBlocks                                    atomic.Uint64
 	rxDrop                                               [rxDrops]atomic.Uint64
 	groRefused                                           atomic.Uint64
 }
@@ -68,6 +69,7 @@ type counters struct {
 //	tx_gso_refused   how often GSO was refused and then done without
 //	tx_waits         how often the send buffer was full
 //	rx_syscalls      recvmmsg calls that returned messages; rx_messages those
+//	rx_polls         how often the receiver looked for packets again before it went to sleep
 //	rx_blocks        how often the receiver went to sleep
 //	rx_split         messages that held several segments
 //	rx_id_solved     packets whose IP identification had to be computed
@@ -87,6 +89,7 @@ func (l *Link) Counters(m map[string]uint64) {
 	m["tx_gso_refused"] += c.txGSORefused.Load()
 	m["tx_waits"] += c.txWaits.Load()
 	m["rx_syscalls"] += c.rxSyscalls.Load()
+	m["rx_polls"] += c.rxPolls.Load()
 	m["rx_blocks"] += c.rxBlocks.Load()
 	m["rx_messages"] += c.rxMessages.Load()
 	m["rx_split"] += c.rxSplit.Load()

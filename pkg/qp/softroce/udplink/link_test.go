@@ -225,34 +225,29 @@ func TestMTU(t *testing.T) {
 	}
 }
 
-// TestPollFor: a receiver that is asked to poll does not block, at least once before other processes need
-// the processor, and does once it is not asked any more.
+// TestPollFor: a receiver that is asked to poll does, unless other processes need the processor, and blocks
+// once it is not asked anymore.
 func TestPollFor(t *testing.T) {
 	l := open(t, Options{Poll: -1})
 	c := collect(t, l)
-	blocks := func() uint64 { return counter(l, "rx_blocks") }
 	send := func() {
 		if err := l.Send([]link.Tx{tx(l.Addr(), 0, 0, packet(rocev2.SendOnly, 64, 0))}); err != nil {
 			t.Fatal(err)
 		}
 		c.next(t)
 	}
+	blocks := func() uint64 { return counter(l, "rx_blocks") }
 	until(t, "it blocks", func() bool { return blocks() == 1 })
-	l.PollFor(time.Hour)
-	polled := func() bool {
-		was := blocks()
-		send()
-		for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			if blocks() > was {
-				return false
-			}
-		}
-		return true
+	send()
+	until(t, "it blocks again", func() bool { return blocks() == 2 })
+	if n := counter(l, "rx_polls"); n != 0 {
+		t.Fatalf("it polled %d times, not asked", n)
 	}
-	until(t, "it polls", polled)
+	l.PollFor(time.Hour)
+	until(t, "it polls", func() bool { send(); return counter(l, "rx_polls") > 0 })
 	was := blocks()
 	l.PollFor(0)
-	until(t, "it blocks again", func() bool { return blocks() > was })
+	until(t, "it blocks, not asked anymore", func() bool { send(); return blocks() > was })
 }
 
 func TestDefaultMode(t *testing.T) {

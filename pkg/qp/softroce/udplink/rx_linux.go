@@ -109,6 +109,7 @@ func (r *receiver) wait() error {
 			if asked {
 				_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 			}
+			r.link.counters.rxPolls.Add(1)
 			err = r.receive(unix.MSG_DONTWAIT)
 			r.spin.polled(time.Now(), asked)
 		}
