@@ -85,12 +85,12 @@ func bad(format string, args ...any) error {
 // Errors wrap ErrConfig and name what is wrong.
 func New(cfg Config) (*Table, error) {
 	t := &Table{
-		cfg: cfg, ports: map[uint16]*port{}, byName: map[string]*port{}, switches: map[string]*Switch{},
-		byAddr: map[netip.Addr]string{}, own: map[netip.Addr]bool{}, ownMACs: map[switchspec.MAC]bool{},
-		sets: map[string]*set{}, routes: map[prefix]*set{}, hosts: map[netip.Addr]*host{}, cache: map[netip.Addr]bifurcation.Route{},
-		refused: map[string]uint64{}, hops: newHopNumbers(), all: true, version: 1, ways: 1,
-		changed: map[prefix]bool{}, table: map[prefix]*way{}, led: map[string]*way{}, bridged: map[switchspec.MAC]uint16{},
-		lacking: map[switchspec.Key]*Change{},
+		cfg: cfg, hops: newHopNumbers(),
+		surroundings: surroundings{ports: map[uint16]*port{}, byName: map[string]*port{}, switches: map[string]*Switch{},
+			byAddr: map[netip.Addr]string{}, own: map[netip.Addr]bool{}, ownMACs: map[switchspec.MAC]bool{}},
+		sources: sources{routes: map[prefix]*set{}, sets: map[string]*set{}, hosts: map[netip.Addr]*host{}, refused: map[string]uint64{}},
+		compiled: compiled{all: true, changed: map[prefix]bool{}, version: 1, ways: 1, table: map[prefix]*way{}, led: map[string]*way{},
+			bridged: map[switchspec.MAC]uint16{}, cache: map[netip.Addr]bifurcation.Route{}, lacking: map[switchspec.Key]*Change{}},
 	}
 	if !cfg.MAC.IsStation() {
 		return nil, bad("the router's MAC is %v: want that of a station", cfg.MAC)

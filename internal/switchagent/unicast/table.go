@@ -12,7 +12,16 @@ import (
 
 // A Table is the unicast state of one switch. It is for one goroutine at a time.
 type Table struct {
-	cfg      Config
+	cfg Config
+	surroundings
+	sources
+	hops *hopNumbers
+	ecmp ecmpNumbers
+	compiled
+}
+
+// surroundings are the switch's ports, and what is behind them.
+type surroundings struct {
 	ports    map[uint16]*port
 	byName   map[string]*port   // by number in decimal, too
 	portsTo  map[string][]*port // by the neighbor; "" has hosts
@@ -21,7 +30,10 @@ type Table struct {
 	byAddr   map[netip.Addr]string // of switches
 	own      map[netip.Addr]bool
 	ownMACs  map[switchspec.MAC]bool
+}
 
+// sources are what routing and hosts have said.
+type sources struct {
 	routes    map[prefix]*set
 	sets      map[string]*set
 	neighbors map[routing.NeighborKey]switchspec.MAC
@@ -29,11 +41,10 @@ type Table struct {
 	refused   map[string]uint64
 	adopted   map[prefix]*adopted // until settled
 	settled   bool
+}
 
-	hops *hopNumbers
-	ecmp ecmpNumbers
-
-	// What was made of the above; see compile.
+// compiled is what was made of the above; see compile.
+type compiled struct {
 	all     bool            // anything may have changed
 	changed map[prefix]bool // else: the source's routes that have
 	version uint64

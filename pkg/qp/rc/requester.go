@@ -22,15 +22,38 @@ type Requester struct {
 	err   bool // error state: everything posted is flushed
 
 	sq sendQueue
+	positions
+	window lossWindow
+	reads
+	timers
+	rtt rttMeter
 
-	una uint64 // oldest unacknowledged position
-	nxt uint64 // next position to send; una ≤ nxt ≤ max
-	max uint64 // one past the highest position ever sent
+	nakUna uint64        // una at the last go-back for a sequence NAK, noNak if none
+	nakAt  time.Duration // time of that go-back
+
+	cc    reactionPoint
+	stats RequesterStats
+
+	failed qp.Status
+}
+
+// positions are of packets; una ≤ nxt ≤ max.
+type positions struct {
+	una uint64 // oldest unacknowledged
+	nxt uint64 // next to send
+	max uint64 // one past the highest ever sent
 	cur uint32 // sq index of the request that nxt lies in, if nxt < sq.end
 	lim uint64 // nxt stays below it; see QP.Limit
+}
 
-	window lossWindow
+// reads are the outstanding READ requests.
+type reads struct {
+	asked    []uint64 // for each, one past the last position of its responses
+	executed uint64   // one past what ACKs have acknowledged; data of READs before it may be missing
+}
 
+// timers say when packets are sent again.
+type timers struct {
 	retries    uint8         // retries left
 	rnrRetries uint8         // retries left, unless cfg.RNRRetry is rnrForever
 	expect     time.Duration // see QP.Expect
@@ -39,18 +62,7 @@ type Requester struct {
 	askBy      time.Duration // when to ask for an ACK of deferred requests, Never if one was asked for behind them
 	rnrUntil   time.Duration // end of the back-off after an RNR NAK, 0 if none
 	probe      bool          // ask for an ACK in the next packet
-	asked      []uint64      // for each outstanding READ request, one past the last position of its responses
-	executed   uint64        // one past what ACKs have acknowledged; data of READs before it may be missing
 	silent     bool          // the timer has expired, and nothing was acknowledged since
-
-	nakUna uint64        // una at the last go-back for a sequence NAK, noNak if none
-	nakAt  time.Duration // time of that go-back
-	rtt    rttMeter
-
-	cc    reactionPoint
-	stats RequesterStats
-
-	failed qp.Status
 }
 
 const (
@@ -75,8 +87,8 @@ type RequesterStats struct {
 }
 
 func newRequester(cfg Config) Requester {
-	r := Requester{cfg: cfg, sq: sendQueue{workQueue: newWorkQueue(cfg.MaxSendWR, cfg.MaxSGE)}, ackBy: Never, askBy: Never, nakUna: noNak, lim: noLimit,
-		window: newLossWindow(cfg.Window)}
+	r := Requester{cfg: cfg, sq: sendQueue{workQueue: newWorkQueue(cfg.MaxSendWR, cfg.MaxSGE)}, window: newLossWindow(cfg.Window),
+		positions: positions{lim: noLimit}, timers: timers{ackBy: Never, askBy: Never}, nakUna: noNak}
 	r.cc.init(cfg.CC)
 	return r
 }

@@ -153,7 +153,6 @@ type Engine struct {
 	cfg       Config
 	nodes     int
 	racks     *schedule.Racks
-	mine      hello
 	minBlocks int64
 	first     int // member that sends this one the first block of each message
 
@@ -161,36 +160,71 @@ type Engine struct {
 	reported bool // Closed or Failed was returned
 	failure  *FailedError
 	tells    []tell
-	credits  []int32 // blocks that each peer is ready for
-	greeted  []bool  // greetings received
-	greets   int
-	have     []int64
 
+	greetings
+	messages
+	transfers
+	spareBlock
+	announcements
+	smallRing
+	ending
+	tally tally
+}
+
+// greetings are what the members say of themselves.
+type greetings struct {
+	mine    hello
+	greeted []bool // greetings received
+	greets  int
+	have    []int64
+}
+
+// messages are those that the member works on, and at the root those that follow.
+type messages struct {
 	queue    []int64 // root: sizes of the messages accepted but not begun
 	ring     [Window]message
 	started  int64 // messages begun
 	complete int64 // … and completed
 	sendAt   int64 // the message whose sends are issued
+}
 
-	recvs     []transfer // posted, oldest first
-	sendings  []transfer // issued, oldest first
-	spare     spare
-	spareImm  uint32
-	spareLen  int
-	sizes     []control // sizes told ahead
-	asks      int64     // questions put to the root about sizes
-	answers   int64     // the last one that was answered
-	gap       int64     // receiver: a message that is not in the ring although a later one is, about which the root was asked
-	gapAsk    int64     // … by this question
-	puts      []put     // receiver: what is in the ring
-	freeable  int       // receiver: free slots of the ring that the root does not know about yet
-	room      []int     // root: free slots at each receiver
-	closing   bool      // root: no more messages follow
-	total     int64     // total number of messages; -1: not known yet
-	told      bool      // receiver: it has told the root that it has all messages
-	finished  []bool    // root: the member has told it so
+// transfers are blocks in transit, and the credits for more.
+type transfers struct {
+	credits  []int32    // blocks that each peer is ready for
+	recvs    []transfer // posted, oldest first
+	sendings []transfer // issued, oldest first
+}
+
+// A spareBlock takes the first block of a message whose size is not known yet.
+type spareBlock struct {
+	spare    spare
+	spareImm uint32
+	spareLen int
+}
+
+// announcements are the sizes that the root tells ahead, and questions about them.
+type announcements struct {
+	sizes   []control // told ahead
+	asks    int64     // questions put to the root
+	answers int64     // the last one that was answered
+	gap     int64     // receiver: a message that is not in the ring although a later one is, about which the root was asked
+	gapAsk  int64     // … by this question
+}
+
+// A smallRing has the slots for small messages: a receiver's own, and at the root what is free in those of all.
+type smallRing struct {
+	puts     []put // receiver: what is in the ring
+	freeable int   // receiver: free slots of the ring that the root does not know about yet
+	room     []int // root: free slots at each receiver
+}
+
+// ending is what is known of the group's end.
+type ending struct {
+	closing   bool   // root: no more messages follow
+	total     int64  // total number of messages; -1: not known yet
+	told      bool   // receiver: it has told the root that it has all messages
+	finished  []bool // root: the member has told it so
 	nFinished int
-	tally     tally
 }
 
 // New returns an engine, whose first actions are its greetings. The error wraps ErrConfig.
@@ -218,10 +252,12 @@ func New(cfg Config) (*Engine, error) {
 		seen[name] = i
 	}
 	e := &Engine{
-		cfg: cfg, nodes: n, minBlocks: 1, first: -1, total: -1, gap: -1,
-		credits: make([]int32, n), greeted: make([]bool, n), have: make([]int64, n), finished: make([]bool, n),
-		recvs: make([]transfer, 0, maxAhead+samePeer), sendings: make([]transfer, 0, maxAhead+samePeer),
-		puts: make([]put, 0, SmallSlots), room: slices.Repeat([]int{SmallSlots}, n),
+		cfg: cfg, nodes: n, minBlocks: 1, first: -1,
+		greetings:     greetings{greeted: make([]bool, n), have: make([]int64, n)},
+		transfers:     transfers{make([]int32, n), make([]transfer, 0, maxAhead+samePeer), make([]transfer, 0, maxAhead+samePeer)},
+		announcements: announcements{gap: -1},
+		smallRing:     smallRing{puts: make([]put, 0, SmallSlots), room: slices.Repeat([]int{SmallSlots}, n)},
+		ending:        ending{total: -1, finished: make([]bool, n)},
 	}
 	if err := e.plan(); err != nil {
 		return nil, err

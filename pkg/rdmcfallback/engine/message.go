@@ -110,7 +110,7 @@ func (e *Engine) begin(number int64, s shape) *message {
 }
 
 // newest returns the message begun last.
-func (e *Engine) newest() *message { return &e.ring[max(e.started-1, 0)%Window] }
+func (m *messages) newest() *message { return &m.ring[max(m.started-1, 0)%Window] }
 
 // mayBegin reports whether a receiver may begin another message: the window has room, and all
 // blocks of the newest message have been requested or, if it is a prompt one, it is complete. Its

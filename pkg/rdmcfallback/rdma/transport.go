@@ -34,18 +34,23 @@ type Transport struct {
 	memory   memory
 	entries  int  // reserved entries of cq
 	opened   bool // the ring has been opened
-	scratch  [rdmcfallback.MaxTell]byte
+	happened
+	wait waiter
+	scratch
+}
 
+// happened are events that the engine has not been given.
+type happened struct {
 	events []rdmcfallback.Event // from head on, not fetched yet
 	head   int
-	wcs    [64]qp.WC
+	batch  []rdmcfallback.Event // from the mesh, nil if there is none
+	taken  bool                 // batch has been converted to events
+}
 
-	batch []rdmcfallback.Event // from the mesh, nil if there is none
-	taken bool                 // batch has been converted to events
-
-	wait waiter
-
-	// Work requests, kept here to avoid allocations.
+// scratch is kept to avoid allocations.
+type scratch struct {
+	tell [rdmcfallback.MaxTell]byte
+	wcs  [64]qp.WC
 	send qp.SendWR
 	recv qp.RecvWR
 	sge  [1]qp.SGE
@@ -138,16 +143,16 @@ func (t *Transport) Tell(to int, msg []byte) error {
 			return fmt.Errorf("rdma: a message of %d bytes, must be 1 to %d", len(msg), rdmcfallback.MaxTell)
 		}
 		if len(msg) > partBytes {
-			t.scratch[0] = kindPart
-			copy(t.scratch[1:], msg[:partBytes])
-			if err := t.mesh.Tell(to, t.scratch[:]); err != nil {
+			t.tell[0] = kindPart
+			copy(t.tell[1:], msg[:partBytes])
+			if err := t.mesh.Tell(to, t.tell[:]); err != nil {
 				return err
 			}
 			msg = msg[partBytes:]
 		}
-		t.scratch[0] = kindTold
-		n := copy(t.scratch[1:], msg)
-		return t.mesh.Tell(to, t.scratch[:1+n])
+		t.tell[0] = kindTold
+		n := copy(t.tell[1:], msg)
+		return t.mesh.Tell(to, t.tell[:1+n])
 	})
 }
 
