@@ -94,6 +94,14 @@ func (a *appsServer) ReformGroup(ctx context.Context, req *mcrdmav1.ReformGroupR
 	return ofGroup(ctx, a, req, a.m.reform)
 }
 
+func (a *appsServer) Reach(ctx context.Context, req *mcrdmav1.ReachRequest) (res *mcrdmav1.ReachResponse, err error) {
+	err = a.with(ctx, req, func(*session) (err error) {
+		res, err = a.m.reach(ctx, req)
+		return err
+	})
+	return res, err
+}
+
 func (a *appsServer) ReportStall(ctx context.Context, req *mcrdmav1.ReportStallRequest) (*mcrdmav1.ReportStallResponse, error) {
 	return ofGroup(ctx, a, req, a.m.stalled)
 }

@@ -2,11 +2,13 @@ package connmgr
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	machine "github.com/mcrdma/mcrdma/internal/group"
+	"github.com/mcrdma/mcrdma/internal/grpcclient"
 )
 
 // create makes a group, or leaves nothing.
@@ -102,4 +104,29 @@ func (m *Manager) enterGroup(s *session, sp machine.Spec) (g *group, views bool,
 	m.groups[g.id] = g
 	m.startGroup(g, machine.NewSender(m.senderConfig(sp)))
 	return g, s.acksViews(), nil
+}
+
+// reach asks hosts whether they answer.
+func (m *Manager) reach(ctx context.Context, req *mcrdmav1.ReachRequest) (*mcrdmav1.ReachResponse, error) {
+	addrs, err := m.host.ReceiversFrom(req.GetReceivers())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, grpcclient.ConnectTime)
+	defer cancel()
+	errs := make([]error, len(addrs))
+	var wg sync.WaitGroup
+	for i, a := range addrs {
+		wg.Go(func() {
+			_, errs[i] = askHost(ctx, m.peers, a, mcrdmav1.HostsClient.Beat, &mcrdmav1.BeatRequest{Boot: m.boot})
+		})
+	}
+	wg.Wait()
+	res := &mcrdmav1.ReachResponse{}
+	for i, err := range errs {
+		if err != nil {
+			res.Absent = append(res.Absent, m.absent(machine.Absent{Addr: addrs[i], Loss: machine.LossBy(err)}))
+		}
+	}
+	return res, nil
 }

@@ -155,10 +155,14 @@ func (g *group) info(f *formation) *mcrdmav1.FormationInfo {
 		out.Departures = append(out.Departures, &mcrdmav1.Departure{Address: d.Addr.String(), Host: d.Host, Text: d.Why})
 	}
 	for _, x := range f.Absent {
-		out.Absent = append(out.Absent, &mcrdmav1.Absent{Address: x.Addr.String(), Host: g.m.host.NameOf(x.Addr), Reason: x.Reason, Text: failure.Clip(x.Why, failure.MaxText)})
+		out.Absent = append(out.Absent, g.m.absent(x))
 	}
 	for _, s := range f.Phases {
 		out.Phases = append(out.Phases, &mcrdmav1.PhaseTime{Phase: s.Name, Took: durationpb.New(s.Took)})
 	}
 	return out
+}
+
+func (m *Manager) absent(x machine.Absent) *mcrdmav1.Absent {
+	return &mcrdmav1.Absent{Address: x.Addr.String(), Host: m.host.NameOf(x.Addr), Reason: x.Reason, Text: failure.Clip(x.Why, failure.MaxText)}
 }

@@ -156,13 +156,18 @@ func (e *lateError) Unwrap() error { return e.cause }
 func lostIn(out map[netip.Addr]error) map[netip.Addr]Loss {
 	lost := map[netip.Addr]Loss{}
 	for a, err := range out {
-		l := Loss{Label: "unprepared", Why: err.Error(), Reason: mcrdmav1.Reason_UNREACHABLE}
-		if f := failure.Of(err); f != nil {
-			l.Why, l.Reason = f.Text, f.Reason
-		}
-		lost[a] = l
+		lost[a] = LossBy(err)
 	}
 	return lost
+}
+
+// LossBy returns the loss of a receiver whose host answers with an error, or not at all.
+func LossBy(err error) Loss {
+	l := Loss{Label: "unprepared", Why: err.Error(), Reason: mcrdmav1.Reason_UNREACHABLE}
+	if f := failure.Of(err); f != nil {
+		l.Why, l.Reason = f.Text, f.Reason
+	}
+	return l
 }
 
 // absent returns the receivers that should have joined with a formation, and have not.

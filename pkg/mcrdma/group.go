@@ -1,6 +1,7 @@
 package mcrdma
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -183,8 +184,8 @@ func (g *Group) Info() Info {
 
 // Close waits for the operations in flight, and ends the group for all members. If ctx ends before
 // they are complete, they fail with ErrClosed, the group is still closed, and Close returns ctx's
-// error. It returns nil if every member has every submitted operation. Close may be called again,
-// and returns the same.
+// error. It returns after the last Op.Done has returned, and nil if every member has every submitted
+// operation. Close may be called again, and returns the same.
 func (g *Group) Close(ctx context.Context) error {
 	g.step((*life).drain)
 	var err error
@@ -210,8 +211,8 @@ func (g *Group) Close(ctx context.Context) error {
 }
 
 // Add adds receivers to the group, for example in place of removed ones; they are addresses or
-// names of hosts. The group is re-formed for that, perhaps on another path, even if no receiver can
-// be added, and operations wait meanwhile. Add returns the cut: the first operation that the new
+// names of hosts. If one of their daemons answers, the group is re-formed for that, perhaps on another
+// path, even if no receiver can be added, and operations wait meanwhile. Add returns the cut: the first operation that the new
 // receivers have. They have all operations from there on; the application must copy to them what
 // earlier ones wrote. View has the cut, too, as Peer.From.
 //
@@ -227,6 +228,9 @@ func (g *Group) Add(ctx context.Context, receivers ...string) (cut uint64, err e
 	if err := checkUTF8("receiver", receivers...); err != nil {
 		return 0, err
 	}
+	if err := g.reach(ctx, receivers); err != nil && g.ctx.Err() == nil {
+		return 0, cmp.Or(ctx.Err(), err)
+	}
 	w := &addition{slices.Clone(receivers), make(chan answer, 1)}
 	g.step(func(l *life) { err = l.add(w) })
 	if err != nil {
@@ -240,6 +244,24 @@ func (g *Group) Add(ctx context.Context, receivers ...string) (cut uint64, err e
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
+}
+
+// reach returns why no host of these answers; nil: one does.
+func (g *Group) reach(ctx context.Context, receivers []string) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(g.ctx, cancel)()
+	resp, err := call(ctx, g.c, g.c.rpc.Reach, &mcrdmav1.ReachRequest{Token: g.c.token(), Receivers: receivers})
+	if errors.Is(err, ErrVersion) { // an earlier release has no such call
+		return nil
+	}
+	if err != nil || len(resp.GetAbsent()) < len(receivers) {
+		return err
+	}
+	for _, r := range receivers {
+		err = errors.Join(err, absent(resp.GetAbsent(), r))
+	}
+	return err
 }
 
 // An addition asks for further receivers.

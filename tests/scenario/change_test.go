@@ -109,7 +109,11 @@ func cannotJoin(l *lab, cfg mcrdma.GroupConfig) {
 		{l.hosts[3].stop, mcrdma.ErrUnreachable, mcrdmav1.Reason_UNREACHABLE, "refused"},
 	} {
 		c.change()
+		before := tm.g.Info().Formation
 		_, err := tm.g.Add(l.t.Context(), "h4")
+		if again := tm.g.Info().Formation > before; again != (c.reason != mcrdmav1.Reason_UNREACHABLE) {
+			l.t.Errorf("%v: formation %d, before %d: it is formed anew only if the host answers", err, tm.g.Info().Formation, before)
+		}
 		e, ok := errors.AsType[*mcrdma.Error](err)
 		if !ok || !errors.Is(err, c.kind) || e.Reason != c.reason || e.Host != "h4" || !strings.Contains(e.Text, "h4") || !strings.Contains(e.Text, c.text) {
 			l.t.Errorf("%v: %+v; want %v and %q", err, e, c.reason, c.text)

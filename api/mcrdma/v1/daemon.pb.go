@@ -253,7 +253,7 @@ func (x GroupChanged_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GroupChanged_Type.Descriptor instead.
 func (GroupChanged_Type) EnumDescriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{41, 0}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{43, 0}
 }
 
 // A GroupID identifies a group during its whole life, in all its formations.
@@ -2461,6 +2461,102 @@ func (x *ReformGroupResponse) GetFormation() *FormationInfo {
 	return nil
 }
 
+type ReachRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	Receivers     []string               `protobuf:"bytes,2,rep,name=receivers,proto3" json:"receivers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReachRequest) Reset() {
+	*x = ReachRequest{}
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReachRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReachRequest) ProtoMessage() {}
+
+func (x *ReachRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReachRequest.ProtoReflect.Descriptor instead.
+func (*ReachRequest) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ReachRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *ReachRequest) GetReceivers() []string {
+	if x != nil {
+		return x.Receivers
+	}
+	return nil
+}
+
+type ReachResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Absent        []*Absent              `protobuf:"bytes,1,rep,name=absent,proto3" json:"absent,omitempty"` // receivers whose daemons do not answer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReachResponse) Reset() {
+	*x = ReachResponse{}
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReachResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReachResponse) ProtoMessage() {}
+
+func (x *ReachResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReachResponse.ProtoReflect.Descriptor instead.
+func (*ReachResponse) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ReachResponse) GetAbsent() []*Absent {
+	if x != nil {
+		return x.Absent
+	}
+	return nil
+}
+
 type ReportStallRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -2474,7 +2570,7 @@ type ReportStallRequest struct {
 
 func (x *ReportStallRequest) Reset() {
 	*x = ReportStallRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[28]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2486,7 +2582,7 @@ func (x *ReportStallRequest) String() string {
 func (*ReportStallRequest) ProtoMessage() {}
 
 func (x *ReportStallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[28]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2499,7 +2595,7 @@ func (x *ReportStallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStallRequest.ProtoReflect.Descriptor instead.
 func (*ReportStallRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{28}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReportStallRequest) GetToken() string {
@@ -2546,7 +2642,7 @@ type ReportStallResponse struct {
 
 func (x *ReportStallResponse) Reset() {
 	*x = ReportStallResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[29]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2558,7 +2654,7 @@ func (x *ReportStallResponse) String() string {
 func (*ReportStallResponse) ProtoMessage() {}
 
 func (x *ReportStallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[29]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2571,7 +2667,7 @@ func (x *ReportStallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStallResponse.ProtoReflect.Descriptor instead.
 func (*ReportStallResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{29}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReportStallResponse) GetSuspects() []string {
@@ -2592,7 +2688,7 @@ type AckViewRequest struct {
 
 func (x *AckViewRequest) Reset() {
 	*x = AckViewRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[30]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2604,7 +2700,7 @@ func (x *AckViewRequest) String() string {
 func (*AckViewRequest) ProtoMessage() {}
 
 func (x *AckViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[30]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2617,7 +2713,7 @@ func (x *AckViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckViewRequest.ProtoReflect.Descriptor instead.
 func (*AckViewRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{30}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AckViewRequest) GetToken() string {
@@ -2649,7 +2745,7 @@ type AckViewResponse struct {
 
 func (x *AckViewResponse) Reset() {
 	*x = AckViewResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[31]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +2757,7 @@ func (x *AckViewResponse) String() string {
 func (*AckViewResponse) ProtoMessage() {}
 
 func (x *AckViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[31]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +2770,7 @@ func (x *AckViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckViewResponse.ProtoReflect.Descriptor instead.
 func (*AckViewResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{31}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{33}
 }
 
 type CloseGroupRequest struct {
@@ -2687,7 +2783,7 @@ type CloseGroupRequest struct {
 
 func (x *CloseGroupRequest) Reset() {
 	*x = CloseGroupRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[32]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2699,7 +2795,7 @@ func (x *CloseGroupRequest) String() string {
 func (*CloseGroupRequest) ProtoMessage() {}
 
 func (x *CloseGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[32]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2712,7 +2808,7 @@ func (x *CloseGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseGroupRequest.ProtoReflect.Descriptor instead.
 func (*CloseGroupRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{32}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CloseGroupRequest) GetToken() string {
@@ -2737,7 +2833,7 @@ type CloseGroupResponse struct {
 
 func (x *CloseGroupResponse) Reset() {
 	*x = CloseGroupResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[33]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2749,7 +2845,7 @@ func (x *CloseGroupResponse) String() string {
 func (*CloseGroupResponse) ProtoMessage() {}
 
 func (x *CloseGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[33]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2762,7 +2858,7 @@ func (x *CloseGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseGroupResponse.ProtoReflect.Descriptor instead.
 func (*CloseGroupResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{33}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{35}
 }
 
 type GetGroupRequest struct {
@@ -2774,7 +2870,7 @@ type GetGroupRequest struct {
 
 func (x *GetGroupRequest) Reset() {
 	*x = GetGroupRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[34]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2786,7 +2882,7 @@ func (x *GetGroupRequest) String() string {
 func (*GetGroupRequest) ProtoMessage() {}
 
 func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[34]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2799,7 +2895,7 @@ func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupRequest.ProtoReflect.Descriptor instead.
 func (*GetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{34}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetGroupRequest) GetGroup() *GroupID {
@@ -2818,7 +2914,7 @@ type GetGroupResponse struct {
 
 func (x *GetGroupResponse) Reset() {
 	*x = GetGroupResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[35]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2830,7 +2926,7 @@ func (x *GetGroupResponse) String() string {
 func (*GetGroupResponse) ProtoMessage() {}
 
 func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[35]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2843,7 +2939,7 @@ func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupResponse.ProtoReflect.Descriptor instead.
 func (*GetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{35}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetGroupResponse) GetGroup() *GroupInfo {
@@ -2861,7 +2957,7 @@ type ListGroupsRequest struct {
 
 func (x *ListGroupsRequest) Reset() {
 	*x = ListGroupsRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[36]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2873,7 +2969,7 @@ func (x *ListGroupsRequest) String() string {
 func (*ListGroupsRequest) ProtoMessage() {}
 
 func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[36]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2886,7 +2982,7 @@ func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{36}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{38}
 }
 
 type ListGroupsResponse struct {
@@ -2899,7 +2995,7 @@ type ListGroupsResponse struct {
 
 func (x *ListGroupsResponse) Reset() {
 	*x = ListGroupsResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[37]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2911,7 +3007,7 @@ func (x *ListGroupsResponse) String() string {
 func (*ListGroupsResponse) ProtoMessage() {}
 
 func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[37]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2924,7 +3020,7 @@ func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{37}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListGroupsResponse) GetGroups() []*GroupInfo {
@@ -2960,7 +3056,7 @@ type GroupInfo struct {
 
 func (x *GroupInfo) Reset() {
 	*x = GroupInfo{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[38]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2972,7 +3068,7 @@ func (x *GroupInfo) String() string {
 func (*GroupInfo) ProtoMessage() {}
 
 func (x *GroupInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[38]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2985,7 +3081,7 @@ func (x *GroupInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupInfo.ProtoReflect.Descriptor instead.
 func (*GroupInfo) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{38}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GroupInfo) GetFormation() *FormationInfo {
@@ -3072,7 +3168,7 @@ type MemberState struct {
 
 func (x *MemberState) Reset() {
 	*x = MemberState{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[39]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3084,7 +3180,7 @@ func (x *MemberState) String() string {
 func (*MemberState) ProtoMessage() {}
 
 func (x *MemberState) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[39]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3097,7 +3193,7 @@ func (x *MemberState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberState.ProtoReflect.Descriptor instead.
 func (*MemberState) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{39}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MemberState) GetAddress() string {
@@ -3157,7 +3253,7 @@ type MembershipInfo struct {
 
 func (x *MembershipInfo) Reset() {
 	*x = MembershipInfo{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[40]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3169,7 +3265,7 @@ func (x *MembershipInfo) String() string {
 func (*MembershipInfo) ProtoMessage() {}
 
 func (x *MembershipInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[40]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3182,7 +3278,7 @@ func (x *MembershipInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembershipInfo.ProtoReflect.Descriptor instead.
 func (*MembershipInfo) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{40}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *MembershipInfo) GetGroup() *GroupID {
@@ -3295,7 +3391,7 @@ type GroupChanged struct {
 
 func (x *GroupChanged) Reset() {
 	*x = GroupChanged{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[41]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3307,7 +3403,7 @@ func (x *GroupChanged) String() string {
 func (*GroupChanged) ProtoMessage() {}
 
 func (x *GroupChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[41]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3320,7 +3416,7 @@ func (x *GroupChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupChanged.ProtoReflect.Descriptor instead.
 func (*GroupChanged) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{41}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GroupChanged) GetGroup() *GroupID {
@@ -3404,7 +3500,7 @@ type ResumeGroupRequest struct {
 
 func (x *ResumeGroupRequest) Reset() {
 	*x = ResumeGroupRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[42]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3416,7 +3512,7 @@ func (x *ResumeGroupRequest) String() string {
 func (*ResumeGroupRequest) ProtoMessage() {}
 
 func (x *ResumeGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[42]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3429,7 +3525,7 @@ func (x *ResumeGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeGroupRequest.ProtoReflect.Descriptor instead.
 func (*ResumeGroupRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{42}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ResumeGroupRequest) GetToken() string {
@@ -3462,7 +3558,7 @@ type ResumeGroupResponse struct {
 
 func (x *ResumeGroupResponse) Reset() {
 	*x = ResumeGroupResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[43]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3474,7 +3570,7 @@ func (x *ResumeGroupResponse) String() string {
 func (*ResumeGroupResponse) ProtoMessage() {}
 
 func (x *ResumeGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[43]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3487,7 +3583,7 @@ func (x *ResumeGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeGroupResponse.ProtoReflect.Descriptor instead.
 func (*ResumeGroupResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{43}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ResumeGroupResponse) GetFormation() *FormationInfo {
@@ -3509,7 +3605,7 @@ type ResumeMemberRequest struct {
 
 func (x *ResumeMemberRequest) Reset() {
 	*x = ResumeMemberRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[44]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3521,7 +3617,7 @@ func (x *ResumeMemberRequest) String() string {
 func (*ResumeMemberRequest) ProtoMessage() {}
 
 func (x *ResumeMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[44]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3534,7 +3630,7 @@ func (x *ResumeMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeMemberRequest.ProtoReflect.Descriptor instead.
 func (*ResumeMemberRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{44}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ResumeMemberRequest) GetToken() string {
@@ -3573,7 +3669,7 @@ type ResumeMemberResponse struct {
 
 func (x *ResumeMemberResponse) Reset() {
 	*x = ResumeMemberResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[45]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3585,7 +3681,7 @@ func (x *ResumeMemberResponse) String() string {
 func (*ResumeMemberResponse) ProtoMessage() {}
 
 func (x *ResumeMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[45]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3598,7 +3694,7 @@ func (x *ResumeMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeMemberResponse.ProtoReflect.Descriptor instead.
 func (*ResumeMemberResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{45}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{47}
 }
 
 type LeaveRequest struct {
@@ -3612,7 +3708,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[46]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3624,7 +3720,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[46]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3637,7 +3733,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{46}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *LeaveRequest) GetToken() string {
@@ -3669,7 +3765,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[47]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3681,7 +3777,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[47]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3694,7 +3790,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{47}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{49}
 }
 
 type GetDaemonRequest struct {
@@ -3705,7 +3801,7 @@ type GetDaemonRequest struct {
 
 func (x *GetDaemonRequest) Reset() {
 	*x = GetDaemonRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[48]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3717,7 +3813,7 @@ func (x *GetDaemonRequest) String() string {
 func (*GetDaemonRequest) ProtoMessage() {}
 
 func (x *GetDaemonRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[48]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3730,7 +3826,7 @@ func (x *GetDaemonRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDaemonRequest.ProtoReflect.Descriptor instead.
 func (*GetDaemonRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{48}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{50}
 }
 
 type GetDaemonResponse struct {
@@ -3755,7 +3851,7 @@ type GetDaemonResponse struct {
 
 func (x *GetDaemonResponse) Reset() {
 	*x = GetDaemonResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[49]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3767,7 +3863,7 @@ func (x *GetDaemonResponse) String() string {
 func (*GetDaemonResponse) ProtoMessage() {}
 
 func (x *GetDaemonResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[49]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3780,7 +3876,7 @@ func (x *GetDaemonResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDaemonResponse.ProtoReflect.Descriptor instead.
 func (*GetDaemonResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{49}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetDaemonResponse) GetHost() string {
@@ -3894,7 +3990,7 @@ type SwitchLink struct {
 
 func (x *SwitchLink) Reset() {
 	*x = SwitchLink{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[50]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3906,7 +4002,7 @@ func (x *SwitchLink) String() string {
 func (*SwitchLink) ProtoMessage() {}
 
 func (x *SwitchLink) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[50]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3919,7 +4015,7 @@ func (x *SwitchLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchLink.ProtoReflect.Descriptor instead.
 func (*SwitchLink) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{50}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SwitchLink) GetName() string {
@@ -3972,7 +4068,7 @@ type PeerLink struct {
 
 func (x *PeerLink) Reset() {
 	*x = PeerLink{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[51]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3984,7 +4080,7 @@ func (x *PeerLink) String() string {
 func (*PeerLink) ProtoMessage() {}
 
 func (x *PeerLink) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[51]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3997,7 +4093,7 @@ func (x *PeerLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerLink.ProtoReflect.Descriptor instead.
 func (*PeerLink) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{51}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PeerLink) GetHost() string {
@@ -4063,7 +4159,7 @@ type SessionInfo struct {
 
 func (x *SessionInfo) Reset() {
 	*x = SessionInfo{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[52]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4075,7 +4171,7 @@ func (x *SessionInfo) String() string {
 func (*SessionInfo) ProtoMessage() {}
 
 func (x *SessionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[52]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4088,7 +4184,7 @@ func (x *SessionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionInfo.ProtoReflect.Descriptor instead.
 func (*SessionInfo) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{52}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SessionInfo) GetProgram() string {
@@ -4144,7 +4240,7 @@ type CountersRequested struct {
 
 func (x *CountersRequested) Reset() {
 	*x = CountersRequested{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[53]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4156,7 +4252,7 @@ func (x *CountersRequested) String() string {
 func (*CountersRequested) ProtoMessage() {}
 
 func (x *CountersRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[53]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4169,7 +4265,7 @@ func (x *CountersRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountersRequested.ProtoReflect.Descriptor instead.
 func (*CountersRequested) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{53}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CountersRequested) GetCall() uint64 {
@@ -4190,7 +4286,7 @@ type AnswerCountersRequest struct {
 
 func (x *AnswerCountersRequest) Reset() {
 	*x = AnswerCountersRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[54]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4202,7 +4298,7 @@ func (x *AnswerCountersRequest) String() string {
 func (*AnswerCountersRequest) ProtoMessage() {}
 
 func (x *AnswerCountersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[54]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4215,7 +4311,7 @@ func (x *AnswerCountersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerCountersRequest.ProtoReflect.Descriptor instead.
 func (*AnswerCountersRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{54}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *AnswerCountersRequest) GetToken() string {
@@ -4247,7 +4343,7 @@ type AnswerCountersResponse struct {
 
 func (x *AnswerCountersResponse) Reset() {
 	*x = AnswerCountersResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[55]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4259,7 +4355,7 @@ func (x *AnswerCountersResponse) String() string {
 func (*AnswerCountersResponse) ProtoMessage() {}
 
 func (x *AnswerCountersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[55]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4272,7 +4368,7 @@ func (x *AnswerCountersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerCountersResponse.ProtoReflect.Descriptor instead.
 func (*AnswerCountersResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{55}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{57}
 }
 
 // DeviceCounters are the counters of a device, with the names of pkg/qp (Device.Counters).
@@ -4288,7 +4384,7 @@ type DeviceCounters struct {
 
 func (x *DeviceCounters) Reset() {
 	*x = DeviceCounters{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[56]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4300,7 +4396,7 @@ func (x *DeviceCounters) String() string {
 func (*DeviceCounters) ProtoMessage() {}
 
 func (x *DeviceCounters) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[56]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4313,7 +4409,7 @@ func (x *DeviceCounters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceCounters.ProtoReflect.Descriptor instead.
 func (*DeviceCounters) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{56}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *DeviceCounters) GetDriver() string {
@@ -4354,7 +4450,7 @@ type DeviceCounter struct {
 
 func (x *DeviceCounter) Reset() {
 	*x = DeviceCounter{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[57]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4366,7 +4462,7 @@ func (x *DeviceCounter) String() string {
 func (*DeviceCounter) ProtoMessage() {}
 
 func (x *DeviceCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[57]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4379,7 +4475,7 @@ func (x *DeviceCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceCounter.ProtoReflect.Descriptor instead.
 func (*DeviceCounter) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{57}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *DeviceCounter) GetName() string {
@@ -4404,7 +4500,7 @@ type ListDevicesRequest struct {
 
 func (x *ListDevicesRequest) Reset() {
 	*x = ListDevicesRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[58]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4416,7 +4512,7 @@ func (x *ListDevicesRequest) String() string {
 func (*ListDevicesRequest) ProtoMessage() {}
 
 func (x *ListDevicesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[58]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4429,7 +4525,7 @@ func (x *ListDevicesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDevicesRequest.ProtoReflect.Descriptor instead.
 func (*ListDevicesRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{58}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{60}
 }
 
 type ListDevicesResponse struct {
@@ -4441,7 +4537,7 @@ type ListDevicesResponse struct {
 
 func (x *ListDevicesResponse) Reset() {
 	*x = ListDevicesResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[59]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4453,7 +4549,7 @@ func (x *ListDevicesResponse) String() string {
 func (*ListDevicesResponse) ProtoMessage() {}
 
 func (x *ListDevicesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[59]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4466,7 +4562,7 @@ func (x *ListDevicesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDevicesResponse.ProtoReflect.Descriptor instead.
 func (*ListDevicesResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{59}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListDevicesResponse) GetDevices() []*DeviceInfo {
@@ -4490,7 +4586,7 @@ type DeviceInfo struct {
 
 func (x *DeviceInfo) Reset() {
 	*x = DeviceInfo{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[60]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4502,7 +4598,7 @@ func (x *DeviceInfo) String() string {
 func (*DeviceInfo) ProtoMessage() {}
 
 func (x *DeviceInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[60]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4515,7 +4611,7 @@ func (x *DeviceInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceInfo.ProtoReflect.Descriptor instead.
 func (*DeviceInfo) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{60}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *DeviceInfo) GetProgram() string {
@@ -4561,7 +4657,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[61]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4573,7 +4669,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[61]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4586,7 +4682,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{61}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{63}
 }
 
 // A WatchEventsResponse is one event. Events come in the order in which they happen.
@@ -4612,7 +4708,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[62]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4624,7 +4720,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[62]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4637,7 +4733,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{62}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *WatchEventsResponse) GetTime() *timestamppb.Timestamp {
@@ -4902,7 +4998,12 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x12\x1a\n" +
 	"\breporter\x18\b \x01(\tR\breporter\"M\n" +
 	"\x13ReformGroupResponse\x126\n" +
-	"\tformation\x18\x01 \x01(\v2\x18.mcrdma.v1.FormationInfoR\tformation\"\xbd\x01\n" +
+	"\tformation\x18\x01 \x01(\v2\x18.mcrdma.v1.FormationInfoR\tformation\"B\n" +
+	"\fReachRequest\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12\x1c\n" +
+	"\treceivers\x18\x02 \x03(\tR\treceivers\":\n" +
+	"\rReachResponse\x12)\n" +
+	"\x06absent\x18\x01 \x03(\v2\x11.mcrdma.v1.AbsentR\x06absent\"\xbd\x01\n" +
 	"\x12ReportStallRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12(\n" +
 	"\x05group\x18\x02 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
@@ -5089,7 +5190,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tMODE_AUTO\x10\x01\x12\x10\n" +
 	"\fMODE_REQUIRE\x10\x02\x12\f\n" +
-	"\bMODE_OFF\x10\x032\xbd\n" +
+	"\bMODE_OFF\x10\x032\xf9\n" +
 	"\n" +
 	"\fApplications\x129\n" +
 	"\x04Open\x12\x16.mcrdma.v1.OpenRequest\x1a\x17.mcrdma.v1.OpenResponse0\x01\x12=\n" +
@@ -5098,7 +5199,8 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\fAnswerAttach\x12\x1e.mcrdma.v1.AnswerAttachRequest\x1a\x1f.mcrdma.v1.AnswerAttachResponse\x12:\n" +
 	"\x05Leave\x12\x17.mcrdma.v1.LeaveRequest\x1a\x18.mcrdma.v1.LeaveResponse\x12L\n" +
 	"\vCreateGroup\x12\x1d.mcrdma.v1.CreateGroupRequest\x1a\x1e.mcrdma.v1.CreateGroupResponse\x12L\n" +
-	"\vReformGroup\x12\x1d.mcrdma.v1.ReformGroupRequest\x1a\x1e.mcrdma.v1.ReformGroupResponse\x12L\n" +
+	"\vReformGroup\x12\x1d.mcrdma.v1.ReformGroupRequest\x1a\x1e.mcrdma.v1.ReformGroupResponse\x12:\n" +
+	"\x05Reach\x12\x17.mcrdma.v1.ReachRequest\x1a\x18.mcrdma.v1.ReachResponse\x12L\n" +
 	"\vReportStall\x12\x1d.mcrdma.v1.ReportStallRequest\x1a\x1e.mcrdma.v1.ReportStallResponse\x12@\n" +
 	"\aAckView\x12\x19.mcrdma.v1.AckViewRequest\x1a\x1a.mcrdma.v1.AckViewResponse\x12I\n" +
 	"\n" +
@@ -5126,7 +5228,7 @@ func file_mcrdma_v1_daemon_proto_rawDescGZIP() []byte {
 }
 
 var file_mcrdma_v1_daemon_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_mcrdma_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_mcrdma_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_mcrdma_v1_daemon_proto_goTypes = []any{
 	(Path)(0),                      // 0: mcrdma.v1.Path
 	(Mode)(0),                      // 1: mcrdma.v1.Mode
@@ -5160,59 +5262,61 @@ var file_mcrdma_v1_daemon_proto_goTypes = []any{
 	(*CreateGroupResponse)(nil),    // 29: mcrdma.v1.CreateGroupResponse
 	(*ReformGroupRequest)(nil),     // 30: mcrdma.v1.ReformGroupRequest
 	(*ReformGroupResponse)(nil),    // 31: mcrdma.v1.ReformGroupResponse
-	(*ReportStallRequest)(nil),     // 32: mcrdma.v1.ReportStallRequest
-	(*ReportStallResponse)(nil),    // 33: mcrdma.v1.ReportStallResponse
-	(*AckViewRequest)(nil),         // 34: mcrdma.v1.AckViewRequest
-	(*AckViewResponse)(nil),        // 35: mcrdma.v1.AckViewResponse
-	(*CloseGroupRequest)(nil),      // 36: mcrdma.v1.CloseGroupRequest
-	(*CloseGroupResponse)(nil),     // 37: mcrdma.v1.CloseGroupResponse
-	(*GetGroupRequest)(nil),        // 38: mcrdma.v1.GetGroupRequest
-	(*GetGroupResponse)(nil),       // 39: mcrdma.v1.GetGroupResponse
-	(*ListGroupsRequest)(nil),      // 40: mcrdma.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),     // 41: mcrdma.v1.ListGroupsResponse
-	(*GroupInfo)(nil),              // 42: mcrdma.v1.GroupInfo
-	(*MemberState)(nil),            // 43: mcrdma.v1.MemberState
-	(*MembershipInfo)(nil),         // 44: mcrdma.v1.MembershipInfo
-	(*GroupChanged)(nil),           // 45: mcrdma.v1.GroupChanged
-	(*ResumeGroupRequest)(nil),     // 46: mcrdma.v1.ResumeGroupRequest
-	(*ResumeGroupResponse)(nil),    // 47: mcrdma.v1.ResumeGroupResponse
-	(*ResumeMemberRequest)(nil),    // 48: mcrdma.v1.ResumeMemberRequest
-	(*ResumeMemberResponse)(nil),   // 49: mcrdma.v1.ResumeMemberResponse
-	(*LeaveRequest)(nil),           // 50: mcrdma.v1.LeaveRequest
-	(*LeaveResponse)(nil),          // 51: mcrdma.v1.LeaveResponse
-	(*GetDaemonRequest)(nil),       // 52: mcrdma.v1.GetDaemonRequest
-	(*GetDaemonResponse)(nil),      // 53: mcrdma.v1.GetDaemonResponse
-	(*SwitchLink)(nil),             // 54: mcrdma.v1.SwitchLink
-	(*PeerLink)(nil),               // 55: mcrdma.v1.PeerLink
-	(*SessionInfo)(nil),            // 56: mcrdma.v1.SessionInfo
-	(*CountersRequested)(nil),      // 57: mcrdma.v1.CountersRequested
-	(*AnswerCountersRequest)(nil),  // 58: mcrdma.v1.AnswerCountersRequest
-	(*AnswerCountersResponse)(nil), // 59: mcrdma.v1.AnswerCountersResponse
-	(*DeviceCounters)(nil),         // 60: mcrdma.v1.DeviceCounters
-	(*DeviceCounter)(nil),          // 61: mcrdma.v1.DeviceCounter
-	(*ListDevicesRequest)(nil),     // 62: mcrdma.v1.ListDevicesRequest
-	(*ListDevicesResponse)(nil),    // 63: mcrdma.v1.ListDevicesResponse
-	(*DeviceInfo)(nil),             // 64: mcrdma.v1.DeviceInfo
-	(*WatchEventsRequest)(nil),     // 65: mcrdma.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),    // 66: mcrdma.v1.WatchEventsResponse
-	(*durationpb.Duration)(nil),    // 67: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 68: google.protobuf.Timestamp
-	(Reason)(0),                    // 69: mcrdma.v1.Reason
-	(ProblemKind)(0),               // 70: mcrdma.v1.ProblemKind
+	(*ReachRequest)(nil),           // 32: mcrdma.v1.ReachRequest
+	(*ReachResponse)(nil),          // 33: mcrdma.v1.ReachResponse
+	(*ReportStallRequest)(nil),     // 34: mcrdma.v1.ReportStallRequest
+	(*ReportStallResponse)(nil),    // 35: mcrdma.v1.ReportStallResponse
+	(*AckViewRequest)(nil),         // 36: mcrdma.v1.AckViewRequest
+	(*AckViewResponse)(nil),        // 37: mcrdma.v1.AckViewResponse
+	(*CloseGroupRequest)(nil),      // 38: mcrdma.v1.CloseGroupRequest
+	(*CloseGroupResponse)(nil),     // 39: mcrdma.v1.CloseGroupResponse
+	(*GetGroupRequest)(nil),        // 40: mcrdma.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),       // 41: mcrdma.v1.GetGroupResponse
+	(*ListGroupsRequest)(nil),      // 42: mcrdma.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),     // 43: mcrdma.v1.ListGroupsResponse
+	(*GroupInfo)(nil),              // 44: mcrdma.v1.GroupInfo
+	(*MemberState)(nil),            // 45: mcrdma.v1.MemberState
+	(*MembershipInfo)(nil),         // 46: mcrdma.v1.MembershipInfo
+	(*GroupChanged)(nil),           // 47: mcrdma.v1.GroupChanged
+	(*ResumeGroupRequest)(nil),     // 48: mcrdma.v1.ResumeGroupRequest
+	(*ResumeGroupResponse)(nil),    // 49: mcrdma.v1.ResumeGroupResponse
+	(*ResumeMemberRequest)(nil),    // 50: mcrdma.v1.ResumeMemberRequest
+	(*ResumeMemberResponse)(nil),   // 51: mcrdma.v1.ResumeMemberResponse
+	(*LeaveRequest)(nil),           // 52: mcrdma.v1.LeaveRequest
+	(*LeaveResponse)(nil),          // 53: mcrdma.v1.LeaveResponse
+	(*GetDaemonRequest)(nil),       // 54: mcrdma.v1.GetDaemonRequest
+	(*GetDaemonResponse)(nil),      // 55: mcrdma.v1.GetDaemonResponse
+	(*SwitchLink)(nil),             // 56: mcrdma.v1.SwitchLink
+	(*PeerLink)(nil),               // 57: mcrdma.v1.PeerLink
+	(*SessionInfo)(nil),            // 58: mcrdma.v1.SessionInfo
+	(*CountersRequested)(nil),      // 59: mcrdma.v1.CountersRequested
+	(*AnswerCountersRequest)(nil),  // 60: mcrdma.v1.AnswerCountersRequest
+	(*AnswerCountersResponse)(nil), // 61: mcrdma.v1.AnswerCountersResponse
+	(*DeviceCounters)(nil),         // 62: mcrdma.v1.DeviceCounters
+	(*DeviceCounter)(nil),          // 63: mcrdma.v1.DeviceCounter
+	(*ListDevicesRequest)(nil),     // 64: mcrdma.v1.ListDevicesRequest
+	(*ListDevicesResponse)(nil),    // 65: mcrdma.v1.ListDevicesResponse
+	(*DeviceInfo)(nil),             // 66: mcrdma.v1.DeviceInfo
+	(*WatchEventsRequest)(nil),     // 67: mcrdma.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),    // 68: mcrdma.v1.WatchEventsResponse
+	(*durationpb.Duration)(nil),    // 69: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 70: google.protobuf.Timestamp
+	(Reason)(0),                    // 71: mcrdma.v1.Reason
+	(ProblemKind)(0),               // 72: mcrdma.v1.ProblemKind
 }
 var file_mcrdma_v1_daemon_proto_depIdxs = []int32{
 	7,  // 0: mcrdma.v1.OpenResponse.hello:type_name -> mcrdma.v1.Hello
 	13, // 1: mcrdma.v1.OpenResponse.attach_requested:type_name -> mcrdma.v1.AttachRequested
 	19, // 2: mcrdma.v1.OpenResponse.attach_formed:type_name -> mcrdma.v1.AttachFormed
 	20, // 3: mcrdma.v1.OpenResponse.detached:type_name -> mcrdma.v1.Detached
-	45, // 4: mcrdma.v1.OpenResponse.group_changed:type_name -> mcrdma.v1.GroupChanged
-	57, // 5: mcrdma.v1.OpenResponse.counters_requested:type_name -> mcrdma.v1.CountersRequested
-	67, // 6: mcrdma.v1.Hello.grace:type_name -> google.protobuf.Duration
+	47, // 4: mcrdma.v1.OpenResponse.group_changed:type_name -> mcrdma.v1.GroupChanged
+	59, // 5: mcrdma.v1.OpenResponse.counters_requested:type_name -> mcrdma.v1.CountersRequested
+	69, // 6: mcrdma.v1.Hello.grace:type_name -> google.protobuf.Duration
 	8,  // 7: mcrdma.v1.Hello.limits:type_name -> mcrdma.v1.Limits
 	4,  // 8: mcrdma.v1.AttachRequested.group:type_name -> mcrdma.v1.GroupID
 	14, // 9: mcrdma.v1.AttachRequested.connection:type_name -> mcrdma.v1.Connection
 	15, // 10: mcrdma.v1.AttachRequested.regions:type_name -> mcrdma.v1.RegionSpec
-	68, // 11: mcrdma.v1.AttachRequested.deadline:type_name -> google.protobuf.Timestamp
+	70, // 11: mcrdma.v1.AttachRequested.deadline:type_name -> google.protobuf.Timestamp
 	17, // 12: mcrdma.v1.AnswerAttachRequest.regions:type_name -> mcrdma.v1.ReceiverRegion
 	21, // 13: mcrdma.v1.AttachFormed.formation:type_name -> mcrdma.v1.FormationInfo
 	2,  // 14: mcrdma.v1.Detached.reason:type_name -> mcrdma.v1.Detached.Reason
@@ -5224,94 +5328,97 @@ var file_mcrdma_v1_daemon_proto_depIdxs = []int32{
 	26, // 20: mcrdma.v1.FormationInfo.phases:type_name -> mcrdma.v1.PhaseTime
 	23, // 21: mcrdma.v1.FormationInfo.departures:type_name -> mcrdma.v1.Departure
 	22, // 22: mcrdma.v1.FormationInfo.absent:type_name -> mcrdma.v1.Absent
-	69, // 23: mcrdma.v1.Absent.reason:type_name -> mcrdma.v1.Reason
-	67, // 24: mcrdma.v1.PhaseTime.took:type_name -> google.protobuf.Duration
+	71, // 23: mcrdma.v1.Absent.reason:type_name -> mcrdma.v1.Reason
+	69, // 24: mcrdma.v1.PhaseTime.took:type_name -> google.protobuf.Duration
 	1,  // 25: mcrdma.v1.CreateGroupRequest.mode:type_name -> mcrdma.v1.Mode
 	15, // 26: mcrdma.v1.CreateGroupRequest.regions:type_name -> mcrdma.v1.RegionSpec
 	28, // 27: mcrdma.v1.CreateGroupRequest.forming:type_name -> mcrdma.v1.Forming
-	67, // 28: mcrdma.v1.CreateGroupRequest.cnp_gap:type_name -> google.protobuf.Duration
+	69, // 28: mcrdma.v1.CreateGroupRequest.cnp_gap:type_name -> google.protobuf.Duration
 	21, // 29: mcrdma.v1.CreateGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
 	15, // 30: mcrdma.v1.CreateGroupResponse.regions:type_name -> mcrdma.v1.RegionSpec
 	4,  // 31: mcrdma.v1.ReformGroupRequest.group:type_name -> mcrdma.v1.GroupID
 	28, // 32: mcrdma.v1.ReformGroupRequest.forming:type_name -> mcrdma.v1.Forming
 	21, // 33: mcrdma.v1.ReformGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
-	4,  // 34: mcrdma.v1.ReportStallRequest.group:type_name -> mcrdma.v1.GroupID
-	67, // 35: mcrdma.v1.ReportStallRequest.since:type_name -> google.protobuf.Duration
-	4,  // 36: mcrdma.v1.AckViewRequest.group:type_name -> mcrdma.v1.GroupID
-	4,  // 37: mcrdma.v1.CloseGroupRequest.group:type_name -> mcrdma.v1.GroupID
-	4,  // 38: mcrdma.v1.GetGroupRequest.group:type_name -> mcrdma.v1.GroupID
-	42, // 39: mcrdma.v1.GetGroupResponse.group:type_name -> mcrdma.v1.GroupInfo
-	42, // 40: mcrdma.v1.ListGroupsResponse.groups:type_name -> mcrdma.v1.GroupInfo
-	44, // 41: mcrdma.v1.ListGroupsResponse.memberships:type_name -> mcrdma.v1.MembershipInfo
-	21, // 42: mcrdma.v1.GroupInfo.formation:type_name -> mcrdma.v1.FormationInfo
-	1,  // 43: mcrdma.v1.GroupInfo.mode:type_name -> mcrdma.v1.Mode
-	68, // 44: mcrdma.v1.GroupInfo.created:type_name -> google.protobuf.Timestamp
-	43, // 45: mcrdma.v1.GroupInfo.states:type_name -> mcrdma.v1.MemberState
-	68, // 46: mcrdma.v1.MemberState.since:type_name -> google.protobuf.Timestamp
-	4,  // 47: mcrdma.v1.MembershipInfo.group:type_name -> mcrdma.v1.GroupID
-	0,  // 48: mcrdma.v1.MembershipInfo.path:type_name -> mcrdma.v1.Path
-	68, // 49: mcrdma.v1.MembershipInfo.since:type_name -> google.protobuf.Timestamp
-	24, // 50: mcrdma.v1.MembershipInfo.members:type_name -> mcrdma.v1.Member
-	4,  // 51: mcrdma.v1.GroupChanged.group:type_name -> mcrdma.v1.GroupID
-	3,  // 52: mcrdma.v1.GroupChanged.type:type_name -> mcrdma.v1.GroupChanged.Type
-	69, // 53: mcrdma.v1.GroupChanged.reason:type_name -> mcrdma.v1.Reason
-	4,  // 54: mcrdma.v1.ResumeGroupRequest.group:type_name -> mcrdma.v1.GroupID
-	21, // 55: mcrdma.v1.ResumeGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
-	4,  // 56: mcrdma.v1.ResumeMemberRequest.group:type_name -> mcrdma.v1.GroupID
-	68, // 57: mcrdma.v1.GetDaemonResponse.started:type_name -> google.protobuf.Timestamp
-	54, // 58: mcrdma.v1.GetDaemonResponse.switch:type_name -> mcrdma.v1.SwitchLink
-	55, // 59: mcrdma.v1.GetDaemonResponse.peers:type_name -> mcrdma.v1.PeerLink
-	56, // 60: mcrdma.v1.GetDaemonResponse.sessions:type_name -> mcrdma.v1.SessionInfo
-	70, // 61: mcrdma.v1.GetDaemonResponse.problem_kinds:type_name -> mcrdma.v1.ProblemKind
-	67, // 62: mcrdma.v1.PeerLink.round_trip:type_name -> google.protobuf.Duration
-	68, // 63: mcrdma.v1.SessionInfo.since:type_name -> google.protobuf.Timestamp
-	60, // 64: mcrdma.v1.AnswerCountersRequest.device:type_name -> mcrdma.v1.DeviceCounters
-	61, // 65: mcrdma.v1.DeviceCounters.counters:type_name -> mcrdma.v1.DeviceCounter
-	64, // 66: mcrdma.v1.ListDevicesResponse.devices:type_name -> mcrdma.v1.DeviceInfo
-	60, // 67: mcrdma.v1.DeviceInfo.device:type_name -> mcrdma.v1.DeviceCounters
-	68, // 68: mcrdma.v1.WatchEventsResponse.time:type_name -> google.protobuf.Timestamp
-	4,  // 69: mcrdma.v1.WatchEventsResponse.group:type_name -> mcrdma.v1.GroupID
-	5,  // 70: mcrdma.v1.Applications.Open:input_type -> mcrdma.v1.OpenRequest
-	9,  // 71: mcrdma.v1.Applications.Listen:input_type -> mcrdma.v1.ListenRequest
-	11, // 72: mcrdma.v1.Applications.Unlisten:input_type -> mcrdma.v1.UnlistenRequest
-	16, // 73: mcrdma.v1.Applications.AnswerAttach:input_type -> mcrdma.v1.AnswerAttachRequest
-	50, // 74: mcrdma.v1.Applications.Leave:input_type -> mcrdma.v1.LeaveRequest
-	27, // 75: mcrdma.v1.Applications.CreateGroup:input_type -> mcrdma.v1.CreateGroupRequest
-	30, // 76: mcrdma.v1.Applications.ReformGroup:input_type -> mcrdma.v1.ReformGroupRequest
-	32, // 77: mcrdma.v1.Applications.ReportStall:input_type -> mcrdma.v1.ReportStallRequest
-	34, // 78: mcrdma.v1.Applications.AckView:input_type -> mcrdma.v1.AckViewRequest
-	36, // 79: mcrdma.v1.Applications.CloseGroup:input_type -> mcrdma.v1.CloseGroupRequest
-	38, // 80: mcrdma.v1.Applications.GetGroup:input_type -> mcrdma.v1.GetGroupRequest
-	40, // 81: mcrdma.v1.Applications.ListGroups:input_type -> mcrdma.v1.ListGroupsRequest
-	46, // 82: mcrdma.v1.Applications.ResumeGroup:input_type -> mcrdma.v1.ResumeGroupRequest
-	48, // 83: mcrdma.v1.Applications.ResumeMember:input_type -> mcrdma.v1.ResumeMemberRequest
-	52, // 84: mcrdma.v1.Applications.GetDaemon:input_type -> mcrdma.v1.GetDaemonRequest
-	62, // 85: mcrdma.v1.Applications.ListDevices:input_type -> mcrdma.v1.ListDevicesRequest
-	58, // 86: mcrdma.v1.Applications.AnswerCounters:input_type -> mcrdma.v1.AnswerCountersRequest
-	65, // 87: mcrdma.v1.Applications.WatchEvents:input_type -> mcrdma.v1.WatchEventsRequest
-	6,  // 88: mcrdma.v1.Applications.Open:output_type -> mcrdma.v1.OpenResponse
-	10, // 89: mcrdma.v1.Applications.Listen:output_type -> mcrdma.v1.ListenResponse
-	12, // 90: mcrdma.v1.Applications.Unlisten:output_type -> mcrdma.v1.UnlistenResponse
-	18, // 91: mcrdma.v1.Applications.AnswerAttach:output_type -> mcrdma.v1.AnswerAttachResponse
-	51, // 92: mcrdma.v1.Applications.Leave:output_type -> mcrdma.v1.LeaveResponse
-	29, // 93: mcrdma.v1.Applications.CreateGroup:output_type -> mcrdma.v1.CreateGroupResponse
-	31, // 94: mcrdma.v1.Applications.ReformGroup:output_type -> mcrdma.v1.ReformGroupResponse
-	33, // 95: mcrdma.v1.Applications.ReportStall:output_type -> mcrdma.v1.ReportStallResponse
-	35, // 96: mcrdma.v1.Applications.AckView:output_type -> mcrdma.v1.AckViewResponse
-	37, // 97: mcrdma.v1.Applications.CloseGroup:output_type -> mcrdma.v1.CloseGroupResponse
-	39, // 98: mcrdma.v1.Applications.GetGroup:output_type -> mcrdma.v1.GetGroupResponse
-	41, // 99: mcrdma.v1.Applications.ListGroups:output_type -> mcrdma.v1.ListGroupsResponse
-	47, // 100: mcrdma.v1.Applications.ResumeGroup:output_type -> mcrdma.v1.ResumeGroupResponse
-	49, // 101: mcrdma.v1.Applications.ResumeMember:output_type -> mcrdma.v1.ResumeMemberResponse
-	53, // 102: mcrdma.v1.Applications.GetDaemon:output_type -> mcrdma.v1.GetDaemonResponse
-	63, // 103: mcrdma.v1.Applications.ListDevices:output_type -> mcrdma.v1.ListDevicesResponse
-	59, // 104: mcrdma.v1.Applications.AnswerCounters:output_type -> mcrdma.v1.AnswerCountersResponse
-	66, // 105: mcrdma.v1.Applications.WatchEvents:output_type -> mcrdma.v1.WatchEventsResponse
-	88, // [88:106] is the sub-list for method output_type
-	70, // [70:88] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	22, // 34: mcrdma.v1.ReachResponse.absent:type_name -> mcrdma.v1.Absent
+	4,  // 35: mcrdma.v1.ReportStallRequest.group:type_name -> mcrdma.v1.GroupID
+	69, // 36: mcrdma.v1.ReportStallRequest.since:type_name -> google.protobuf.Duration
+	4,  // 37: mcrdma.v1.AckViewRequest.group:type_name -> mcrdma.v1.GroupID
+	4,  // 38: mcrdma.v1.CloseGroupRequest.group:type_name -> mcrdma.v1.GroupID
+	4,  // 39: mcrdma.v1.GetGroupRequest.group:type_name -> mcrdma.v1.GroupID
+	44, // 40: mcrdma.v1.GetGroupResponse.group:type_name -> mcrdma.v1.GroupInfo
+	44, // 41: mcrdma.v1.ListGroupsResponse.groups:type_name -> mcrdma.v1.GroupInfo
+	46, // 42: mcrdma.v1.ListGroupsResponse.memberships:type_name -> mcrdma.v1.MembershipInfo
+	21, // 43: mcrdma.v1.GroupInfo.formation:type_name -> mcrdma.v1.FormationInfo
+	1,  // 44: mcrdma.v1.GroupInfo.mode:type_name -> mcrdma.v1.Mode
+	70, // 45: mcrdma.v1.GroupInfo.created:type_name -> google.protobuf.Timestamp
+	45, // 46: mcrdma.v1.GroupInfo.states:type_name -> mcrdma.v1.MemberState
+	70, // 47: mcrdma.v1.MemberState.since:type_name -> google.protobuf.Timestamp
+	4,  // 48: mcrdma.v1.MembershipInfo.group:type_name -> mcrdma.v1.GroupID
+	0,  // 49: mcrdma.v1.MembershipInfo.path:type_name -> mcrdma.v1.Path
+	70, // 50: mcrdma.v1.MembershipInfo.since:type_name -> google.protobuf.Timestamp
+	24, // 51: mcrdma.v1.MembershipInfo.members:type_name -> mcrdma.v1.Member
+	4,  // 52: mcrdma.v1.GroupChanged.group:type_name -> mcrdma.v1.GroupID
+	3,  // 53: mcrdma.v1.GroupChanged.type:type_name -> mcrdma.v1.GroupChanged.Type
+	71, // 54: mcrdma.v1.GroupChanged.reason:type_name -> mcrdma.v1.Reason
+	4,  // 55: mcrdma.v1.ResumeGroupRequest.group:type_name -> mcrdma.v1.GroupID
+	21, // 56: mcrdma.v1.ResumeGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
+	4,  // 57: mcrdma.v1.ResumeMemberRequest.group:type_name -> mcrdma.v1.GroupID
+	70, // 58: mcrdma.v1.GetDaemonResponse.started:type_name -> google.protobuf.Timestamp
+	56, // 59: mcrdma.v1.GetDaemonResponse.switch:type_name -> mcrdma.v1.SwitchLink
+	57, // 60: mcrdma.v1.GetDaemonResponse.peers:type_name -> mcrdma.v1.PeerLink
+	58, // 61: mcrdma.v1.GetDaemonResponse.sessions:type_name -> mcrdma.v1.SessionInfo
+	72, // 62: mcrdma.v1.GetDaemonResponse.problem_kinds:type_name -> mcrdma.v1.ProblemKind
+	69, // 63: mcrdma.v1.PeerLink.round_trip:type_name -> google.protobuf.Duration
+	70, // 64: mcrdma.v1.SessionInfo.since:type_name -> google.protobuf.Timestamp
+	62, // 65: mcrdma.v1.AnswerCountersRequest.device:type_name -> mcrdma.v1.DeviceCounters
+	63, // 66: mcrdma.v1.DeviceCounters.counters:type_name -> mcrdma.v1.DeviceCounter
+	66, // 67: mcrdma.v1.ListDevicesResponse.devices:type_name -> mcrdma.v1.DeviceInfo
+	62, // 68: mcrdma.v1.DeviceInfo.device:type_name -> mcrdma.v1.DeviceCounters
+	70, // 69: mcrdma.v1.WatchEventsResponse.time:type_name -> google.protobuf.Timestamp
+	4,  // 70: mcrdma.v1.WatchEventsResponse.group:type_name -> mcrdma.v1.GroupID
+	5,  // 71: mcrdma.v1.Applications.Open:input_type -> mcrdma.v1.OpenRequest
+	9,  // 72: mcrdma.v1.Applications.Listen:input_type -> mcrdma.v1.ListenRequest
+	11, // 73: mcrdma.v1.Applications.Unlisten:input_type -> mcrdma.v1.UnlistenRequest
+	16, // 74: mcrdma.v1.Applications.AnswerAttach:input_type -> mcrdma.v1.AnswerAttachRequest
+	52, // 75: mcrdma.v1.Applications.Leave:input_type -> mcrdma.v1.LeaveRequest
+	27, // 76: mcrdma.v1.Applications.CreateGroup:input_type -> mcrdma.v1.CreateGroupRequest
+	30, // 77: mcrdma.v1.Applications.ReformGroup:input_type -> mcrdma.v1.ReformGroupRequest
+	32, // 78: mcrdma.v1.Applications.Reach:input_type -> mcrdma.v1.ReachRequest
+	34, // 79: mcrdma.v1.Applications.ReportStall:input_type -> mcrdma.v1.ReportStallRequest
+	36, // 80: mcrdma.v1.Applications.AckView:input_type -> mcrdma.v1.AckViewRequest
+	38, // 81: mcrdma.v1.Applications.CloseGroup:input_type -> mcrdma.v1.CloseGroupRequest
+	40, // 82: mcrdma.v1.Applications.GetGroup:input_type -> mcrdma.v1.GetGroupRequest
+	42, // 83: mcrdma.v1.Applications.ListGroups:input_type -> mcrdma.v1.ListGroupsRequest
+	48, // 84: mcrdma.v1.Applications.ResumeGroup:input_type -> mcrdma.v1.ResumeGroupRequest
+	50, // 85: mcrdma.v1.Applications.ResumeMember:input_type -> mcrdma.v1.ResumeMemberRequest
+	54, // 86: mcrdma.v1.Applications.GetDaemon:input_type -> mcrdma.v1.GetDaemonRequest
+	64, // 87: mcrdma.v1.Applications.ListDevices:input_type -> mcrdma.v1.ListDevicesRequest
+	60, // 88: mcrdma.v1.Applications.AnswerCounters:input_type -> mcrdma.v1.AnswerCountersRequest
+	67, // 89: mcrdma.v1.Applications.WatchEvents:input_type -> mcrdma.v1.WatchEventsRequest
+	6,  // 90: mcrdma.v1.Applications.Open:output_type -> mcrdma.v1.OpenResponse
+	10, // 91: mcrdma.v1.Applications.Listen:output_type -> mcrdma.v1.ListenResponse
+	12, // 92: mcrdma.v1.Applications.Unlisten:output_type -> mcrdma.v1.UnlistenResponse
+	18, // 93: mcrdma.v1.Applications.AnswerAttach:output_type -> mcrdma.v1.AnswerAttachResponse
+	53, // 94: mcrdma.v1.Applications.Leave:output_type -> mcrdma.v1.LeaveResponse
+	29, // 95: mcrdma.v1.Applications.CreateGroup:output_type -> mcrdma.v1.CreateGroupResponse
+	31, // 96: mcrdma.v1.Applications.ReformGroup:output_type -> mcrdma.v1.ReformGroupResponse
+	33, // 97: mcrdma.v1.Applications.Reach:output_type -> mcrdma.v1.ReachResponse
+	35, // 98: mcrdma.v1.Applications.ReportStall:output_type -> mcrdma.v1.ReportStallResponse
+	37, // 99: mcrdma.v1.Applications.AckView:output_type -> mcrdma.v1.AckViewResponse
+	39, // 100: mcrdma.v1.Applications.CloseGroup:output_type -> mcrdma.v1.CloseGroupResponse
+	41, // 101: mcrdma.v1.Applications.GetGroup:output_type -> mcrdma.v1.GetGroupResponse
+	43, // 102: mcrdma.v1.Applications.ListGroups:output_type -> mcrdma.v1.ListGroupsResponse
+	49, // 103: mcrdma.v1.Applications.ResumeGroup:output_type -> mcrdma.v1.ResumeGroupResponse
+	51, // 104: mcrdma.v1.Applications.ResumeMember:output_type -> mcrdma.v1.ResumeMemberResponse
+	55, // 105: mcrdma.v1.Applications.GetDaemon:output_type -> mcrdma.v1.GetDaemonResponse
+	65, // 106: mcrdma.v1.Applications.ListDevices:output_type -> mcrdma.v1.ListDevicesResponse
+	61, // 107: mcrdma.v1.Applications.AnswerCounters:output_type -> mcrdma.v1.AnswerCountersResponse
+	68, // 108: mcrdma.v1.Applications.WatchEvents:output_type -> mcrdma.v1.WatchEventsResponse
+	90, // [90:109] is the sub-list for method output_type
+	71, // [71:90] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_mcrdma_v1_daemon_proto_init() }
@@ -5334,7 +5441,7 @@ func file_mcrdma_v1_daemon_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mcrdma_v1_daemon_proto_rawDesc), len(file_mcrdma_v1_daemon_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   63,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,7 @@ const (
 	Applications_Leave_FullMethodName          = "/mcrdma.v1.Applications/Leave"
 	Applications_CreateGroup_FullMethodName    = "/mcrdma.v1.Applications/CreateGroup"
 	Applications_ReformGroup_FullMethodName    = "/mcrdma.v1.Applications/ReformGroup"
+	Applications_Reach_FullMethodName          = "/mcrdma.v1.Applications/Reach"
 	Applications_ReportStall_FullMethodName    = "/mcrdma.v1.Applications/ReportStall"
 	Applications_AckView_FullMethodName        = "/mcrdma.v1.Applications/AckView"
 	Applications_CloseGroup_FullMethodName     = "/mcrdma.v1.Applications/CloseGroup"
@@ -70,6 +71,9 @@ type ApplicationsClient interface {
 	// formation has failed or to change its receivers. Operations in flight in the old
 	// formation are lost; FormationInfo.have says where to continue.
 	ReformGroup(ctx context.Context, in *ReformGroupRequest, opts ...grpc.CallOption) (*ReformGroupResponse, error)
+	// Reach asks the hosts of receivers that are to be added whether they answer. A group
+	// need not be formed again for those that do not.
+	Reach(ctx context.Context, in *ReachRequest, opts ...grpc.CallOption) (*ReachResponse, error)
 	// ReportStall says that operations are in flight and nothing is acknowledged, or that
 	// a receiver has refused an operation. The daemon finds the cause, and removes
 	// receivers that do not answer.
@@ -181,6 +185,16 @@ func (c *applicationsClient) ReformGroup(ctx context.Context, in *ReformGroupReq
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReformGroupResponse)
 	err := c.cc.Invoke(ctx, Applications_ReformGroup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *applicationsClient) Reach(ctx context.Context, in *ReachRequest, opts ...grpc.CallOption) (*ReachResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReachResponse)
+	err := c.cc.Invoke(ctx, Applications_Reach_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -337,6 +351,9 @@ type ApplicationsServer interface {
 	// formation has failed or to change its receivers. Operations in flight in the old
 	// formation are lost; FormationInfo.have says where to continue.
 	ReformGroup(context.Context, *ReformGroupRequest) (*ReformGroupResponse, error)
+	// Reach asks the hosts of receivers that are to be added whether they answer. A group
+	// need not be formed again for those that do not.
+	Reach(context.Context, *ReachRequest) (*ReachResponse, error)
 	// ReportStall says that operations are in flight and nothing is acknowledged, or that
 	// a receiver has refused an operation. The daemon finds the cause, and removes
 	// receivers that do not answer.
@@ -395,6 +412,9 @@ func (UnimplementedApplicationsServer) CreateGroup(context.Context, *CreateGroup
 }
 func (UnimplementedApplicationsServer) ReformGroup(context.Context, *ReformGroupRequest) (*ReformGroupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReformGroup not implemented")
+}
+func (UnimplementedApplicationsServer) Reach(context.Context, *ReachRequest) (*ReachResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Reach not implemented")
 }
 func (UnimplementedApplicationsServer) ReportStall(context.Context, *ReportStallRequest) (*ReportStallResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportStall not implemented")
@@ -565,6 +585,24 @@ func _Applications_ReformGroup_Handler(srv interface{}, ctx context.Context, dec
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ApplicationsServer).ReformGroup(ctx, req.(*ReformGroupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Applications_Reach_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReachRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApplicationsServer).Reach(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Applications_Reach_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApplicationsServer).Reach(ctx, req.(*ReachRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -790,6 +828,10 @@ var Applications_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReformGroup",
 			Handler:    _Applications_ReformGroup_Handler,
+		},
+		{
+			MethodName: "Reach",
+			Handler:    _Applications_Reach_Handler,
 		},
 		{
 			MethodName: "ReportStall",
