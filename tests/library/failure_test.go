@@ -204,10 +204,10 @@ func TestDaemonsRestart(t *testing.T) {
 		w := tm.keepWriting(50_000)
 		for i, h := range l.hosts {
 			seen := tm.g.Info().Stats.Completed
-			eventually(t, "writing", func() bool { return tm.g.Info().Stats.Completed > seen+5 })
+			eventually(t, "writing", func() bool { return tm.g.Info().Stats.Completed > seen+1 })
 			h.stop()
 			seen = tm.g.Info().Stats.Completed
-			eventually(t, "writing without a daemon", func() bool { return tm.g.Info().Stats.Completed > seen+5 })
+			eventually(t, "writing without a daemon", func() bool { return tm.g.Info().Stats.Completed > seen+1 })
 			h.start(nil)
 			// A group that is closed before that is closed while the daemon's
 			// applications are not connected to learn of it.
