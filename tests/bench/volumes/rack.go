@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mcrdma/mcrdma/tests/chaos/watch"
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
@@ -21,6 +22,8 @@ const (
 	nbdAt = "127.0.0.1:10809"
 
 	metricsAt = "127.0.0.1:9809"
+
+	watched = "watched" // the argument with which this program becomes another one: see watch.Exec
 )
 
 // A rack is a lab with two volumes. mcbench has the hosts of the second rack, because a device
@@ -31,6 +34,8 @@ type rack struct {
 	lab      *lab.Lab
 	volumes  []*volume
 	servers  []*lab.Process // of mcbench
+	disk     time.Duration
+	watchers []*watch.Watcher
 }
 
 // A volume has copies on three hosts of the rack.
@@ -42,8 +47,8 @@ type volume struct {
 	primary int            // index of the host
 }
 
-func newRack(ctx context.Context, dir string) (*rack, error) {
-	r := &rack{dir: dir}
+func newRack(ctx context.Context, dir string, disk time.Duration) (*rack, error) {
+	r := &rack{dir: dir, disk: disk}
 	bin := filepath.Join(dir, "bin")
 	var err error
 	if r.programs, err = lab.Build(bin, "cmd/mcblock", "cmd/mcbench"); err != nil {
@@ -90,7 +95,26 @@ func (r *rack) processes() []*lab.Process {
 func (r *rack) logs() string { return r.lab.Logs() + lab.Logs(r.processes()...) }
 
 func (r *rack) close() error {
-	return errors.Join(lab.Each(r.processes(), (*lab.Process).Stop), r.lab.Close())
+	err := lab.Each(r.processes(), (*lab.Process).Stop)
+	for _, w := range r.watchers {
+		err = errors.Join(err, w.Close())
+	}
+	return errors.Join(err, r.lab.Close())
+}
+
+// slow has each fdatasync and fsync of a process take longer.
+func (r *rack) slow(p *lab.Process, socket string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	w, err := watch.Syncs(socket, func() {}, func(int, int) error { time.Sleep(r.disk); return nil })
+	if err != nil {
+		return err
+	}
+	r.watchers = append(r.watchers, w)
+	p.Args = append([]string{self, watched, socket}, p.Args...)
+	return nil
 }
 
 // start starts the hosts, and makes the volume.
@@ -99,8 +123,14 @@ func (v *volume) start(ctx context.Context, args []string) error {
 		if err := os.WriteFile(v.config(i), v.configText(i), 0o600); err != nil {
 			return err
 		}
-		v.blocks = append(v.blocks, &lab.Process{Name: "mcblock of " + v.hosts[i].Name, Space: v.hosts[i].Space,
-			Args: append([]string{v.rack.program("mcblock"), "serve", "--config", v.config(i)}, args...)})
+		p := &lab.Process{Name: "mcblock of " + v.hosts[i].Name, Space: v.hosts[i].Space,
+			Args: append([]string{v.rack.program("mcblock"), "serve", "--config", v.config(i)}, args...)}
+		v.blocks = append(v.blocks, p)
+		if v.rack.disk > 0 {
+			if err := v.rack.slow(p, v.config(i)+".watch"); err != nil {
+				return err
+			}
+		}
 	}
 	if err := lab.Each(v.blocks, func(p *lab.Process) error { return p.Start(ctx) }); err != nil {
 		return err
