@@ -206,7 +206,7 @@ func TestPageCut(t *testing.T) {
 	}
 	// What the others say is not old, and that one is silent is known now.
 	b.until(`document.querySelector("#fabric svg").textContent.includes("! silent since ") && document.querySelectorAll("#fabric .switch.gray").length === 1`)
-	b.until(`parseFloat(document.querySelector("#agents tr.stale .age").textContent) > 2 && !document.querySelector("#fabric.stale, #agents.stale, #suspicions.stale, [data-switch='torA'].stale") && document.querySelector("#connection.bad").textContent === "live: 2 of 3 agents answer"`)
+	b.until(`parseFloat(document.querySelector("#agents tr.stale .age").textContent) > 2 && document.querySelector("#verdicts tr.stale") && !document.querySelector("#fabric.stale, #agents.stale, #suspicions.stale, #groups.stale, #verdicts.stale, .row.stale, [data-switch='torA'].stale") && document.querySelector("#connection.bad").textContent === "live: 2 of 3 agents answer"`)
 	b.until(`Array.from(document.querySelectorAll("#suspicions li:not(.stale)")).some((l) => l.textContent.startsWith("agent of torB: agent cannot be reached")) && document.querySelector("#alarm.bad").textContent.endsWith(" suspicions")`)
 	fakes["torB:9560"].do(func() { fakes["torB:9560"].err = nil })
 	b.until(settled + ` && !document.querySelector("#fabric .switch.gray") && !document.querySelector("#connection.bad")`)

@@ -160,14 +160,14 @@ func (d *Dashboard) live(w http.ResponseWriter, r *http.Request) {
 
 func (d *Dashboard) drawFabric(w http.ResponseWriter, _ *http.Request) {
 	d.mu.Lock()
-	f, at := d.state.fabric(), d.state.oldest()
+	f := d.state.fabric()
 	d.mu.Unlock()
 	var b bytes.Buffer
 	if err := f.SVG(&b); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	answer(w, map[string]any{"at": at, "svg": b.String()})
+	answer(w, map[string]string{"svg": b.String()})
 }
 
 // someGroups gives a part of the list; groups that a page shows are measured at each look.

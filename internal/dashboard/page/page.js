@@ -99,7 +99,6 @@ const td = (...children) => el("td", {}, ...children);
 const num = (text, bad) => el("td", { class: bad ? "n bad" : "n" }, text);
 
 const fabric = loader(() => "api/fabric", (v) => {
-  born("#fabric", v.at);
   drawing($("#fabric .drawing"), v.svg);
 });
 
@@ -137,7 +136,8 @@ const traffic = loader(() => "api/traffic", ({ verdicts, senders }) => {
     td(v.switch), td(v.cell), num(count(v.packets)),
     num(v.packets_per_second === null ? "-" : v.packets_per_second.toFixed(1), !v.usual && v.packets_per_second > 0), td(v.meaning))));
   $("#verdicts").dataset.limit = late();
-  born("#verdicts", verdicts.length ? verdicts.map((v) => v.at).sort()[0] : notice.now);
+  const heard = verdicts.filter((v) => !v.gray); // the other rows say themselves that they are old
+  born("#verdicts", verdicts.length ? (heard.length ? heard : verdicts).map((v) => v.at).sort()[0] : notice.now);
   const line = (name, a, b) => el("tr", {}, td(name), num(a), num(b));
   $("#senders").dataset.limit = senders.round_ms; // groups are measured in turn
   born("#senders", senders.groups ? senders.oldest : notice.now);
@@ -155,7 +155,6 @@ const groups = loader(() => {
   return "api/groups?" + new URLSearchParams({ from, count, find: $("#find").value.trim(), bad: $("#bad").checked ? "1" : "" });
 }, (v, path) => {
   const from = Number(new URLSearchParams(path.split("?")[1]).get("from"));
-  born("#groups", v.at);
   $("#total").textContent = (v.total === v.all ? "" : `${v.total} of `) + (v.all === 1 ? "1 group" : `${v.all} groups`) + (v.lost ? "; one agent has more than are kept" : "");
   rows.style.height = `${v.total * rowHeight}px`;
   const old = new Map(Array.from(rows.children, (r) => [r.dataset.id, r])), next = v.rows.map((g, i) => {
@@ -241,7 +240,7 @@ new EventSource("api/live").onmessage = (m) => {
     if (row) { $(".age", row).dataset.at = a.at ?? ""; row.dataset.gray = a.gray; }
   }
   const newest = notice.agents.map((a) => a.at ?? "").sort().at(-1); // those that are silent are gray in it
-  for (const tile of ["#fabric", "#agents", "#suspicions"]) born(tile, newest);
+  for (const tile of ["#fabric", "#agents", "#suspicions", "#groups"]) born(tile, newest);
   born("#events", notice.now);
   if (performance.now() - measured > fetching) {
     measured = performance.now();
