@@ -224,6 +224,42 @@ func TestPageAlone(t *testing.T) {
 	b.until(`document.querySelector("#connection").textContent.startsWith("the dashboard is silent for ") && document.querySelectorAll("#agents tr.stale, #fabric.stale").length === 4`)
 }
 
+// TestPageRefused: a page that the dashboard does not let in says why, also when it was open before.
+func TestPageRefused(t *testing.T) {
+	b := browse(t, rack(1))
+	b.until(`document.querySelector("#connection").textContent === "live: 3 of 3 agents answer"`)
+	b.d.mu.Lock()
+	b.d.streams += maxStreams
+	b.d.mu.Unlock()
+	b.server.CloseClientConnections()
+	b.until(`document.querySelector("#connection.bad")?.textContent.includes("32 pages are open, which is the most: close some")`)
+	b.run(chromedp.Reload())
+	b.until(`document.querySelector("#connection").textContent.includes("32 pages are open")`)
+}
+
+// TestPageHidden: a page that is not in sight keeps no connection of the six that a browser has to
+// one address, and is live again when it is in sight.
+func TestPageHidden(t *testing.T) {
+	b := browse(t, rack(1))
+	b.until(`document.querySelector("#connection").textContent === "live: 3 of 3 agents answer"`)
+	show := func(hidden bool) {
+		eval[any](b, fmt.Sprintf(`(Object.defineProperty(document, "hidden", {value: %v, configurable: true}), document.dispatchEvent(new Event("visibilitychange")), 0)`, hidden))
+	}
+	show(true)
+	for begun, n := time.Now(), 1; n > 0; time.Sleep(10 * time.Millisecond) {
+		b.d.mu.Lock()
+		n = b.d.streams
+		b.d.mu.Unlock()
+		if time.Since(begun) > patience {
+			t.Fatalf("a page that is not in sight keeps its connection")
+		}
+	}
+	b.until(`document.querySelector("#connection.bad")`)
+	show(false)
+	b.until(`document.querySelector("#connection:not(.bad)")?.textContent === "live: 3 of 3 agents answer"`)
+	b.noErrors()
+}
+
 // TestPageOfMany: a page with 10,000 groups has no more rows than are in sight, at each place of
 // the list, and finds one of them.
 func TestPageOfMany(t *testing.T) {

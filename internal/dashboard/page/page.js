@@ -6,6 +6,7 @@ const $ = (selector, within = document) => within.querySelector(selector);
 const rowHeight = 26, inSight = 15, slack = 5, shownEvents = 200, keptEvents = 1000, timeline = 600_000, muchBehind = 1000;
 
 let notice = null, received = 0; // and when it was, by performance.now
+let refusal = ""; // why no notice will come
 let events = [], chosen = "";
 
 // now is the dashboard's time, in ms.
@@ -34,7 +35,10 @@ const born = (tile, at) => { $(".age", $(tile)).dataset.at = at ?? ""; };
 
 // tick makes all ages those of now, and what is too old gray.
 function tick() {
-  if (!notice) return;
+  if (!notice) {
+    if (refusal) $("#connection").textContent = refusal;
+    return;
+  }
   for (const e of document.querySelectorAll(".age[data-at]")) {
     const at = e.dataset.at, ms = now() - Date.parse(at);
     e.textContent = at ? ageText(ms) : "never";
@@ -44,7 +48,7 @@ function tick() {
   const silent = performance.now() - received;
   const lost = silent > notice.stale_ms;
   const answer = notice.agents.filter((a) => !a.gray).length, all = notice.agents.length;
-  const status = lost ? `the dashboard is silent for ${ageText(silent)}: all of this is old` : `live: ${answer} of ${all} agents answer`;
+  const status = lost ? `the dashboard is silent for ${ageText(silent)}: all of this is old. ${refusal}` : `live: ${answer} of ${all} agents answer`;
   const line = $("#connection");
   if (line.textContent !== status) line.textContent = status;
   line.classList.toggle("bad", lost || answer < all);
@@ -226,10 +230,11 @@ for (const id of ["#find", "#bad"]) $(id).addEventListener("input", () => { list
 $("form").addEventListener("submit", (e) => e.preventDefault());
 
 // A notice has each part fetched that it says has changed, and once a second what is measured.
-let last = {}, measured = 0;
-new EventSource("api/live").onmessage = (m) => {
+let last = {}, measured = 0, live = null;
+const heed = (m) => {
   notice = JSON.parse(m.data);
   received = performance.now();
+  refusal = "";
   const v = notice.versions;
   if (v.status !== last.status) { fabric(); agents(); }
   if (v.events !== last.events) happened();
@@ -250,5 +255,24 @@ new EventSource("api/live").onmessage = (m) => {
   drawTimeline();
   tick();
 };
+
+// refused says why there are no notices, and will be none: the browser does not ask again.
+async function refused() {
+  const r = await fetch("api/live");
+  if (r.ok) location.reload(); else refusal = await r.text();
+  tick();
+}
+
+// follow listens for notices while the page is in sight: a browser has six connections to one
+// address, and pages that nobody sees would take them from the others.
+function follow() {
+  live?.close();
+  live = document.hidden ? null : new EventSource("api/live");
+  if (!live) return;
+  live.onmessage = heed;
+  live.onerror = ({ target }) => { if (target.readyState === EventSource.CLOSED) refused(); };
+}
+document.addEventListener("visibilitychange", follow);
+follow();
 setInterval(tick, 250);
 if (location.hash) choose(decodeURIComponent(location.hash.slice(1)));
