@@ -137,6 +137,8 @@ func TestNothingLeft(t *testing.T) {
 	for want, s := range map[string]Spec{
 		"host h1: there is a host of that name":                one(func(s *Spec) { s.Hosts[1].Name = "h1" }),
 		"host h2: 10.1.0.11 is the address of h1":              one(func(s *Spec) { s.Hosts[1].Address = s.Hosts[0].Address }),
+		"host h2: 224.0.0.1 is not the address of one station": one(func(s *Spec) { s.Hosts[1].Address = addr("224.0.0.1") }),
+		"host h2: 0.0.0.0 is not the address of one":           one(func(s *Spec) { s.Hosts[1].Address = addr("0.0.0.0") }),
 		"switch h1: there is a host of that name":              one(func(s *Spec) { s.Switches[0].Name = "h1" }),
 		"administrator torA: there is a switch of that name":   one(func(s *Spec) { s.Admins = []string{"torA"} }),
 		"both torA and torB have no hosts named":               one(func(s *Spec) { s.Switches[1].Hosts = nil }),

@@ -122,6 +122,9 @@ func (m *maker) check(old []known) (tor map[string]*rack, err error) {
 		if first := addresses[h.Address]; first != "" {
 			bad("host %s: %v is the address of %s", h.Name, h.Address, first)
 		}
+		if a := h.Address; a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+			bad("host %s: %v is not the address of one station", h.Name, a) // as the configuration's check says
+		}
 		addresses[h.Address], known[h.Name] = h.Name, true
 	}
 	tor = map[string]*rack{}
