@@ -69,7 +69,8 @@ func orDefault(v *int, d int) {
 	}
 }
 
-// Check returns the error that Join would return for an invalid Config.
+// Check returns the error that Join would return for an invalid Config, as far as that can be known without
+// the daemon, which checks the names of Service and Hosts.
 func (c Config) Check() error { return c.check() }
 
 // check says what is wrong, and fills in defaults.

@@ -33,7 +33,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
 )
 
-// A Config is a member's. All but Join and Files is required.
+// A Config is a member's. All but Join, Election and Files is required.
 type Config struct {
 	Name    string            // of the member, as in Members
 	Dir     string            // data; made if it is not there
