@@ -107,6 +107,14 @@ func TestInit(t *testing.T) {
 			t.Errorf("%s: %d, %s", args, code, stderr)
 		}
 	}
+	must(t, os.WriteFile(own, []byte(strings.Replace(bare, "10.1.0.12", "10.1.0.1", 1)), 0o600))
+	_, text, _ = call("init", "leaf", "--topology", own)
+	for more, want := range map[string]string{"": "host h2: 10.1.0.1 is the gateway of its prefix", "gateways: [10.1.0.254]\n": "is right"} {
+		must(t, os.WriteFile(made, []byte(text+more), 0o600))
+		if _, out, stderr := call("agent", "--config", made, "--check"); !strings.Contains(out+stderr, want) {
+			t.Errorf("no %q in %s%s", want, out, stderr)
+		}
+	}
 	if code, _, stderr := call("init", "x", "--topology", own); code != cli.ExitFailure || !strings.Contains(stderr, `switch "x"; it has leaf, spine, far`) {
 		t.Errorf("%d, %s", code, stderr)
 	}

@@ -140,12 +140,17 @@ func TestTopology(t *testing.T) {
 		t.Errorf("a rate that no port has: %v", err)
 	}
 	for want, text := range map[string]string{
+		"the first address of":  "{name: h, address: 10.1.0.1}], links: [{a: {node: h}, b: {node: s, port: 1}}]",
+		"link to another":       "{name: h, address: 10.1.0.2}], links: [{a: {node: h}, b: {node: s, port: 1}}]",
 		"host h: want one link": "{name: h, address: 10.1.0.2}], links: []",
 		"switch s has no":       "{name: h, address: 10.1.0.2}], links: [{a: {node: h}, b: {node: s, port: 1, address: 10.9.0.1}}]",
 	} {
 		sw := "{name: s, address: 10.255.0.1, prefixes: [10.1.0.0/24]}"
 		if strings.HasPrefix(want, "switch") {
 			sw = "{name: s, prefixes: [10.1.0.0/24]}"
+		}
+		if want == "link to another" {
+			sw += ", {name: u, address: 10.255.0.2, prefixes: [10.2.0.0/24]}"
 		}
 		bad, err := topology.Parse([]byte("{switches: ["+sw+"], hosts: ["+text+"}"), "bad.yaml")
 		if err != nil {

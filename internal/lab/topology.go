@@ -54,11 +54,17 @@ func newPlan(t *topology.Topology) (plan, error) {
 		if !s.Address.Is4() {
 			return plan{}, fmt.Errorf("switch %s has no IPv4 address", s.Name)
 		}
+		if len(t.Switches) > 1 && !slices.ContainsFunc(t.Node(s.Name).Ports, func(p topology.Port) bool { return p.To.Switch != nil }) {
+			return plan{}, fmt.Errorf("switch %s has no link to another switch", s.Name)
+		}
 	}
 	for _, h := range t.Hosts {
 		ports := t.Node(h.Name).Ports
 		if len(ports) != 1 || !slices.ContainsFunc(ports[0].To.Switch.Prefixes, func(p netip.Prefix) bool { return p.Addr().Is4() && p.Contains(h.Address) }) {
 			return plan{}, fmt.Errorf("host %s: want one link, to a switch in one of whose prefixes %v is", h.Name, h.Address)
+		}
+		if prefixOf(ports[0].To, h.Address).Addr().Next() == h.Address {
+			return plan{}, fmt.Errorf("host %s: %v is the first address of its prefix, which is the gateway", h.Name, h.Address)
 		}
 	}
 	return plan{Topology: t}, nil
@@ -100,10 +106,14 @@ func (p plan) mac(sw *topology.Node) switchspec.MAC {
 // larger windows cables would lose packets.
 const window = 16
 
+// prefixOf is the prefix of a switch that has an address.
+func prefixOf(sw *topology.Node, a netip.Addr) netip.Prefix {
+	return sw.Switch.Prefixes[slices.IndexFunc(sw.Switch.Prefixes, func(x netip.Prefix) bool { return x.Contains(a) })]
+}
+
 // device is the host's RDMA device, as package qp opens it.
 func (p plan) device(h *topology.Node) string {
-	prefixes := tor(h).To.Switch.Prefixes
-	prefix := prefixes[slices.IndexFunc(prefixes, func(x netip.Prefix) bool { return x.Contains(h.Address) })]
+	prefix := prefixOf(tor(h).To, h.Address)
 	mac := cmp.Or(h.MAC, framelink.DefaultMAC(h.Address))
 	local, remote := p.cable(h, tor(h))
 	return fmt.Sprintf("softroce:%v,gw=%v,mac=%v,tunnel=%v-%v?window=%d", netip.PrefixFrom(h.Address, prefix.Bits()), prefix.Addr().Next(),

@@ -113,6 +113,12 @@ func openStatic(cfg *config.Config) (*routes, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, h := range t.Hosts { // packets to it would be taken for the switch's own
+		if slices.Contains(cfg.Gateways, h.Address) {
+			return nil, fmt.Errorf("%s: host %s: %v is the gateway of its prefix: give the host another address, or set gateways in this switch's configuration",
+				cfg.Routing.Topology, h.Name, h.Address)
+		}
+	}
 	s, err := static.Open(t, cfg.Name)
 	if err != nil {
 		return nil, err
