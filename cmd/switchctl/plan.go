@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 	"strings"
 
@@ -133,7 +132,7 @@ func (f *planFlags) run(w io.Writer) error {
 	}
 	t, err := topology.Load(f.topology)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case err != nil && !strings.Contains(err.Error(), ": missing: "):
 		return fmt.Errorf("--topology: %w", err)
 	case err != nil:
 		return fmt.Errorf("--topology: %w\n(where Mininet chooses what is left out, bmv2/mininet/run --complete FILE prints the complete file)", err)

@@ -121,6 +121,10 @@ func TestPlanUsage(t *testing.T) {
 	if code, _, stderr := call("plan", "-t", incomplete, "--source", "h", "--receivers", "h"); code != cli.ExitFailure || !strings.Contains(stderr, "run --complete FILE prints") {
 		t.Errorf("what Mininet would complete: exit code %d, %s", code, stderr)
 	}
+	must(t, os.WriteFile(incomplete, []byte("switches: 5\n"), 0o600))
+	if _, _, stderr := call("plan", "-t", incomplete, "--source", "h", "--receivers", "h"); strings.Contains(stderr, "run --complete") {
+		t.Errorf("Mininet would not complete this: %s", stderr)
+	}
 	for _, args := range []string{"-t /no/such --source h1 --receivers h2", "-t F --from /no/such"} {
 		code, _, stderr := call(append([]string{"plan"}, strings.Fields(strings.ReplaceAll(args, "F", file))...)...)
 		if code != cli.ExitFailure || !strings.Contains(stderr, "/no/such") {

@@ -133,9 +133,9 @@ func (k *checker) end(at string, e *End) *Node {
 	case n.Switch == nil && e.Port != 0:
 		k.Add(at+".port", "%d: %q is a host, and only ends at switches have ports", e.Port, e.Node)
 	case n.Switch == nil:
-	case e.Port == 0:
+	case !k.Has(at + ".port"):
 		k.Add(at+".port", "missing: the port of switch %q, a number from 1 to %d", e.Node, maxPort)
-	case e.Port > maxPort:
+	case e.Port == 0 || e.Port > maxPort:
 		k.Add(at+".port", "%d: a port of switch %q is a number from 1 to %d", e.Port, e.Node, maxPort)
 	case taken:
 		k.Add(at+".port", "%s is in use already, by the link in %s", port, k.Position(first))
