@@ -10,10 +10,10 @@
 //
 // All ranks make the same calls, in the same order, with the same number and type of elements. The
 // library detects a difference when a message of one call reaches a rank that makes another;
-// otherwise both wait until their contexts end. A call returns when its result is complete and the caller may use
-// its buffers again; other ranks may still be busy with it. A Comm does one operation at a time.
-// Lane returns further Comms, on the same connections, for concurrent operations; calls match
-// within a lane.
+// otherwise both wait until their contexts end. A call returns when its result is complete and the
+// caller may use its buffers again; other ranks may still be busy with it. A Comm does one
+// operation at a time. Lane returns further Comms, on the same connections, for concurrent
+// operations; calls match within a lane.
 //
 // # Algorithms
 //
