@@ -9,6 +9,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -54,16 +55,27 @@ func Parse(f *pflag.FlagSet, usage string, args []string, help io.Writer) error 
 	return nil
 }
 
-// Exit says on stderr what was wrong, and returns the program's exit code.
+// Clean replaces what controls a terminal in a text, except for newlines and tabs.
+func Clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// Exit says on stderr what was wrong, and returns the program's exit code. Errors may have texts of
+// other hosts in them.
 func Exit(name string, err error, stderr io.Writer) int {
 	switch {
 	case err == nil, errors.Is(err, pflag.ErrHelp):
 		return ExitOK
 	case errors.As(err, new(UsageError)):
-		fmt.Fprintf(stderr, "%s: %v\nSee \"%[1]s --help\".\n", name, err)
+		fmt.Fprintf(stderr, "%s: %s\nSee \"%[1]s --help\".\n", name, Clean(err.Error()))
 		return ExitUsage
 	}
-	fmt.Fprintf(stderr, "%s: %v\n", name, err)
+	fmt.Fprintf(stderr, "%s: %s\n", name, Clean(err.Error()))
 	if errors.Is(err, ErrInterrupted) {
 		return ExitInterrupted
 	}

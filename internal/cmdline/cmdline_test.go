@@ -56,6 +56,12 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: %d, %q, %q", args, code, out.String(), errs.String())
 		}
 	}
+	for _, err := range []error{errors.New("host h2 refuses:\n\tno \x1b[2J\r\u202e"), Usagef("host h2 refuses:\n\tno \x1b[2J\r\u202e")} {
+		var errs strings.Builder
+		if Exit("prog", err, &errs); !strings.HasPrefix(errs.String(), "prog: host h2 refuses:\n\tno \ufffd[2J\ufffd\ufffd\n") {
+			t.Errorf("a text that controls the terminal: %q", errs.String())
+		}
+	}
 	if code := Exit("prog", fmt.Errorf("two of four: %w", ErrInterrupted), io.Discard); code != ExitInterrupted {
 		t.Error(code)
 	}

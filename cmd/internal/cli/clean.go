@@ -2,23 +2,16 @@ package cli
 
 import (
 	"strings"
-	"unicode"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/mcrdma/mcrdma/internal/cmdline"
 )
 
-// Clean removes characters that control a terminal from a text.
+// Clean removes characters that control a terminal from a text, and makes it one line.
 func Clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return ' '
-		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r):
-			return '\uFFFD'
-		}
-		return r
-	}, s)
+	return strings.NewReplacer("\n", " ", "\t", " ").Replace(cmdline.Clean(s))
 }
 
 // CleanMessage cleans all texts of a message.
