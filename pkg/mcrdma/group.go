@@ -122,7 +122,7 @@ func (g *Group) Submit(ctx context.Context, op *Op) error {
 		return err
 	}
 	if l.queue.ops.len() == 0 {
-		g.tally.moved.Store(time.Now().UnixNano())
+		g.tally.move()
 	}
 	l.queue.push(op)
 	op.Number = l.stats.Operations

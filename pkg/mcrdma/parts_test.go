@@ -356,3 +356,14 @@ func TestRegionsAtTheGroupsAddress(t *testing.T) {
 		}
 	})
 }
+
+// TestMovedWhateverTheClock: how long an operation takes does not depend on the clock, which may be
+// set meanwhile.
+func TestMovedWhateverTheClock(t *testing.T) {
+	before := time.Now()
+	var y tally
+	y.move()
+	if at := y.moved(); at.Before(before) || at.After(time.Now()) || !strings.Contains(at.String(), " m=") { // the monotonic time
+		t.Errorf("%v, after %v", at, before)
+	}
+}

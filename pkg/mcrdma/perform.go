@@ -3,7 +3,6 @@ package mcrdma
 import (
 	"context"
 	"fmt"
-	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
@@ -123,7 +122,7 @@ func (g *Group) finish(n int) {
 	g.post()
 	g.perform()
 	g.mu.Unlock()
-	g.tally.moved.Store(time.Now().UnixNano())
+	g.tally.move()
 	g.hand(nil)
 }
 

@@ -79,13 +79,6 @@ func (c *Client) transport(ctx context.Context, name string, opt tcp.Options) (r
 	return nil, fmt.Errorf("%w: relaying over %q", ErrDaemon, name)
 }
 
-// A tally counts what a member posts.
-type tally struct {
-	posts, completions, strangers, violations atomic.Uint64
-	mute                                      atomic.Bool  // the member no longer sends: its part has failed
-	moved                                     atomic.Int64 // when an operation last completed, or began when none was in flight; Unix ns
-}
-
 var errMute = errors.New("a message could not be delivered")
 
 // counted is a transport that counts the blocks and small messages that it is given, and

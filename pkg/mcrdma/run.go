@@ -35,7 +35,7 @@ func (g *Group) run(b *brought) {
 		case beginning:
 			g.carry(b)
 		case blaming:
-			suspects := g.reportStall(time.Since(time.Unix(0, g.tally.moved.Load())), re.refused)
+			suspects := g.reportStall(time.Since(g.tally.moved()), re.refused)
 			g.step(func(l *life) { l.blamed(suspects) })
 		case asking:
 			b.close()
@@ -78,7 +78,7 @@ func (g *Group) carry(b *brought) {
 	g.path, g.cut, g.phases = path, cut, b.phases
 	first := g.life.state == forming
 	g.life.begin()
-	g.tally.moved.Store(time.Now().UnixNano())
+	g.tally.move()
 	g.post()
 	g.perform()
 	g.mu.Unlock()
@@ -146,7 +146,7 @@ func (g *Group) form(re *reforming) (*brought, *mcrdmav1.FormationInfo, error) {
 // watch is called from time to time: it reports a stall to the daemon, if there is one. It
 // returns the time after which there may be one.
 func (g *Group) watch(now time.Time) (next time.Duration) {
-	moved := time.Unix(0, g.tally.moved.Load())
+	moved := g.tally.moved()
 	g.mu.Lock()
 	if g.path != nil {
 		moved, g.life.usual = g.path.heard(now, moved)
