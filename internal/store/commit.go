@@ -3,8 +3,11 @@ package store
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"os"
 
 	"go.etcd.io/bbolt"
 )
@@ -137,6 +140,7 @@ func (s *Store) write() {
 // written.
 func (s *Store) transact(batch []*request) error {
 	if err := s.Failed(); err != nil {
+		s.failed.Store(&err)
 		return err
 	}
 	err := s.db.Update(func(tx *bbolt.Tx) error {
@@ -155,10 +159,14 @@ func (s *Store) transact(batch []*request) error {
 }
 
 // Failed returns the reason why nothing is written any more: the error, which wraps ErrFailed, of
-// the first such Commit; nil: none has failed.
+// the first such Commit, or that the file has been removed, after which nothing would be durable.
+// nil: neither.
 func (s *Store) Failed() error {
 	if err := s.failed.Load(); err != nil {
 		return *err
+	}
+	if now, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, s.file) {
+		return fmt.Errorf("store: %w: %s was removed or replaced while in use: restart the program", ErrFailed, s.path)
 	}
 	return nil
 }

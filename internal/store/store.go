@@ -87,6 +87,7 @@ type Options struct {
 // A Store is an open file. Its methods may be called concurrently.
 type Store struct {
 	path string
+	file os.FileInfo // what was opened
 	db   *bbolt.DB
 	boot uint64
 
@@ -107,11 +108,11 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 			return nil, fmt.Errorf("store: making %s: %w", path, err)
 		}
 	}
-	db, err := open(ctx, path, o)
+	db, file, err := open(ctx, path, o)
 	if err != nil {
 		return nil, fmt.Errorf("store: opening %s: %w", path, err)
 	}
-	s := &Store{path: path, db: db, queue: make(chan *request), quit: make(chan struct{}), stopped: make(chan struct{})}
+	s := &Store{path: path, file: file, db: db, queue: make(chan *request), quit: make(chan struct{}), stopped: make(chan struct{})}
 	if err := guard(func() error { return db.Update(s.begin) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("store: opening %s: %w", path, err), db.Close())
 	}
@@ -159,7 +160,7 @@ func create(path string) error {
 }
 
 // open locks and checks the file before bbolt, which trusts it, sees it.
-func open(ctx context.Context, path string, o Options) (db *bbolt.DB, err error) {
+func open(ctx context.Context, path string, o Options) (db *bbolt.DB, file os.FileInfo, err error) {
 	opts := options(o)
 	opts.OpenFile = func(path string, _ int, _ os.FileMode) (*os.File, error) {
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -170,6 +171,9 @@ func open(ctx context.Context, path string, o Options) (db *bbolt.DB, err error)
 		if err == nil {
 			err = guard(func() error { return verify(f) })
 		}
+		if err == nil {
+			file, err = f.Stat()
+		}
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
@@ -179,7 +183,7 @@ func open(ctx context.Context, path string, o Options) (db *bbolt.DB, err error)
 		db, err = bbolt.Open(path, 0, opts)
 		return err
 	})
-	return db, err
+	return db, file, err
 }
 
 // guard turns a panic into an error, a memory fault included. It is for opening: a

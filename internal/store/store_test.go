@@ -317,6 +317,37 @@ func TestFailure(t *testing.T) {
 	}
 }
 
+// TestRemoved: what would be written to a file without a name would be lost at the next start.
+func TestRemoved(t *testing.T) {
+	for name, change := range map[string]func(path string) error{
+		"removed": os.Remove,
+		"replaced": func(path string) error {
+			return errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, nil, 0o600))
+		},
+		"directory": func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "d", "x.db")
+			s := mustOpen(t, path, Options{})
+			mustCommit(t, s, set("b", "before", "v"))
+			if err := s.Failed(); err != nil {
+				t.Error(err)
+			}
+			if err := change(path); err != nil {
+				t.Fatal(err)
+			}
+			for _, err := range []error{s.Failed(), s.Commit(t.Context(), set("b", "after", "v"))} {
+				if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "removed or replaced") {
+					t.Errorf("%v", err)
+				}
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
