@@ -179,9 +179,5 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	size, free := space(c.server.cfg.Data)
 	gauge(g.dataSize, float64(size))
 	gauge(g.dataFree, float64(free))
-	expiry := 0.0
-	if _, until, err := files(c.server.cfg).Read(); err == nil && !until.IsZero() {
-		expiry = float64(until.Unix())
-	}
-	gauge(g.expiry, expiry)
+	gauge(g.expiry, files(c.server.cfg).Expiry())
 }

@@ -10,6 +10,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	machine "github.com/mcrdma/mcrdma/internal/group"
+	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
 // A groupID names a group for all its life.
@@ -54,4 +55,9 @@ func groupIDFrom(g *mcrdmav1.GroupID) (groupID, error) {
 
 func compareIDs(x, y groupID) int {
 	return cmp.Or(x.source.Compare(y.source), cmp.Compare(x.number, y.number))
+}
+
+// identity is who this daemon is to others.
+func (m *Manager) identity() identity.Identity {
+	return identity.Identity{Role: identity.Host, Name: m.cfg.Name, Addrs: []netip.Addr{m.cfg.Address}}
 }

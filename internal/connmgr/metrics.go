@@ -67,6 +67,8 @@ func newMetrics(m *Manager) (*metrics, error) {
 	gauge("state_failed", "1 if the state file could not be written: make room, and restart the daemon.", func() int {
 		return grpcserver.One(m.store.Failed() != nil)
 	})
+	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "certificate_expiry_timestamp_seconds",
+		Help: "Until when the certificate is valid, as it is on disk; 0: plain text, or it cannot be read."}, m.files.Expiry)
 	if x.also != nil {
 		if err := x.also.Register(x.registry); err != nil {
 			return nil, err

@@ -70,8 +70,7 @@ func (m *Manager) connect(target string, to identity.Identity, more []grpc.DialO
 	if err != nil {
 		return nil, err
 	}
-	own := identity.Identity{Role: identity.Host, Name: m.cfg.Name, Addrs: []netip.Addr{m.cfg.Address}}
-	return grpcclient.New(grpcclient.Config{Target: target, Creds: creds, Own: own, MaxMessage: maxMessage, Dial: m.opts.Dial, More: more})
+	return grpcclient.New(grpcclient.Config{Target: target, Creds: creds, Own: m.identity(), MaxMessage: maxMessage, Dial: m.opts.Dial, More: more})
 }
 
 func newPeers(m *Manager) *peers {

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -76,9 +75,6 @@ func (m *Manager) states(s *machine.SenderStatus) []*mcrdmav1.MemberState {
 	return out
 }
 
-// certWarn is how long before its expiry a certificate is reported as a problem.
-const certWarn = 7 * 24 * time.Hour
-
 func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest) (*mcrdmav1.GetDaemonResponse, error) {
 	u := userOf(ctx)
 	m := a.m
@@ -89,12 +85,10 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 		out.Problems, out.ProblemKinds = []string{err.Error()}, []mcrdmav1.ProblemKind{mcrdmav1.ProblemKind_PROBLEM_KIND_STATE_FILE}
 	}
 	if !m.files.Plain() {
-		id, until, err := m.files.Read()
-		if err != nil {
+		if err := m.files.Accepted(m.identity()); err != nil {
 			out.Problems = append(out.Problems, err.Error())
-		} else if left := time.Until(until); left < certWarn {
-			out.Problems = append(out.Problems, fmt.Sprintf("the certificate %s is good until %v only: renew it", m.cfg.TLS.Cert, until))
 		}
+		id, until, _ := m.files.Read() // its error is a problem above
 		out.Tls = fmt.Sprintf("%v until %v", id, until.UTC().Format("2006-01-02 15:04:05 MST"))
 	}
 	m.mu.Lock()

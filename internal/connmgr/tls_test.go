@@ -68,6 +68,34 @@ func TestWrongCertificates(t *testing.T) {
 	}
 }
 
+// TestOwnCertificate: a daemon whose certificate on disk others would not accept says so, though its
+// connections go on.
+func TestOwnCertificate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, withTLS)
+		a := r.host(1).app("")
+		own := identity.Identity{Role: identity.Host, Name: "h1", Addrs: []netip.Addr{hostAddr(1)}}
+		other := identity.Identity{Role: identity.Host, Name: "h1", Addrs: []netip.Addr{hostAddr(7)}}
+		for _, tt := range []struct {
+			id          identity.Identity
+			from, until time.Duration
+			want        string
+		}{
+			{own, -time.Hour, 30 * 24 * time.Hour, ""},
+			{own, -time.Hour, 24 * time.Hour, "ends soon"},
+			{own, -time.Hour, -time.Minute, "has ended"},
+			{own, time.Hour, 30 * 24 * time.Hour, "is valid only from"},
+			{other, -time.Hour, 30 * 24 * time.Hour, "should be for host:h1 127.9.0.1"},
+		} {
+			r.ca.Reissue(r.host(1).files, tt.id, func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now().Add(tt.from), time.Now().Add(tt.until) })
+			d, err := a.rpc.GetDaemon(t.Context(), &mcrdmav1.GetDaemonRequest{})
+			if got := strings.Join(d.GetProblems(), "; "); err != nil || (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+				t.Errorf("%q, %v, want %q", got, err, tt.want)
+			}
+		}
+	})
+}
+
 // TestAnotherHost: the host that answers must be the one that was called.
 func TestAnotherHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

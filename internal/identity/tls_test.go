@@ -229,6 +229,41 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 	}
 }
 
+// TestAccepted: a certificate that others do not accept, or soon will not, is reported with its end.
+func TestAccepted(t *testing.T) {
+	ca, other := identitytest.New(t), identitytest.New(t)
+	h1 := identity.Identity{Role: identity.Host, Name: "h1", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.11")}}
+	ends := time.Now().Add(time.Hour)
+	foreign := ca.Issue(h1)
+	foreign.CA = other.Issue(h1).CA
+	for name, c := range map[string]struct {
+		files identity.Files
+		words string
+	}{
+		"good":           {ca.Issue(h1), ""},
+		"plain":          {identity.Files{}, ""},
+		"ended":          {ca.Issue(h1, expired), "has ended, on "},
+		"early":          {ca.Issue(h1, early), "is valid only from "},
+		"soon":           {ca.Issue(h1, func(c *x509.Certificate) { c.NotAfter = ends }), "ends soon, on " + ends.UTC().Format(time.DateTime)},
+		"another's":      {ca.Host("h2", h1.Addrs...), "should be for host:h1"},
+		"no address":     {ca.Host("h1"), "should be for host:h1 10.1.0.11"},
+		"of another CA":  {foreign, "does not vouch"},
+		"cannot be read": {identity.Files{Cert: foreign.Cert, Key: foreign.Key, CA: foreign.CA + "x"}, "no such file"},
+		"another's key":  {identity.Files{Cert: foreign.Cert, Key: ca.Issue(h1).Key, CA: foreign.CA}, "does not match"},
+	} {
+		err := c.files.Accepted(h1)
+		if (err == nil) != (c.words == "") || err != nil && !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got := (identity.Files{}).Expiry(); got != 0 {
+		t.Errorf("plain: until %v", got)
+	}
+	if f := ca.Issue(h1, func(c *x509.Certificate) { c.NotAfter = ends }); f.Expiry() != float64(ends.Unix()) {
+		t.Errorf("until %v, not %v", f.Expiry(), ends.Unix())
+	}
+}
+
 func TestReplacedFilesCountForNewConnections(t *testing.T) {
 	ca, next := identitytest.New(t), identitytest.New(t)
 	server, client := ca.Switch("torA"), ca.Host("h1")

@@ -38,6 +38,8 @@ func newMetrics(a *Agent) *metrics {
 	gauge("state_failed", "1 if the state file could not be written: make room, and restart the agent.", func() int {
 		return grpcserver.One(a.store.Failed() != nil)
 	})
+	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "certificate_expiry_timestamp_seconds",
+		Help: "Until when the certificate is valid, as it is on disk; 0: plain text, or it cannot be read."}, a.files().Expiry)
 	m := &metrics{registry: registry, server: grpcserver.NewMetrics(auto, "switch", string(a.name)),
 		peers: auto.NewHistogramVec(prometheus.HistogramOpts{Name: "peer_call_seconds",
 			Help: "Time of calls to other switches' agents.", Buckets: grpcserver.Buckets}, []string{"result"}),

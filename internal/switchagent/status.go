@@ -142,6 +142,9 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	if err := a.store.Failed(); err != nil { // the first problem, so that its kind is the first
 		out.Problems, out.ProblemKinds = []string{err.Error()}, []mcrdmav1.ProblemKind{mcrdmav1.ProblemKind_PROBLEM_KIND_STATE_FILE}
 	}
+	if err := a.files().Accepted(identity.Identity{Role: identity.Switch, Name: a.cfg.Name}); err != nil {
+		out.Problems = append(out.Problems, err.Error())
+	}
 	if id.Is(identity.Host) && len(d.refused) > 0 { // they name others' groups
 		out.Problems = append(out.Problems, fmt.Sprintf("the switch refused %d changes", len(d.refused)))
 	} else {

@@ -2,6 +2,7 @@ package switchagent
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"math"
 	"net/netip"
@@ -354,6 +355,37 @@ func TestAgentsKnowEachOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.noLeftovers()
+	})
+}
+
+// TestCertificateInStatus: an agent whose certificate others do not accept says so, as it is on disk.
+func TestCertificateInStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 1)
+		ca := identitytest.New(t)
+		f := ca.Switch("sw1")
+		l.start(1, tlsFiles(f))
+		creds, err := ca.Admin("ops").Client(aSwitch("sw1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := mcrdmav1.NewSwitchStatusClient(l.call(1, grpc.WithTransportCredentials(creds)))
+		for _, tt := range []struct {
+			name string
+			edit func(*x509.Certificate)
+			want string
+		}{
+			{"sw1", func(*x509.Certificate) {}, ""},
+			{"sw1", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(time.Hour) }, "ends soon, on " + time.Now().Add(time.Hour).UTC().Format(time.DateTime)},
+			{"sw1", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }, "has ended"},
+			{"sw2", func(*x509.Certificate) {}, "is for switch:sw2, and should be for switch:sw1"},
+		} {
+			ca.Reissue(f, aSwitch(tt.name), tt.edit)
+			s, err := c.GetStatus(t.Context(), &mcrdmav1.GetStatusRequest{})
+			if got := strings.Join(s.GetProblems(), "; "); err != nil || (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+				t.Errorf("%q, %v, want %q", got, err, tt.want)
+			}
+		}
 	})
 }
 
