@@ -212,7 +212,7 @@ func (p *peer) endBeat(res *mcrdmav1.BeatResponse, trip time.Duration, busy bool
 		if res.GetOwn() != 0 {
 			p.theirs = res
 		}
-	case failure.Is(err, mcrdmav1.Reason_UNREACHABLE) && refused:
+	case failure.Is(err, mcrdmav1.Reason_UNREACHABLE) && refused, failure.Is(err, mcrdmav1.Reason_UNTRUSTED): // the host is there
 		t.metrics.beats.WithLabelValues("refused").Inc()
 		t.health.Refused(p.addr, now)
 	default:

@@ -37,12 +37,16 @@ const (
 	stateRemoved = "removed"
 )
 
-// condition returns a host's state as users see it: its name and the reason.
-func condition(c health.Change) (state, reason string) {
+// condition returns a host's state as users see it: its name and the reason. distrust is that of
+// peers.
+func condition(c health.Change, distrust error) (state, reason string) {
 	switch c.State {
 	case health.OK:
 		return stateOK, ""
 	case health.Down:
+		if distrust != nil {
+			return stateDown, distrust.Error()
+		}
 		return stateDown, "its daemon does not run"
 	}
 	return stateSilent, fmt.Sprintf("nothing is heard of its daemon for %v", c.For.Round(time.Millisecond))
@@ -58,7 +62,8 @@ func since(t time.Time) *timestamppb.Timestamp {
 
 // act handles a change in the health of receivers' hosts. It is called with Manager.mu.
 func (m *Manager) act(c health.Change) {
-	_, reason := condition(c)
+	distrust := m.peers.distrust(c.Addr)
+	_, reason := condition(c, distrust)
 	for _, g := range m.groups {
 		f := g.form()
 		r := f.Receiver(c.Addr)
@@ -74,9 +79,28 @@ func (m *Manager) act(c health.Change) {
 			if c.Was == health.Down {
 				why, label = fmt.Sprintf("its daemon has not run for %v", silence), "down"
 			}
+			if distrust != nil {
+				why, label = fmt.Sprintf("no connection with it for %v: %v", silence, distrust), "untrusted"
+			}
 			m.lose(g, c.Addr, label, why)
 		}
 	}
+}
+
+// distrust returns why this host and another do not accept each other's certificates, as of the last
+// call; nil: they do, or that is not known.
+func (t *peers) distrust(a netip.Addr) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.at[a].distrust()
+}
+
+// distrust is called with peers.mu.
+func (p *peer) distrust() error {
+	if p == nil || !failure.Is(p.err, mcrdmav1.Reason_UNTRUSTED) {
+		return nil
+	}
+	return p.err
 }
 
 // follow has a host with receivers followed.
@@ -204,7 +228,7 @@ func (t *peers) states(f *formation) (out []*mcrdmav1.MemberState) {
 	now := time.Now()
 	for _, r := range f.Receivers {
 		c := t.health.Last(r.Addr, now)
-		state, reason := condition(c)
+		state, reason := condition(c, t.at[r.Addr].distrust())
 		out = append(out, &mcrdmav1.MemberState{Address: r.Addr.String(), Host: r.Host, State: state, Reason: reason, Since: since(c.Since)})
 	}
 	return out
@@ -220,7 +244,7 @@ func (t *peers) describe() (out []*mcrdmav1.PeerLink) {
 		switch {
 		case errors.Is(p.err, errNotTried):
 			x.State = "unknown"
-		case failure.Is(p.err, mcrdmav1.Reason_UNTRUSTED):
+		case p.distrust() != nil:
 			x.State, x.Error = "untrusted", p.err.Error()
 		case p.err != nil:
 			x.State, x.Error = "down", p.err.Error()

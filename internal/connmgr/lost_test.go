@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // TestUntrustedAfterLoss: a request goes into a connection whose other end has gone, and
@@ -52,4 +54,42 @@ func TestUntrustedAfterLoss(t *testing.T) {
 			t.Errorf("%d calls", calls)
 		}
 	})
+}
+
+// TestDistrusted: a receiver whose connection is lost after its certificate has ended has as much
+// time as one whose daemon does not run, and the reason of its removal says why.
+func TestDistrusted(t *testing.T) {
+	for _, renewed := range []bool{true, false} {
+		testenv.Bubble(t, fmt.Sprintf("renewed %v", renewed), func(t *testing.T) {
+			r := newRig(t, 3, withTLS, withSwitch)
+			r.receivers()
+			a := r.host(1).app("")
+			a.create(a.request())
+			own := identity.Identity{Role: identity.Host, Name: "h2", Addrs: []netip.Addr{hostAddr(2)}}
+			r.ca.Reissue(r.host(2).files, own, func(c *x509.Certificate) {
+				c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Second)
+			})
+			r.pass(3 * time.Second)
+			r.net.Break(r.host(1).process(), r.host(2).process())
+			r.pass(6 * time.Second)
+			d, err := a.rpc.GetDaemon(t.Context(), &mcrdmav1.GetDaemonRequest{})
+			if p := d.GetPeers()[0]; err != nil || p.GetState() != "untrusted" || !strings.Contains(p.GetError(), "expired") {
+				t.Errorf("%v, %v", p, err)
+			}
+			if a.countChanges(mcrdmav1.GroupChanged_TYPE_REMOVED) > 0 {
+				t.Error("it is removed at once")
+			}
+			if renewed {
+				r.ca.Reissue(r.host(2).files, own)
+				r.pass(20 * time.Second)
+				if a.countChanges(mcrdmav1.GroupChanged_TYPE_REMOVED) > 0 {
+					t.Error("it is removed, and its certificate was renewed")
+				}
+				return
+			}
+			if e := a.await(mcrdmav1.GroupChanged_TYPE_REMOVED); !strings.Contains(e.GetText(), "expired") {
+				t.Errorf("%v", e)
+			}
+		})
+	}
 }
