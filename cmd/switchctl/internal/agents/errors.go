@@ -16,6 +16,9 @@ var words = map[codes.Code]string{
 	codes.ResourceExhausted: "has more to say than fits in one answer, or is overloaded: ",
 }
 
+// Untrusted begins the error of an agent with which the handshake of TLS failed.
+const Untrusted = "cannot be trusted, or does not trust: "
+
 // unavailable explains why there is no connection.
 func unavailable(said string, o Options) string {
 	switch {
@@ -26,7 +29,7 @@ func unavailable(said string, o Options) string {
 	case strings.Contains(said, identity.ErrWantsTLS.Error()):
 		return "wants TLS: name an administrator's certificate, --tls-cert, --tls-key and --tls-ca"
 	case strings.Contains(said, "handshake failed"):
-		return "cannot be trusted, or does not trust: " + strings.TrimPrefix(said, "authentication handshake failed: ")
+		return Untrusted + strings.TrimPrefix(said, "authentication handshake failed: ")
 	case !o.TLS.Plain() && strings.Contains(said, "closed the connection"):
 		return "hangs up: " + said + "; its log says why it does not accept this certificate"
 	case strings.Contains(said, "closed the connection"), strings.Contains(said, "reset by peer"):

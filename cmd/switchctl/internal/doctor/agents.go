@@ -10,6 +10,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/findings"
+	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
 )
 
@@ -32,6 +33,10 @@ func (a *Agent) name() string { return cmp.Or(a.Status.GetName(), a.Expected, a.
 // that cannot reach it either; peers does not report those.
 func (d *diagnosis) unreachable(a *Agent) {
 	what, why := "its agent does not answer", a.Err.Error()
+	do := "start the agent, or correct its address where it is configured"
+	if strings.Contains(why, agents.Untrusted) {
+		what, do = "its agent cannot be asked", "compare the certificates of both, their CA, and the clocks"
+	}
 	if a.From != "" {
 		what += "; " + a.From + " says that it is at " + a.Address
 	}
@@ -42,7 +47,7 @@ func (d *diagnosis) unreachable(a *Agent) {
 			}
 		}
 	}
-	d.Add(findings.Error, a.name(), what, why, "start the agent, or correct its address where it is configured; until then nothing on this switch is adapted to changes")
+	d.Add(findings.Error, a.name(), what, why, do+"; until then nothing on this switch is adapted to changes")
 }
 
 func (d *diagnosis) failed(a *Agent) {

@@ -12,6 +12,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/bmv2"
+	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -41,6 +42,8 @@ func TestAgentRules(t *testing.T) {
 		{"all is well", func(*Agent) {}, ""},
 		{"no answer", func(a *Agent) { a.Err, a.Status = errors.New("refused"), nil },
 			"error: a:9560|its agent does not answer|refused|start the agent"},
+		{"its certificate has ended", func(a *Agent) { a.Err, a.Status = errors.New(agents.Untrusted+"expired"), nil },
+			"error: a:9560|its agent cannot be asked|expired|compare the certificates"},
 		{"no answer of a peer", func(a *Agent) { a.Err, a.Status, a.From, a.Expected = errors.New("refused"), nil, "torX", "a" },
 			"error: a|does not answer; torX says that it is at a:9560|refused|"},
 		{"partial", func(a *Agent) { a.Failed = []error{errors.New("too much")} }, "warning: a|not everything could be asked|too much|"},
