@@ -1552,7 +1552,7 @@ type BgpNeighbor struct {
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	Asn           uint32                 `protobuf:"varint,3,opt,name=asn,proto3" json:"asn,omitempty"`
 	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`                    // of RFC 4271: "Established", …; "no link" if there is no link to it
-	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`                    // when it was established, or ended; unset: it never was
+	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`                    // when it was established, or ended; if it never was, when attempts began
 	Received      uint64                 `protobuf:"varint,6,opt,name=received,proto3" json:"received,omitempty"`             // prefixes from the neighbor
 	Accepted      uint64                 `protobuf:"varint,7,opt,name=accepted,proto3" json:"accepted,omitempty"`             // prefixes from the neighbor in use
 	Advertised    uint64                 `protobuf:"varint,8,opt,name=advertised,proto3" json:"advertised,omitempty"`         // prefixes announced to the neighbor

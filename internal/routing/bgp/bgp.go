@@ -91,6 +91,7 @@ type Source struct {
 	own  map[netip.Prefix]bool
 	peer map[netip.Addr]Peer
 	hops map[netip.Addr]netip.Addr // next hops in GoBGP's policy, by peer
+	down map[netip.Addr]time.Time  // since when sessions are not established; zero: they are
 
 	reading   sync.Mutex   // one read at a time, so that the last one is the latest
 	stale     atomic.Bool  // there are stale routes of restarting peers
@@ -116,7 +117,7 @@ func Open(ctx context.Context, cfg Config) (*Source, error) {
 		return nil, fmt.Errorf("bgp: restart time %v: want whole seconds, up to %v (RFC 4724)", cfg.Restart, maxRestart)
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	s := &Source{cfg: cfg, own: map[netip.Prefix]bool{}, peer: map[netip.Addr]Peer{}, hops: map[netip.Addr]netip.Addr{},
+	s := &Source{cfg: cfg, own: map[netip.Prefix]bool{}, peer: map[netip.Addr]Peer{}, hops: map[netip.Addr]netip.Addr{}, down: map[netip.Addr]time.Time{},
 		changes: changes{paths: map[netip.Prefix]bool{}, wake: make(chan struct{}, 1)}}
 	s.staleTime.Store(int64(staleTime))
 	s.server = server.NewBgpServer(server.LoggerOption(logger{cfg.Logger}))
@@ -211,7 +212,7 @@ func (s *Source) addPeer(ctx context.Context, p Peer, restarting bool) error {
 	if err := s.server.AddPeer(ctx, &api.AddPeerRequest{Peer: peer}); err != nil {
 		return fmt.Errorf("bgp: adding peer %v: %w", p.Addr, err)
 	}
-	s.peer[p.Addr] = p
+	s.peer[p.Addr], s.down[p.Addr] = p, time.Now()
 	return nil
 }
 
@@ -252,6 +253,7 @@ func (s *Source) RemovePeer(ctx context.Context, addr netip.Addr) error {
 		return fmt.Errorf("bgp: removing peer %v: %w", addr, err)
 	}
 	delete(s.peer, addr)
+	delete(s.down, addr)
 	return nil
 }
 

@@ -148,8 +148,11 @@ func TestNeighbors(t *testing.T) {
 	}
 	begun := time.Now().Truncate(time.Second)
 	connect(t, a, b, port)
+	if err := sp[2].AddPeer(t.Context(), Peer{Addr: a.addr, ASN: b.asn, Local: sp[2].addr, Passive: true}); err != nil {
+		t.Fatal(err) // it refuses a, which has another AS number
+	}
 	if err := a.AddPeer(t.Context(), Peer{Addr: sp[2].addr, ASN: sp[2].asn, Local: a.addr, Port: port}); err != nil {
-		t.Fatal(err) // which does not know this one
+		t.Fatal(err)
 	}
 	becomes(t, a.Source, "10.2.1.1", "{127.1.0.2}")
 	becomes(t, b.Source, "10.1.0.1", "{127.1.0.1}")
@@ -176,8 +179,14 @@ func TestNeighbors(t *testing.T) {
 		t.Fatal(err)
 	}
 	becomes(t, a.Source, "10.2.1.1", "nothing")
-	if n := get()[0]; n.State == Established || n.Since.Before(list[0].Since) || n.Received != 0 {
+	n := get()[0]
+	if n.State == Established || n.Since.Before(list[0].Since) || n.Received != 0 || n.Advertised != 0 {
 		t.Errorf("a session that has ended: %+v", n)
+	}
+	for from := time.Now(); time.Since(from) < 3*time.Second; time.Sleep(100 * time.Millisecond) {
+		if now := get(); now[0].Since != n.Since || now[1].Since != list[1].Since || now[1].Advertised != 0 {
+			t.Fatalf("attempts count as ends: %+v, before %+v", now, []Neighbor{n, list[1]})
+		}
 	}
 }
 

@@ -27,10 +27,11 @@ type Neighbor struct {
 	Addr  netip.Addr
 	ASN   uint32
 	State string    // as in RFC 4271
-	Since time.Time // when it was established, or ended; zero: never established
+	Since time.Time // when it was established, or ended; if it never was, when it was added
 	// NextHop is the next hop announced to the peer: the Peer's, or the session's own address.
 	NextHop netip.Addr
-	// Prefixes received from the peer, those of them accepted, and those sent to it.
+	// Prefixes received from the peer, those of them accepted, and those sent to it. Without a session
+	// there are none.
 	Received, Accepted, Advertised uint64
 }
 
@@ -38,7 +39,7 @@ type Neighbor struct {
 func (s *Source) Neighbors(ctx context.Context) ([]Neighbor, error) {
 	var list []Neighbor
 	s.mu.Lock()
-	hops := maps.Clone(s.hops)
+	hops, down := maps.Clone(s.hops), maps.Clone(s.down)
 	s.mu.Unlock()
 	err := s.server.ListPeer(ctx, &api.ListPeerRequest{EnableAdvertised: true}, func(p *api.Peer) {
 		n := Neighbor{ASN: p.GetConf().GetPeerAsn(), State: states[p.GetState().GetSessionState()]}
@@ -46,17 +47,14 @@ func (s *Source) Neighbors(ctx context.Context) ([]Neighbor, error) {
 		if n.NextHop = hops[n.Addr]; !n.NextHop.IsValid() {
 			n.NextHop, _ = netip.ParseAddr(p.GetTransport().GetLocalAddress()) // none before the session is established
 		}
-		since := p.GetTimers().GetState().GetDowntime()
-		if n.State == Established {
-			since = p.GetTimers().GetState().GetUptime()
-		}
-		if since.GetSeconds() > 0 {
-			n.Since = since.AsTime()
+		n.Since = down[n.Addr] // GoBGP's own begins anew with each attempt
+		if up := p.GetTimers().GetState().GetUptime(); n.State == Established && up.GetSeconds() > 0 {
+			n.Since = up.AsTime()
 		}
 		for _, f := range p.GetAfiSafis() {
 			n.Received += f.GetState().GetReceived()
 			n.Accepted += f.GetState().GetAccepted()
-			if told := f.GetState().GetAdvertised(); told > 0 {
+			if told := f.GetState().GetAdvertised(); told > 0 && n.State == Established { // else what would be sent
 				n.Advertised += told - 1 // GoBGP counts the End-of-RIB marker of graceful restart
 			}
 		}
@@ -68,4 +66,19 @@ func (s *Source) Neighbors(ctx context.Context) ([]Neighbor, error) {
 	}
 	slices.SortFunc(list, func(x, y Neighbor) int { return x.Addr.Compare(y.Addr) })
 	return list, nil
+}
+
+// session records when the session with a peer has ended.
+func (s *Source) session(p *api.PeerState) {
+	addr, _ := netip.ParseAddr(p.GetNeighborAddress()) // none, if p is nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	since, known := s.down[addr]
+	switch {
+	case !known: // removed
+	case p.GetSessionState() == api.PeerState_ESTABLISHED:
+		s.down[addr] = time.Time{}
+	case since.IsZero():
+		s.down[addr] = time.Now()
+	}
 }

@@ -59,6 +59,7 @@ func (s *Source) watch(ctx context.Context) error {
 		Table: &api.WatchEventRequest_Table{Filters: []*api.WatchEventRequest_Table_Filter{
 			{Type: api.WatchEventRequest_Table_Filter_BEST, Init: true}}}},
 		func(e *api.WatchEventResponse) {
+			s.session(e.GetPeer().GetPeer().GetState())
 			var list []netip.Prefix
 			for _, p := range e.GetTable().GetPaths() {
 				prefix, ok := nlri(p)

@@ -157,7 +157,7 @@ func (d *diagnosis) bgp(a *Agent) {
 			d.Add(findings.Note, a.name(), who+" is not established yet, or not any longer: "+n.GetState(), fmt.Sprintf("it has been so for less than %v", settling), "")
 		default:
 			d.Add(findings.Error, a.name(), who+" is not established: "+n.GetState(), "no routes come from there, and none go there",
-				"see that a speaker runs there, that each side has the address and AS number of the other, and that TCP port 179, or the one configured, is open")
+				"see that a speaker runs there, that each side has the address and AS number of the other, and that TCP port 179, or the one configured, is open; the log of the agent has what either side refused")
 		}
 	}
 }
