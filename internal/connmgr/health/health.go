@@ -295,13 +295,13 @@ func (t *Tracker) Blame(among []netip.Addr, now time.Time, down bool) []Change {
 	return out
 }
 
-// Suspects are those of these peers that do not answer while the data path stalls. If no peer
-// answers, this side may be to blame, and only time tells. One whose host refuses is among them
-// if down is true: its applications may be well, and the caller may know another way to find out.
+// Suspects are those of these peers that do not answer while the data path stalls. If no peer has
+// answered in the latter half of a peer's silence, this side may be to blame, and only time tells.
+// One whose host refuses is among them if down is true: its applications may be well, and the
+// caller may know another way to find out.
 func (t *Tracker) Suspects(among []netip.Addr, now time.Time, down bool) []Change {
-	own := t.own(now)
+	own, latest := t.own(now), time.Duration(math.MaxInt64)
 	var out []Change
-	answers := false
 	for _, a := range among {
 		p := t.peers[a]
 		if p == nil || p.state == Gone {
@@ -310,12 +310,12 @@ func (t *Tracker) Suspects(among []netip.Addr, now time.Time, down bool) []Chang
 		refuses := p.refused && own.Sub(p.heard) < t.cfg.DeadAfter/4
 		switch {
 		case refuses && !down:
-			answers = true // its host answers
+			latest = 0 // its host answers
 		case p.refused || t.suspectIn(p, own) <= 0:
 			out = append(out, Change{a, Gone, p.state, now, own.Sub(p.answered)})
 		default:
-			answers = true
+			latest = min(latest, own.Sub(p.answered))
 		}
 	}
-	return slices.DeleteFunc(out, func(c Change) bool { return !answers && !t.peers[c.Addr].refused })
+	return slices.DeleteFunc(out, func(c Change) bool { return latest > c.For/2 && !t.peers[c.Addr].refused })
 }
