@@ -132,6 +132,7 @@ type attachment struct {
 	free   chan *batch
 	tx     [][]byte              // frames to send, in reused buffers
 	failed atomic.Pointer[error] // why it no longer receives
+	drops  dropped
 }
 
 // A batch is the frames that a port received at once.
@@ -367,13 +368,19 @@ func (a *attachment) send() {
 	}
 }
 
-// watch tells the pipeline when ports go up or down, and logs it.
+// watch tells the pipeline when ports go up or down, and logs it, and notes what ports drop.
 func (s *Switch) watch() {
-	tick := time.NewTicker(upPeriod)
+	tick, drops := time.NewTicker(upPeriod), time.NewTicker(dropsPeriod)
 	defer tick.Stop()
+	defer drops.Stop()
 	for {
 		select {
 		case <-tick.C:
+		case now := <-drops.C:
+			for _, a := range s.attached() {
+				a.drops.look(a.port.Stats().Drops, now)
+			}
+			continue
 		case <-s.stop.Done():
 			return
 		}
@@ -413,6 +420,9 @@ func (s *Switch) Problems() map[string]string {
 		} else if !a.port.Up() {
 			remedies[fmt.Sprintf("port %d, %s, is down or has no link", a.number, a.port.Name())] = "set it and its other end up"
 		}
+		a.drops.lately(time.Now(), func(what, remedy string) {
+			remedies[fmt.Sprintf("port %d, %s, %s", a.number, a.port.Name(), what)] = remedy
+		})
 	}
 	return remedies
 }

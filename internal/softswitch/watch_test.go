@@ -174,3 +174,42 @@ func TestCopiesLeave(t *testing.T) {
 		}
 	})
 }
+
+// TestDropsAreProblems: a port that drops frames because of its settings is a problem, until a
+// minute after the last one.
+func TestDropsAreProblems(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSwitch(t, Config{})
+		near, far := memnet.Pair("sw0", "host0")
+		defer far.Close()
+		p := &lossy{Port: near}
+		must(t, s.Attach(0, p))
+		for _, c := range []struct {
+			drops uint64
+			after time.Duration
+			want  string
+		}{
+			{0, 2 * dropsPeriod, "map[]"},
+			{3, 2 * dropsPeriod, "map[port 0, sw0, drops frames that are longer than its MTU:give all interfaces of the switch the same MTU]"},
+			{0, droppedFor / 2, "map[port 0, sw0, drops frames that are longer than its MTU:give all interfaces of the switch the same MTU]"},
+			{1, droppedFor - dropsPeriod, "map[port 0, sw0, drops frames that are longer than its MTU:give all interfaces of the switch the same MTU]"},
+			{0, 2 * dropsPeriod, "map[]"},
+		} {
+			p.drops.Add(c.drops)
+			time.Sleep(c.after)
+			if got := fmt.Sprint(s.Problems()); got != c.want {
+				t.Errorf("%v after %d drops: %s, want %s", c.after, c.drops, got, c.want)
+			}
+		}
+	})
+}
+
+// A lossy port has dropped frames that were too long.
+type lossy struct {
+	ports.Port
+	drops atomic.Uint64
+}
+
+func (l *lossy) Stats() ports.Stats {
+	return ports.Stats{Drops: map[string]uint64{ports.TxTooLong.String(): l.drops.Load(), ports.TxFull.String(): 7}}
+}
