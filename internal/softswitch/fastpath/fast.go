@@ -64,6 +64,9 @@ func (f *Fast) Status() string {
 	if n := len(f.seen.absent); n > 0 {
 		here = fmt.Sprintf("xdp at %d of %d ports (%s)", len(f.all)-n, len(f.all), strings.Join(f.seen.absent, "; "))
 	}
+	if f.seen.narrow != "" {
+		here += " (" + f.seen.narrow + ")"
+	}
 	if f.seen.err != nil {
 		here += fmt.Sprintf(" (cannot look at them: %v)", f.seen.err)
 	}

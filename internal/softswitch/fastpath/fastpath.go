@@ -141,6 +141,7 @@ func (f *Fast) Look() (note func()) {
 type view struct {
 	refusal string   // of a port that is up and does not send redirected frames
 	absent  []string // ports that carry no packets, and why
+	narrow  string   // a port with a smaller MTU than another
 	err     error
 }
 
@@ -157,6 +158,7 @@ func (p *prober) look(all []Port, changed bool) (v view) {
 	}
 	states, err := lookAt()
 	v.err = err
+	v.narrow = narrow(all, states)
 	for _, at := range all {
 		switch s, there := states[at.Index]; {
 		case v.err != nil:
@@ -172,6 +174,22 @@ func (p *prober) look(all []Port, changed bool) (v view) {
 		}
 	}
 	return v
+}
+
+// narrow names a port with a smaller MTU than another. The kernel does not count the longer frames
+// that it drops there.
+func narrow(all []Port, states map[int]state) string {
+	byMTU := func(x, y Port) int { return states[x.Index].mtu - states[y.Index].mtu }
+	all = slices.DeleteFunc(slices.Clone(all), func(p Port) bool { return states[p.Index].mtu == 0 })
+	if len(all) == 0 {
+		return ""
+	}
+	least, most := slices.MinFunc(all, byMTU), slices.MaxFunc(all, byMTU)
+	if byMTU(least, most) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s, has an MTU of %d, and %s, %d: longer frames are dropped, uncounted",
+		least.named(), states[least.Index].mtu, most.named(), states[most.Index].mtu)
 }
 
 // try tests whether a veth sends what is redirected to it.

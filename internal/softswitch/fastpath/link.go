@@ -20,6 +20,7 @@ const (
 // A state is the kernel's state of an interface.
 type state struct {
 	name string
+	mtu  int
 	peer int // ifindex of a veth's peer
 	veth bool
 	up   bool // up, with a link
@@ -57,6 +58,8 @@ func statesIn(messages []byte) (map[int]state, error) {
 			switch {
 			case a.Attr.Type == unix.IFLA_IFNAME:
 				s.name = unix.ByteSliceToString(a.Value)
+			case a.Attr.Type == unix.IFLA_MTU && len(a.Value) >= 4:
+				s.mtu = int(binary.NativeEndian.Uint32(a.Value))
 			case a.Attr.Type == unix.IFLA_LINK && len(a.Value) >= 4:
 				s.peer = int(binary.NativeEndian.Uint32(a.Value))
 			case a.Attr.Type == unix.IFLA_XDP:

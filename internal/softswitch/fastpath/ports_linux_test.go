@@ -1,6 +1,7 @@
 package fastpath
 
 import (
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -206,6 +207,15 @@ func TestVethAbsent(t *testing.T) {
 			t.Fatal(w.Status())
 		}
 	}
+	mtu := link.Attrs().MTU
+	if err := netlink.LinkSetMTU(link, 1100); err != nil {
+		t.Fatal(err)
+	}
+	w.looks(strings.Replace(whole, "4 ports", fmt.Sprintf("4 ports (port 3, interface s3, has an MTU of 1100, and port 1, interface s1, %d: longer frames are dropped, uncounted)", mtu), 1))
+	if err := netlink.LinkSetMTU(link, mtu); err != nil {
+		t.Fatal(err)
+	}
+	w.looks(whole)
 	if err := netlink.LinkDel(link); err != nil {
 		t.Fatal(err)
 	}

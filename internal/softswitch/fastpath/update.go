@@ -158,7 +158,7 @@ func (f *Fast) Changed() {
 
 // tell logs where packets are processed when that has changed, ignoring the number of groups.
 func (f *Fast) tell() {
-	is := fmt.Sprint(f.why, f.seen.absent, f.seen.err, f.active, f.settings.ICRCMode)
+	is := fmt.Sprint(f.why, f.seen.absent, f.seen.narrow, f.seen.err, f.active, f.settings.ICRCMode)
 	if f.told != is {
 		f.told = is
 		f.log.Info("fast path", "is", f.Status())
