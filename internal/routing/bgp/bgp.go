@@ -28,6 +28,7 @@ import (
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
+	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v3/pkg/server"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -100,9 +101,14 @@ type Source struct {
 
 var _ routing.Source = (*Source)(nil)
 
-var families = []*api.Family{
-	{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST},
-	{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST},
+var families = []*api.Family{{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}}
+
+// GoBGP 3.37 panics on some malformed attributes that routes of IPv4 do not need. Without flags that
+// an attribute can have, it treats their routes as withdrawn instead of parsing them.
+func init() {
+	for _, t := range []bgp.BGPAttrType{bgp.BGP_ATTR_TYPE_MP_REACH_NLRI, bgp.BGP_ATTR_TYPE_MP_UNREACH_NLRI, bgp.BGP_ATTR_TYPE_PREFIX_SID} {
+		bgp.PathAttrFlags[t] = 0
+	}
 }
 
 // Open starts a speaker without sessions or prefixes.
@@ -291,19 +297,15 @@ func (s *Source) Withdraw(ctx context.Context, p netip.Prefix) error {
 }
 
 func ownPath(p netip.Prefix) (*api.Path, error) {
-	if !p.IsValid() {
-		return nil, fmt.Errorf("bgp: %v is not a prefix", p)
+	if !p.Addr().Is4() {
+		return nil, fmt.Errorf("bgp: %v is not a prefix of IPv4", p)
 	}
 	p = p.Masked()
 	// These three messages hold only numbers and ASCII: marshalling cannot fail.
 	nlri, _ := anypb.New(&api.IPAddressPrefix{Prefix: p.Addr().String(), PrefixLen: uint32(p.Bits())})
 	origin, _ := anypb.New(&api.OriginAttribute{Origin: 0})
-	if p.Addr().Is4() {
-		hop, _ := anypb.New(&api.NextHopAttribute{NextHop: "0.0.0.0"}) // the session's own address
-		return &api.Path{Family: families[0], Nlri: nlri, Pattrs: []*anypb.Any{origin, hop}}, nil
-	}
-	reach, _ := anypb.New(&api.MpReachNLRIAttribute{Family: families[1], NextHops: []string{"::"}, Nlris: []*anypb.Any{nlri}})
-	return &api.Path{Family: families[1], Nlri: nlri, Pattrs: []*anypb.Any{origin, reach}}, nil
+	hop, _ := anypb.New(&api.NextHopAttribute{NextHop: "0.0.0.0"}) // the session's own address
+	return &api.Path{Family: families[0], Nlri: nlri, Pattrs: []*anypb.Any{origin, hop}}, nil
 }
 
 // Close asks the peers to prefer other paths (RFC 8326), waits for DrainTime, and ends the

@@ -97,20 +97,16 @@ func (s *Source) read(ctx context.Context, changed map[netip.Prefix]bool) error 
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	var d routing.Delta
-	var only [2][]*api.TableLookupPrefix
+	var only []*api.TableLookupPrefix
 	for p := range changed {
-		f := 0
-		if p.Addr().Is6() {
-			f = 1
-		}
-		only[f] = append(only[f], &api.TableLookupPrefix{Prefix: p.String()})
+		only = append(only, &api.TableLookupPrefix{Prefix: p.String()})
 	}
 	stale := changed != nil && s.stale.Load()
-	for i, f := range families {
-		if changed != nil && len(only[i]) == 0 {
+	for _, f := range families {
+		if changed != nil && len(only) == 0 {
 			continue
 		}
-		err := s.server.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: f, Prefixes: only[i]},
+		err := s.server.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: f, Prefixes: only},
 			func(x *api.Destination) {
 				for _, p := range x.Paths {
 					stale = stale || p.Stale
@@ -198,10 +194,6 @@ func read(p *api.Path) (attributes, netip.Addr) {
 			}
 		case *api.NextHopAttribute:
 			parse(m.NextHop)
-		case *api.MpReachNLRIAttribute:
-			if len(m.NextHops) > 0 {
-				parse(m.NextHops[0])
-			}
 		}
 	}
 	return a, hop
