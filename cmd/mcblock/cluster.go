@@ -65,7 +65,14 @@ type cluster struct {
 func (c *cluster) members(ctx context.Context) ([]etcd.Member, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	return c.store.Members(ctx)
+	return c.store.Members(ctx, 2*c.timeout/5)
+}
+
+// patient is the same with more time for each answer.
+func (c *cluster) patient() *cluster {
+	const more = 6 // connecting takes several times as long as a request
+	limit := more * c.timeout
+	return &cluster{osdmap.New(c.store, osdmap.Options{Timeout: limit}), c.store, c.cfg, limit}
 }
 
 // with connects to the store and calls a function.

@@ -20,7 +20,8 @@ const (
 	certificateSoon = 14 * 24 * time.Hour
 	littleFree      = 0.15 // of the file system with logs and stores
 	hardlyFree      = 0.03
-	longestWait     = 3 * time.Second // of a request, if one host fails: see docs/volumes.md
+	slowly          = 500 * time.Millisecond // for an answer of etcd
+	longestWait     = 3 * time.Second        // of a request, if one host fails: see docs/volumes.md
 )
 
 // facts are the doctor's facts.
@@ -31,7 +32,8 @@ type facts struct {
 	endpoints           string
 	configured          []string // the members of etcd in this host's configuration, as "name at address"
 	members             []etcd.Member
-	noMember            error // none answers
+	noMember            error         // none answers
+	took                time.Duration // of etcd, for an answer
 	state               osdmap.State
 	away                error // etcd has no majority
 	hosts               map[core.ID]told
@@ -76,6 +78,11 @@ func (d *diagnosis) etcd() {
 		d.Add(findings.Error, "etcd", "no member answers at "+d.endpoints, d.noMember.Error(),
 			d.member(d.noMember, "start "+d.program()+" on the hosts that run it")+"; volumes go on as they are")
 		return
+	}
+	if d.took > slowly {
+		d.Add(findings.Warning, "etcd", fmt.Sprintf("it is slow: an answer takes %.1f s", d.took.Seconds()),
+			"when a host fails, clients wait for several answers, and commands may fail: connecting takes several times as long",
+			"look at the network between this host and etcd's members (ping), and at their disks and processors; for commands until then: --timeout 1m")
 	}
 	var down []string
 	for _, m := range d.members {

@@ -4,6 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -65,6 +69,7 @@ func TestDiagnose(t *testing.T) {
 			f.members[0].Version, f.members[0].Err = "3.7.3", errors.New("etcdserver: no leader")
 		}, []string{"error etcd: it has no majority: 1 of 3 members answer, and 2 must"}},
 		{"all of etcd", func(f *facts) { f.members, f.noMember, f.state = nil, errors.New("refused"), osdmap.State{} }, []string{"error etcd: no member answers"}},
+		{"etcd is slow", func(f *facts) { f.took = 2 * time.Second }, []string{"warning etcd: it is slow: an answer takes 2.0 s"}},
 		{"a record", func(f *facts) { f.state.Faults = []error{osdmap.ErrFormat} }, []string{"error etcd: a record cannot be used"}},
 		{"members as configured", func(f *facts) { f.configured = []string{"h1 at a:1", "h2 at ", "h3 at "}; f.members[0].Peer = "a:1" }, nil},
 		{"another member", func(f *facts) { f.configured = []string{"h1 at ", "h2 at ", "h4 at "} }, []string{"warning etcd: this host's configuration has other members than etcd"}},
@@ -167,6 +172,68 @@ func TestDoctor(t *testing.T) {
 	})
 	if code, out, _ := call(t, "doctor"); code != 1 || !strings.Contains(out, "do:  see whether it runs and can be reached") || !strings.Contains(out, "; looked at this host, etcd, 2 hosts and 1 volume") {
 		t.Errorf("%d, %s", code, out)
+	}
+}
+
+// TestSlowEtcd: if connecting to etcd takes longer than an answer may take, the doctor waits longer,
+// and says that etcd is slow.
+func TestSlowEtcd(t *testing.T) {
+	r := newRig(t, 1)
+	at := r.hosts[0].cfg
+	l, err := net.Listen("tcp", netip.AddrPortFrom(at.Etcd.Members[0].Address, 0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", at.Etcd.Members[0].Client)
+			if err != nil {
+				_ = from.Close()
+				return
+			}
+			go late(from, to)
+			go late(to, from)
+		}
+	}()
+	path := filepath.Join(t.TempDir(), configuration)
+	text := fmt.Sprintf("name: h1\nid: 1\naddress: %v\nnbd: %s\nsocket: none.sock\ntls: {cert: %s, key: %s, ca: %s}\netcd: {endpoints: [\"%v\"]}\n",
+		at.Address, at.NBD, at.TLS.Cert, at.TLS.Key, at.TLS.CA, l.Addr())
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := call(t, "doctor", "--timeout", "1s", "--config", path)
+	if code != 1 || !strings.Contains(out, "it is slow: an answer takes 0.") || !strings.Contains(out, "1 host and 0 volumes") || strings.Contains(out, "no member answers") {
+		t.Errorf("%d, %s%s", code, out, errs)
+	}
+}
+
+// late passes bytes on, each after a delay.
+func late(to, from net.Conn) {
+	type piece struct {
+		b  []byte
+		at time.Time
+	}
+	queue := make(chan piece, 1000)
+	go func() {
+		for p := range queue {
+			time.Sleep(time.Until(p.at))
+			_, _ = to.Write(p.b)
+		}
+		_ = to.Close()
+	}()
+	for {
+		b := make([]byte, 64<<10)
+		n, err := from.Read(b)
+		if err != nil {
+			close(queue)
+			return
+		}
+		queue <- piece{b[:n], time.Now().Add(300 * time.Millisecond)}
 	}
 }
 

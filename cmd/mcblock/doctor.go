@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -19,7 +21,7 @@ import (
 const doctorHelp = `Checks volumes, their hosts and etcd, and says what is wrong, why, and what to do.
 
 This host: its certificate and key, and whether its cmd-daemon answers. Etcd: whether
-its members answer and are a majority, and records that cannot be read. Each host:
+its members answer, how fast, and are a majority, and records that cannot be read. Each host:
 whether its mcblock answers, its disk, its certificate, its connection to etcd. Each
 volume: whether it is served, has min_size copies, and has all its copies; the progress
 of recovery; requests that wait. Clocks of hosts may differ: nothing depends on them.
@@ -39,7 +41,7 @@ func doctorCommand() *cobra.Command {
 	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
-			f, err := examine(ctx, c)
+			f, err := examine(ctx, c, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -51,7 +53,7 @@ func doctorCommand() *cobra.Command {
 }
 
 // examine collects all facts. The error is that of ctx.
-func examine(ctx context.Context, c *cluster) (*facts, error) {
+func examine(ctx context.Context, c *cluster, stderr io.Writer) (*facts, error) {
 	f := &facts{now: time.Now(), self: c.cfg.Name, number: core.ID(c.cfg.ID), endpoints: strings.Join(c.cfg.EtcdClients(), ", ")}
 	for _, m := range c.cfg.Etcd.Members {
 		f.configured = append(f.configured, memberAt(m.Name, m.Peer))
@@ -66,9 +68,29 @@ func examine(ctx context.Context, c *cluster) (*facts, error) {
 	if _, err := d.GetDaemon(ctx, &mcrdmav1.GetDaemonRequest{}); err != nil && cli.CodeOf(err) != codes.Canceled {
 		f.daemon = err
 	}
-	if f.members, f.noMember = c.members(ctx); f.noMember == nil {
-		f.state, f.away = c.Read(ctx)
+	f.members, f.noMember = c.members(ctx)
+	if errors.Is(f.noMember, context.DeadlineExceeded) && connected(ctx, c) {
+		c = c.patient()
+		fmt.Fprintf(stderr, "mcblock doctor: etcd has not answered; it has up to %v for each answer from now on\n", c.timeout)
+		f.members, f.noMember = c.members(ctx)
+	}
+	if f.noMember == nil {
+		if f.state, f.away = c.Read(ctx); f.away == nil {
+			begun := time.Now() // connecting counts no longer
+			if _, err := c.Read(ctx); err == nil {
+				f.took = time.Since(begun)
+			}
+		}
 		f.hosts = ask(ctx, c.cfg, f.state.Hosts, c.timeout)
 	}
 	return f, ctx.Err()
+}
+
+// connected reports whether an address of etcd accepts connections.
+func connected(ctx context.Context, c *cluster) bool {
+	at := map[string]string{}
+	for _, e := range c.cfg.EtcdClients() {
+		at[e] = e
+	}
+	return len(unconnected(ctx, at, c.timeout)) < len(at)
 }

@@ -78,7 +78,7 @@ func etcdSilent(ctx context.Context, cfg *config.Config) string {
 			at[m.Name] = m.Peer
 		}
 	}
-	silent := unconnected(ctx, at)
+	silent := unconnected(ctx, at, firstSaid)
 	if len(silent) == 0 {
 		return "etcd: its members can be reached, and it has not answered yet: if this lasts, see what their logs say of certificates and of members"
 	}
@@ -100,9 +100,9 @@ func memberTrouble(cfg *config.Config, err error) string {
 	return ""
 }
 
-// unconnected returns the names of members that accept no connection, by their addresses.
-func unconnected(ctx context.Context, at map[string]string) (names []string) {
-	ctx, cancel := context.WithTimeout(ctx, firstSaid)
+// unconnected returns the names of members that accept no connection within a limit, by their addresses.
+func unconnected(ctx context.Context, at map[string]string, limit time.Duration) (names []string) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var mu sync.Mutex
 	var wg sync.WaitGroup

@@ -183,7 +183,7 @@ func TestMembersDie(t *testing.T) {
 		t.Fatalf("without a majority: %v", err)
 	}
 	osdmaptest.Until(t, states, "away", func(s osdmap.State) bool { return errors.Is(s.Away, osdmap.ErrAway) && s.Volume(7) != nil })
-	members, err := store.Members(ctx)
+	members, err := store.Members(ctx, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func until(t *testing.T, what string, is func() bool) {
 
 func leader(t *testing.T, store *etcd.Store) string {
 	t.Helper()
-	members, err := store.Members(t.Context())
+	members, err := store.Members(t.Context(), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

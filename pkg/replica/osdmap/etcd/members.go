@@ -28,7 +28,8 @@ type Member struct {
 	Err     error // why it does not answer; nil: it does
 }
 
-// probe is how long a member may take to say how it is.
+// probe is how long a member that is to be replaced may take to say how it is, and the time between
+// attempts at a change.
 const probe = 2 * time.Second
 
 // attempt is how long etcd may take for a change of its members.
@@ -42,9 +43,9 @@ func hostPort(urls []string) string {
 	return rest
 }
 
-// Members says who is in the cluster, and asks each how it is; the list is of one member that
-// answers, and may be old if the cluster has no majority.
-func (s *Store) Members(ctx context.Context) ([]Member, error) {
+// Members says who is in the cluster, and asks each how it is, with a limit; the list is of one
+// member that answers, and may be old if the cluster has no majority.
+func (s *Store) Members(ctx context.Context, limit time.Duration) ([]Member, error) {
 	var r *clientv3.MemberListResponse
 	err := s.call(ctx, func(ctx context.Context) (err error) {
 		r, err = s.client.MemberList(ctx, clientv3.WithSerializable())
@@ -56,7 +57,7 @@ func (s *Store) Members(ctx context.Context) ([]Member, error) {
 	members := memberList(r)
 	var wg sync.WaitGroup
 	for i, x := range r.Members {
-		wg.Go(func() { s.ask(ctx, &members[i], x.ClientURLs) })
+		wg.Go(func() { s.ask(ctx, &members[i], x.ClientURLs, limit) })
 	}
 	wg.Wait()
 	return members, nil
@@ -72,12 +73,12 @@ func memberList(r *clientv3.MemberListResponse) []Member {
 }
 
 // ask has a member say how it is.
-func (s *Store) ask(ctx context.Context, m *Member, urls []string) {
+func (s *Store) ask(ctx context.Context, m *Member, urls []string, limit time.Duration) {
 	if len(urls) == 0 {
 		m.Err = errors.New("it has not started yet")
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, probe)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var why atomic.Pointer[error]
 	st, err := s.client.Status(context.WithValue(ctx, reason{}, &why), urls[0])
@@ -107,7 +108,7 @@ func (s *Store) Replace(ctx context.Context, lost, name, peer string) (map[strin
 	members := memberList(r)
 	i := slices.IndexFunc(members, func(m Member) bool { return m.Name == lost })
 	if i >= 0 {
-		s.ask(ctx, &members[i], r.Members[i].ClientURLs)
+		s.ask(ctx, &members[i], r.Members[i].ClientURLs, probe)
 	}
 	switch {
 	case i < 0 && slices.ContainsFunc(members, func(m Member) bool { return m.Peer == peer }):
