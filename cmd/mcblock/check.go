@@ -4,12 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
+	"github.com/mcrdma/mcrdma/internal/durable"
+	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
@@ -65,4 +69,41 @@ func writable(dir string) error {
 		}
 		return fmt.Errorf("data directory %s cannot be written by user %d: %w: correct data in the configuration, or the owner of the directory", dir, os.Geteuid(), err)
 	}
+}
+
+// addresses returns at which of its addresses this host cannot listen. If its mcblock runs, they are
+// in use.
+func addresses(cfg *config.Config, runs bool) error {
+	all := [][2]string{{"listen", cfg.Listen}, {"nbd", cfg.NBD}, {"metrics", cfg.Metrics}}
+	if m := cfg.Member(); m != nil {
+		all = append(all, [2]string{"peer of etcd's member", m.Peer}, [2]string{"client of etcd's member", m.Client})
+	}
+	fields := map[string]string{"": ""} // by address
+	var errs []error
+	for _, x := range all {
+		field, at := x[0], x[1]
+		if first, taken := fields[at]; taken {
+			if at != "" { // no metrics
+				errs = append(errs, fmt.Errorf("%s and %s are both %s: each needs an address of its own", first, field, at))
+			}
+			continue
+		}
+		fields[at] = field
+		l, err := net.Listen("tcp", at)
+		if err == nil {
+			defer func() { _ = l.Close() }() // at the end, as two of them may exclude each other
+		} else if !runs || !errors.Is(err, syscall.EADDRINUSE) {
+			errs = append(errs, grpcserver.CannotListen(field, at, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// runs reports whether a process uses a data directory.
+func runs(data string) bool {
+	f, err := os.Open(data) //nolint:gosec // from the configuration
+	if err != nil {
+		return false
+	}
+	return errors.Is(errors.Join(durable.Lock(f), f.Close()), durable.ErrLocked)
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // TestCheck: serve --check reports what would prevent serving, and warns of an etcd that is no
 // safer than with fewer members.
 func TestCheck(t *testing.T) {
-	ca, other, at := identitytest.New(t), identitytest.New(t), netip.MustParseAddr("127.0.0.1")
+	ca, other, at := identitytest.New(t), identitytest.New(t), testenv.Loopback()
 	h1 := identity.Identity{Role: identity.Host, Name: "h1", Addrs: []netip.Addr{at}}
 	right, foreign, elsewhere := ca.Host("h1", at), ca.Host("h1", at), ca.Host("h1", netip.MustParseAddr("127.0.0.9"))
 	foreign.CA = other.Host("h1").CA
@@ -34,31 +35,35 @@ func TestCheck(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	three := "{name: h1, address: 127.0.0.1}, {name: h2, address: 127.0.0.2}, {name: h3, address: 127.0.0.3}"
+	three := fmt.Sprintf("{name: h1, address: %v}", at) + ", {name: h2, address: 127.0.0.2}, {name: h3, address: 127.0.0.3}"
 	for _, c := range []struct {
 		name, data, members string
 		files               identity.Files
 		clients, want       string
 		code                int
+		more                string
 	}{
 		{name: "all is well", files: right, want: "the configuration of h1 is right"},
 		{name: "foreign CA", files: foreign, code: cli.ExitFailure, want: "the CA in " + foreign.CA + " does not vouch for " + foreign.Cert},
 		{name: "expired", files: expired, code: cli.ExitFailure, want: "was valid until"},
 		{name: "another's", files: ca.Host("h2", at), code: cli.ExitFailure, want: "is the certificate of host:h2"},
-		{name: "no address", files: elsewhere, code: cli.ExitFailure, want: "does not have the address 127.0.0.1 of this host's member of etcd"},
+		{name: "no address", files: elsewhere, code: cli.ExitFailure, want: "does not have the address " + at.String() + " of this host's member of etcd"},
 		{name: "a key that all can read", files: exposed, code: cli.ExitFailure, want: "all users of this host can read the key " + exposed.Key},
 		{name: "no CA of clients", files: right, clients: "none.pem", code: cli.ExitFailure, want: "tls.clients: "},
 		{name: "a file", files: right, data: file, code: cli.ExitFailure, want: "data directory " + file + " cannot be written"},
 		{name: "below a file", files: right, data: file + "/data", code: cli.ExitFailure, want: "not a directory"},
 		{name: "no files can be made", files: right, data: "/proc/data", code: cli.ExitFailure, want: "data directory /proc/data cannot be written"},
-		{name: "two members", files: right, members: "{name: h1, address: 127.0.0.1}, {name: h2, address: 127.0.0.2}", want: "two members of etcd: if one of them is lost there is no majority"},
+		{name: "two members", files: right, members: three[:strings.LastIndex(three, ", {")], want: "two members of etcd: if one of them is lost there is no majority"},
 		{name: "four members", files: right, members: three + ", {name: h4, address: 127.0.0.4}", want: "no more of them may be lost than of 3"},
 		{name: "renamed", files: right, members: strings.ReplaceAll(three, "h1", "host1"), code: cli.ExitFailure, want: "a member has the name of its host"},
 		{name: "twice", files: right, members: strings.ReplaceAll(three, "0.0.3", "0.0.2"), code: cli.ExitFailure, want: `127.0.0.2:2380 is there already, of member "h2"`},
+		{name: "NBD where metrics are", files: right, more: fmt.Sprintf("metrics: %v:10809", at), code: cli.ExitFailure, want: fmt.Sprintf("nbd and metrics are both %v:10809", at)},
+		{name: "metrics where etcd is, at all addresses", files: right, more: "metrics: 0.0.0.0:2379", code: cli.ExitFailure, want: "client of etcd's member " + at.String() + ":2379: another program listens there"},
+		{name: "another host's", files: right, more: "metrics: 192.0.2.1:9572", code: cli.ExitFailure, want: "metrics 192.0.2.1:9572: it is not an address of this host"},
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, configuration)
-		text := fmt.Sprintf("name: h1\nid: 1\naddress: 127.0.0.1\ntls: {cert: %s, key: %s, ca: %s}\n", c.files.Cert, c.files.Key, c.files.CA)
+		text := fmt.Sprintf("name: h1\nid: 1\naddress: %[1]v\nnbd: %[1]v:10809\ntls: {cert: %s, key: %s, ca: %s}\n%s\n", at, c.files.Cert, c.files.Key, c.files.CA, c.more)
 		if c.clients != "" {
 			text = strings.Replace(text, "}", ", clients: "+c.clients+"}", 1)
 		}

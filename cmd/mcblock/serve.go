@@ -66,7 +66,7 @@ func serveCommand() *cobra.Command {
 	}
 	addConfigFlag(cmd, &file)
 	f := cmd.Flags()
-	f.BoolVar(&check, "check", false, "only check the configuration, its certificate, and that data can be written")
+	f.BoolVar(&check, "check", false, "only check the configuration, its certificate, its addresses, and that data can be written")
 	f.BoolVar(&fast, "fast", false, "shorter timeouts for dead primaries, for hosts without long pauses; must be the same on all hosts")
 	f.BoolVar(&child, "child", false, "end when standard input does")
 	_ = f.MarkHidden("child") // it is there
@@ -89,7 +89,7 @@ func serveCommand() *cobra.Command {
 			log.Warn(few)
 		}
 		if check {
-			if err := errors.Join(files(cfg).Exposed(), writable(cfg.Data)); err != nil {
+			if err := errors.Join(files(cfg).Exposed(), writable(cfg.Data), addresses(cfg, runs(cfg.Data))); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "the configuration of %s is right\n", cfg.Name)
@@ -144,6 +144,9 @@ func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
 		s.log.Warn("the key is not secret", "error", err)
 	}
 	if err := s.lock(); err != nil {
+		return err
+	}
+	if err := addresses(s.cfg, false); err != nil {
 		return err
 	}
 	failed := make(chan error, 3)
