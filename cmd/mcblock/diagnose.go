@@ -210,6 +210,18 @@ func (d *diagnosis) broken(id core.ID, volume uint64) bool {
 	return slices.ContainsFunc(d.hosts[id].GetBroken(), func(b *replicav1.BrokenVolume) bool { return b.GetVolume() == volume })
 }
 
+// What to say of a host that has not opened its copy yet.
+const (
+	slowOpening    = "a host opens, closes and removes its copies one after another, which takes longer after it was killed"
+	waitForOpening = "wait, and look again; if it lasts, see the log of mcblock there"
+)
+
+// opening reports that a host answers, and has not opened its copy of a volume yet.
+func (d *diagnosis) opening(id core.ID, volume uint64) bool {
+	t := d.hosts[id]
+	return t.err == nil && t.GetHostResponse != nil && d.part(id, volume) == nil && !d.broken(id, volume)
+}
+
 func (d *diagnosis) anyBroken(s osdmap.VolumeState) bool {
 	return slices.ContainsFunc(s.Map.Acting, func(x core.Member) bool { return d.broken(x.ID, s.Volume.ID) })
 }
@@ -238,8 +250,10 @@ func (d *diagnosis) volume(s osdmap.VolumeState) {
 		case acting:
 		case p == nil && d.broken(id, v.ID):
 			d.Add(findings.Error, name, fmt.Sprintf("it is degraded: %s has no copy that counts", host), "it cannot open its copy", "as for host "+host)
+		case d.opening(id, v.ID):
+			d.Add(findings.Warning, name, fmt.Sprintf("it is degraded: %s has not opened its copy yet", host), slowOpening, waitForOpening)
 		case p == nil:
-			d.Add(findings.Error, name, fmt.Sprintf("it is degraded: %s has no copy that counts", host), "its mcblock does not answer, or has not opened the volume",
+			d.Add(findings.Error, name, fmt.Sprintf("it is degraded: %s has no copy that counts", host), "its mcblock does not answer",
 				fmt.Sprintf("start mcblock on %s: the copy is brought up to date by itself", host))
 		case p.GetBackfilling():
 			d.Add(findings.Warning, name, fmt.Sprintf("it is degraded, and is copied to %s: %.0f %%", host, 100*float64(p.GetCopiedBytes())/float64(v.Size)), host+" had no copy before, or the log does not go back to when it left", "wait; writes go there already")
@@ -255,6 +269,10 @@ func (d *diagnosis) waits(name string, s osdmap.VolumeState, up []string, p *rep
 	m := s.Map
 	switch {
 	case d.away != nil || d.noMember != nil: // the facts may be old
+	case len(up) < len(m.Acting) && !slices.ContainsFunc(m.Acting, func(x core.Member) bool {
+		return !slices.Contains(up, d.state.HostName(x.ID)) && !d.opening(x.ID, s.Volume.ID)
+	}):
+		d.Add(findings.Warning, name, fmt.Sprintf("it is not served yet: %s %s not opened it yet", cli.All(d.missing(s, up)), cli.Either(len(m.Acting)-len(up) == 1, "has", "have")), slowOpening, waitForOpening)
 	case d.restarted(s) && len(up) < len(m.Acting):
 		d.Add(findings.Error, name, "it waits for "+cli.All(d.missing(s, up)), "all its acting hosts have started again since it was served, or are away: what was written last may be on those that are missing alone",
 			"start mcblock there, or repair what keeps the volume from being opened; a host whose disk is lost: mcblock volume lost "+s.Volume.Name+" HOST")

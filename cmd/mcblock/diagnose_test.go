@@ -102,6 +102,12 @@ func TestDiagnose(t *testing.T) {
 			away(f, 3)
 			part(f, 1).State, part(f, 2).State, part(f, 1).Leased = "stray", "stray", false
 		}, []string{"error host h3: its", "error volume vol: it waits for h3"}},
+		{"all have restarted, and have not opened all copies", func(f *facts) {
+			f.hosts[2].Volumes, f.hosts[3].Volumes = nil, nil
+			part(f, 1).State, part(f, 1).Leased = "stray", false
+		}, []string{"warning volume vol: it is not served yet: h2 and h3 have not opened it yet"}},
+		{"a host has not opened its copy", func(f *facts) { f.hosts[3].Volumes = nil; acting(f, 1, 2) },
+			[]string{"warning volume vol: it is degraded: h3 has not opened its copy yet"}},
 		{"no primary yet", func(f *facts) {
 			f.state.Volumes[0].Map = osdmap.FirstMap(f.state.Volumes[0].Volume, 2)
 			part(f, 1).Leased, part(f, 1).State = false, "stray"
