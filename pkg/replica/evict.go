@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
@@ -12,7 +13,8 @@ import (
 
 // evict removes this host's closed copy of a volume in which another host has taken its place. It
 // does so when enough members act: until then this may be the last copy, and the operator can give
-// the host its place again.
+// the host its place again. A copy that came with the disk of another host is kept: that the others
+// act does not mean that their disks are left.
 func (h *Host) evict(s osdmap.VolumeState) {
 	dir := volumeDir(h.cfg.Dir, s.Volume.ID)
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
@@ -37,7 +39,12 @@ func (h *Host) removeCopy(dir string, s osdmap.VolumeState) error {
 	kept := func(format string, a ...any) error {
 		return fmt.Errorf("%w: %s has its copies on hosts %v, and what is in %s is not served, but kept: %w", ErrNotFound, s.Volume.Name, s.Volume.Hosts, dir, fmt.Errorf(format, a...))
 	}
-	if n := len(s.Map.Acting); s.Map.Since == 0 || n < s.Map.MinSize {
+	switch n := len(s.Map.Acting); {
+	case !slices.Contains(s.Map.Former, h.cfg.Self.ID):
+		return kept("this host was not replaced by one of them, and so it may be another host's copy: move it back, or give this host the place (mcblock volume replace); remove it if it is not needed")
+	case s.Map.Since == 0:
+		return kept("the volume is not served yet: it is removed when it is")
+	case n < s.Map.MinSize:
 		return kept("%d hosts act, and min_size is %d: it is removed when enough do", n, s.Map.MinSize)
 	}
 	l, err := wal.Open(filepath.Join(dir, "log"), s.Volume.ID, wal.Options{})

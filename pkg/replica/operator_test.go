@@ -165,14 +165,15 @@ func TestEvicted(t *testing.T) {
 		}
 		return nil
 	})
-	s.Volume.Hosts = []core.ID{2, 3}
+	s.Volume.Hosts, s.Map.Former = []core.ID{2, 3}, []core.ID{1, 0}
 	dir := volumeDir(h.cfg.Dir, r.id)
 	for _, c := range []struct {
 		change func(m *core.Map)
 		want   string
 	}{
 		{func(m *core.Map) { m.MinSize = 2 }, "1 hosts act, and min_size is 2"},
-		{func(m *core.Map) { m.Since = 0 }, "1 hosts act"},
+		{func(m *core.Map) { m.Since = 0 }, "the volume is not served yet"},
+		{func(m *core.Map) { m.Former = nil }, "it may be another host's copy"}, // it came with that one's disk
 		{func(m *core.Map) { m.Epoch-- }, "restore a newer one"},
 	} {
 		x := s
