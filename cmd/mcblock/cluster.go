@@ -89,6 +89,9 @@ func (f *clusterFlags) with(ctx context.Context, do func(context.Context, *clust
 		return err
 	}
 	err = do(ctx, &cluster{osdmap.New(store, osdmap.Options{Timeout: f.timeout}), store, cfg, f.timeout})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = fmt.Errorf("%w; if it is only slow (mcblock doctor): --timeout 1m", err)
+	}
 	if closing := store.Close(); err == nil && closing != nil && ctx.Err() == nil {
 		err = fmt.Errorf("etcd: %w", closing)
 	}

@@ -212,6 +212,9 @@ func TestSlowEtcd(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if _, _, said := call(t, "volume", "list", "--timeout", "300ms", "--config", path); !strings.Contains(said, "if it is only slow (mcblock doctor): --timeout 1m") {
+		t.Error(said)
+	}
 	code, out, errs := call(t, "doctor", "--timeout", "1s", "--config", path)
 	if code != 1 || !strings.Contains(out, "it is slow: an answer takes 0.") || !strings.Contains(out, "1 host and 0 volumes") || strings.Contains(out, "no member answers") {
 		t.Errorf("%d, %s%s", code, out, errs)
