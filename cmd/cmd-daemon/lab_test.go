@@ -62,7 +62,7 @@ take them up with the next connection.
 	for args, want := range map[string]string{
 		"init lab --host h1=10.0.0.1":       "lab exists already; add to it (--add), or name another directory",
 		"init none --add --host h=10.0.0.1": "there is no lab in none",
-		"init lab --add --host h1=10.0.0.9": "there is a host of that name",
+		"init lab --add --host h1=10.0.0.9": "another host has that name",
 	} {
 		if code, stdout, stderr := call(strings.Fields(args)...); code != cli.ExitFailure || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("%s: %d, %s, %s", args, code, stdout, stderr)

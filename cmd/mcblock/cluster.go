@@ -123,5 +123,6 @@ func named(s *osdmap.State, name string) (osdmap.VolumeState, error) {
 	for _, v := range s.Volumes {
 		all = append(all, v.Volume.Name)
 	}
-	return osdmap.VolumeState{}, fmt.Errorf("there is no volume %q; there are %s", name, strings.Join(append(all, "no others"), ", "))
+	slices.Sort(all)
+	return osdmap.VolumeState{}, fmt.Errorf("there is no volume %q; the volumes are: %s", name, cmp.Or(strings.Join(all, ", "), "none"))
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
@@ -39,5 +41,6 @@ func volumes(s *osdmap.State) []volumeView {
 	for _, v := range s.Volumes {
 		list = append(list, volume(s, v))
 	}
+	slices.SortFunc(list, func(a, b volumeView) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -117,7 +118,7 @@ func lookAt(ctx context.Context, a *agents.Agent) agentLook {
 	return l
 }
 
-// once shows one interval.
+// once shows one interval. The error is also that of agents that do not answer.
 func (t *top) once(ctx context.Context, w io.Writer, write func(w io.Writer, before, now *look) error) error {
 	before := t.look(ctx)
 	select {
@@ -129,7 +130,11 @@ func (t *top) once(ctx context.Context, w io.Writer, write func(w io.Writer, bef
 	if ctx.Err() != nil {
 		return nil
 	}
-	return write(w, before, now)
+	err := write(w, before, now)
+	for _, a := range now.agents {
+		err = errors.Join(err, a.err)
+	}
+	return err
 }
 
 func writeTopLines(w io.Writer, before, now *look) error {

@@ -126,7 +126,7 @@ func TestTopOnce(t *testing.T) {
 		t.Errorf("rates are not known: %s", stdout)
 	}
 	code, stdout, _ = call("top", "--once", "--interval", "100ms", "--agent", deadAddress(t))
-	if code != cli.ExitOK || !strings.Contains(stdout, "connection refused") {
+	if code != cli.ExitFailure || !strings.Contains(stdout, "connection refused") {
 		t.Errorf("%d, %s", code, stdout)
 	}
 }

@@ -108,7 +108,7 @@ func (m *maker) check(old []known) (tor map[string]*rack, err error) {
 	names, addresses := map[string]string{}, map[netip.Addr]string{}
 	take := func(name, what string) {
 		if first := names[name]; first != "" {
-			bad("%s %s: there is a %s of that name", what, name, first)
+			bad("%s %s: another %s has that name", what, name, first)
 		}
 		names[name] = what
 	}
