@@ -190,7 +190,7 @@ func TestVolumes(t *testing.T) {
 		{"volume create vol --size 10G --hosts h1,h3,h4", 0, "epoch 1, min_size 2"}, // and the line about hosts that do not answer, which depends on the network
 		{"volume create vol --size 1G --hosts h1", 1, "exists already"},
 		{"volume show vol", 0, "h3    acting"},
-		{"volume show wal", 1, `there is no volume "wal"; there are vol`},
+		{"volume show wal", 1, `there is no volume "wal"; the volumes are: vol`},
 		{"volume delete wal --yes", 1, `there is no volume "wal"`},
 		{"status", 0, "10.1.0.14:10809"},
 		{"etcd members", 0, "leader"},
