@@ -44,8 +44,9 @@ the primary forwards requests, even when the primary changes.
 The host's cmd-daemon must run. If the configuration lists this host among the
 members of etcd, its member runs in this process, too.
 
-SIGINT and SIGTERM end it: requests in flight are answered first. The volumes go on at
-the other hosts, if enough of them are left.
+SIGINT and SIGTERM end it: other acting hosts become the primaries of its volumes, and
+requests in flight are answered. The volumes go on at the other hosts, if enough of them
+are left.
 
 When it serves clients, it prints a line that begins with "ready" to standard output,
 and notifies systemd. With "metrics", it serves /metrics for Prometheus, /healthz, and
@@ -174,6 +175,7 @@ func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
 		return err
 	}
 	s.opened(func() error {
+		s.handOver(manager)
 		stop()
 		return nil
 	})

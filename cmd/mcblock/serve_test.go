@@ -5,11 +5,13 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os/exec"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -257,6 +259,56 @@ func TestBench(t *testing.T) {
 	if strings.Contains(r.must("volume list"), "bench-") {
 		t.Error("a bench that was called wrongly has left a volume")
 	}
+}
+
+// TestHandOver: a primary that ends makes another host the primary first.
+func TestHandOver(t *testing.T) {
+	r := newRig(t, 3)
+	r.must("volume create vol --size 16M")
+	volume := func() volumeView {
+		var list []volumeView
+		if err := json.Unmarshal([]byte(r.must("volume list -o json")), &list); err != nil || len(list) != 1 {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		return list[0]
+	}
+	r.until("all act", func() error {
+		if v := volume(); len(v.Acting) < 3 || v.Primary == "" {
+			return fmt.Errorf("%+v", v)
+		}
+		return nil
+	})
+	r.must("volume promote vol h2")
+	d, err := r.open(r.hosts[2], "vol", identity.Files{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var longest time.Duration
+	var wg sync.WaitGroup
+	ended := make(chan struct{})
+	wg.Go(func() {
+		for more := true; more; {
+			select {
+			case <-ended:
+				more = false // the last one is after the end
+			default:
+			}
+			begun := time.Now()
+			if err := d.WriteAt(t.Context(), make([]byte, 4096), 0, false); err != nil {
+				t.Error(err)
+				return
+			}
+			longest = max(longest, time.Since(begun))
+		}
+	})
+	before := volume()
+	r.hosts[1].stop()
+	if now := volume(); now.Primary == "" || now.Primary == "h2" || now.Epoch == before.Epoch {
+		t.Errorf("the primary has ended: %+v, before %+v", now, before)
+	}
+	close(ended)
+	wg.Wait()
+	t.Logf("the longest write took %v", longest)
 }
 
 // TestSummary: the median of few requests is not above the higher percentiles.
