@@ -24,10 +24,16 @@ const (
 )
 
 // magic begins a greeting; its last byte is the protocol's version.
-const magic = "RDMC\x03"
+const magic = "RDMC\x02"
 
-// maxText is the maximum length of a failure's text in a message, in bytes.
-const maxText = 512
+// maxText is the maximum length of a failure's text in a message, in bytes. After it come a zero and
+// who has found the failure, which members of earlier releases take for the end of the text, and do
+// not send.
+const (
+	maxText  = 512 - found
+	found    = 1 + 8
+	notFound = -1 // such a member does not say it
+)
 
 // A hello is a greeting: the parameters that all members must agree on, this member's identity, and
 // how many messages it has.
@@ -70,7 +76,7 @@ type control struct {
 	kind   kind
 	hello  hello // kindHello
 	number int64
-	value  int64  // kindSize; kindFailed: who has found it
+	value  int64  // kindSize; kindFailed: who has found it, or notFound
 	code   byte   // kindFailed
 	text   string // kindFailed
 }
@@ -84,8 +90,10 @@ func (c *control) append(b []byte) []byte {
 	case kindFailed:
 		b = append(b, c.code)
 		b = binary.BigEndian.AppendUint64(b, uint64(c.number))
-		b = binary.BigEndian.AppendUint64(b, uint64(c.value))
 		b = append(b, c.text...)
+		if c.value != notFound {
+			b = binary.BigEndian.AppendUint64(append(b, 0), uint64(c.value))
+		}
 	default:
 		b = binary.BigEndian.AppendUint64(b, uint64(c.number))
 		if c.kind == kindSize {
@@ -140,8 +148,12 @@ func parse(b []byte) (control, error) {
 	case kindClose, kindHave, kindDone, kindAsk, kindTold, kindCount:
 		c.number = r.count()
 	case kindFailed:
-		c.code, c.number, c.value = r.u8(), r.count(), r.count()
-		if len(r.b) <= maxText {
+		c.code, c.number, c.value = r.u8(), r.count(), notFound
+		if n := len(r.b) - found; n >= 0 && r.b[n] == 0 {
+			tail := reader{b: r.b[n+1:]}
+			c.value, r.b, r.short = tail.count(), r.b[:n], r.short || tail.short
+		}
+		if len(r.b) <= maxText+found {
 			c.text, r.b = printable(string(r.b)), nil
 		}
 	default:

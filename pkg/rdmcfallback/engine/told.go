@@ -130,6 +130,9 @@ func (e *Engine) toldDone(peer int, total int64) {
 
 // toldFailed fails the group as another member did.
 func (e *Engine) toldFailed(peer int, c *control) {
+	if c.value == notFound {
+		c.value = int64(peer)
+	}
 	if max(c.number, c.value) >= int64(e.nodes) || codes[c.code] == nil {
 		e.violated(peer, "it told that member %d failed with code %d", c.number, c.code)
 	} else {
