@@ -195,14 +195,14 @@ const agent = `name: torA
 address: 192.0.2.9
 mac: "02:00:00:00:01:00"
 prefixes: [192.0.2.0/24]
-listen: 192.0.2.1:9560
+listen: 192.0.2.11:9560
 tls: {cert: torA/switch.crt, key: torA/switch.key, ca: torA/ca.crt}
 routing: {source: static, topology: fabric.yaml}
 ports: [{port: 1}]
 `
 
 const fabric = `switches: [{name: torA, address: 192.0.2.9, prefixes: [192.0.2.0/24]}]
-hosts: [{name: h1, address: 192.0.2.1}]
+hosts: [{name: h1, address: 192.0.2.11}]
 links: [{a: {node: h1}, b: {node: torA, port: 1}}]
 `
 
@@ -238,7 +238,7 @@ func TestMachine(t *testing.T) {
 	repack(t, name, packages)
 	m := start(t, packages)
 	_, _ = m.try("dpkg", "--purge", "mcrdma") // if this machine has it
-	m.run("sh", "-c", "rm -rf /root/lab; ip link set lo up; ip address add 192.0.2.1/24 dev lo")
+	m.run("sh", "-c", "rm -rf /root/lab; ip link set lo up; ip address add 192.0.2.11/24 dev lo")
 
 	m.run("dpkg", "-i", "/mnt/old.deb")
 	m.says("inactive", "systemctl", "is-active", "cmd-daemon")
@@ -250,7 +250,7 @@ func TestMachine(t *testing.T) {
 	}
 
 	// As docs/daemon.md has it.
-	m.run("sh", "-c", `cd /root && cmd-daemon init lab --host h1=192.0.2.1 --switch torA=192.0.2.1:9560,h1 --admin me && mcblock init lab &&
+	m.run("sh", "-c", `cd /root && cmd-daemon init lab --host h1=192.0.2.11 --switch torA=192.0.2.11:9560,h1 --admin me && mcblock init lab &&
 		cp lab/h1/* /etc/mcrdma/ && cp -r lab/torA /etc/mcrdma/ && echo "$1" >/etc/mcrdma/torA.yaml && echo "$2" >/etc/mcrdma/fabric.yaml &&
 		chown -R mcrdma: /etc/mcrdma`, "sh", agent, fabric)
 	m.run("systemd-run", "--quiet", "--unit=tor", "switchctl", "softswitch", "--no-p4", "--grpc-server-addr", "127.0.0.1:9559", "--cpu-port", "510")
@@ -274,7 +274,7 @@ func TestMachine(t *testing.T) {
 	if out := m.run("cmd-daemon", "status"); !strings.HasPrefix(out, "h1, ") {
 		t.Error(out)
 	}
-	m.run("switchctl", "status", "--agent", "192.0.2.1:9560", "--tls-cert", "/root/lab/me/admin.crt", "--tls-key", "/root/lab/me/admin.key", "--tls-ca", "/root/lab/me/ca.crt")
+	m.run("switchctl", "status", "--agent", "192.0.2.11:9560", "--tls-cert", "/root/lab/me/admin.crt", "--tls-key", "/root/lab/me/admin.key", "--tls-ca", "/root/lab/me/ca.crt")
 
 	// What is the administrator's stays as it is in all that follows.
 	const content = "find /etc/mcrdma -type f -exec md5sum {} + | sort; ls -lRn /etc/mcrdma"

@@ -28,6 +28,7 @@
 package fastpath
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -184,6 +185,7 @@ func narrow(all []Port, states map[int]state) string {
 	if len(all) == 0 {
 		return ""
 	}
+	slices.SortFunc(all, func(x, y Port) int { return cmp.Compare(x.Number, y.Number) })
 	least, most := slices.MinFunc(all, byMTU), slices.MaxFunc(all, byMTU)
 	if byMTU(least, most) == 0 {
 		return ""
