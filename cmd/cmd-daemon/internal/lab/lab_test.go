@@ -135,16 +135,16 @@ func TestNothingLeft(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "lab")
 	one := func(edit func(*Spec)) Spec { s := racked(); edit(&s); return s }
 	for want, s := range map[string]Spec{
-		"host h1: another host has that name":                one(func(s *Spec) { s.Hosts[1].Name = "h1" }),
+		"host h1: another host has that name":                  one(func(s *Spec) { s.Hosts[1].Name = "h1" }),
 		"host h2: 10.1.0.11 is the address of h1":              one(func(s *Spec) { s.Hosts[1].Address = s.Hosts[0].Address }),
 		"host h2: 224.0.0.1 is not the address of one station": one(func(s *Spec) { s.Hosts[1].Address = addr("224.0.0.1") }),
 		"host h2: 0.0.0.0 is not the address of one":           one(func(s *Spec) { s.Hosts[1].Address = addr("0.0.0.0") }),
-		"switch h1: another host has that name":              one(func(s *Spec) { s.Switches[0].Name = "h1" }),
-		"administrator torA: another switch has that name":   one(func(s *Spec) { s.Admins = []string{"torA"} }),
+		"switch h1: another host has that name":                one(func(s *Spec) { s.Switches[0].Name = "h1" }),
+		"administrator torA: another switch has that name":     one(func(s *Spec) { s.Admins = []string{"torA"} }),
 		"both torA and torB have no hosts named":               one(func(s *Spec) { s.Switches[1].Hosts = nil }),
 		`switch torB: "h9" is none of the hosts`:               one(func(s *Spec) { s.Switches[1].Hosts = []string{"h9"} }),
 		"host h3 is behind both torA and torB":                 one(func(s *Spec) { s.Switches[0].Hosts = []string{"h3"} }),
-		"host h1: another host has that name\nimpossible na": one(func(s *Spec) { s.Hosts[1].Name = "h1"; s.Admins = []string{"torA"} }),
+		"host h1: another host has that name\nimpossible na":   one(func(s *Spec) { s.Hosts[1].Name = "h1"; s.Admins = []string{"torA"} }),
 	} {
 		_, err := Create(dir, s)
 		if !errors.Is(err, ErrSpec) || !strings.Contains(err.Error(), want) {
@@ -164,7 +164,7 @@ func TestNothingLeft(t *testing.T) {
 	must(t, err)
 	before := tree(t, dir)
 	for want, s := range map[string]Spec{
-		"host h1: another host has that name":    {Hosts: []Host{{"h1", addr("10.9.0.1")}}},
+		"host h1: another host has that name":      {Hosts: []Host{{"h1", addr("10.9.0.1")}}},
 		"host new: 10.1.0.12 is the address of h2": {Hosts: []Host{{"new", addr("10.1.0.12")}}},
 		"me exists already":                        {Admins: []string{"me"}},
 		"torA exists already":                      {Hosts: []Host{{"torA", addr("10.9.0.1")}}},
