@@ -5,13 +5,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/mcrdma/mcrdma/tests/bench/report"
@@ -151,14 +155,48 @@ func counts(hosts []*lab.HostNode, writer int, p *lab.Process) (c count, err err
 	return c, err
 }
 
-// fdatasync measures 4 KiB made durable in each of so many files in parallel.
-func fdatasync(dir string, files int, span time.Duration) (figure, error) {
-	all, err := report.Fdatasyncs(dir, files, span/4)
-	if err != nil {
-		return figure{}, err
+// fdatasync measures 4 KiB made durable in each of so many files in parallel, each by a process of its own.
+func (r *rack) fdatasync(files int, span time.Duration) (figure, error) {
+	var ps []*lab.Process
+	for i := range files {
+		dir := filepath.Join(r.dir, fmt.Sprint("files", i))
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return figure{}, err
+		}
+		p := &lab.Process{Name: "fdatasync", Space: r.lab.Hosts[i].Space, Args: []string{r.self, "-time", (span / 4).String(), syncing, dir}, Talks: true}
+		if err := r.slow(p, fmt.Sprint(dir, len(r.watchers), ".watch")); err != nil {
+			return figure{}, err
+		}
+		ps = append(ps, p)
 	}
+	var mu sync.Mutex
+	var all []time.Duration
+	err := lab.Each(ps, func(p *lab.Process) error {
+		if err := p.Start(context.Background()); err != nil {
+			return err
+		}
+		var took []time.Duration
+		err := json.NewDecoder(p.Out).Decode(&took)
+		mu.Lock()
+		all = append(all, took...)
+		mu.Unlock()
+		return errors.Join(err, p.Stop())
+	})
+	if err != nil {
+		return figure{}, fmt.Errorf("%w: %s", err, lab.Logs(ps...))
+	}
+	slices.Sort(all)
 	us := func(d time.Duration) float64 { return float64(d) / 1e3 }
 	return figure{typical: us(all[len(all)/2]), p99: us(all[len(all)*99/100])}, nil
+}
+
+// syncs is what such a process does: it prints how long each took.
+func syncs(dir string, span time.Duration) error {
+	took, err := report.Fdatasyncs(dir, 1, span)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(took)
 }
 
 // metric reads a metric from a host's mcblock. A missing metric is an error.

@@ -23,13 +23,16 @@ const (
 
 	metricsAt = "127.0.0.1:9809"
 
-	watched = "watched" // the argument with which this program becomes another one: see watch.Exec
+	// Arguments with which this program does something else: it becomes another one (watch.Exec), or measures a disk.
+	watched = "watched"
+	syncing = "fdatasyncs"
 )
 
 // A rack is a lab with two volumes. mcbench has the hosts of the second rack, because a device
 // belongs to one program.
 type rack struct {
 	dir      string
+	self     string // this program
 	programs lab.Programs
 	lab      *lab.Lab
 	volumes  []*volume
@@ -48,9 +51,12 @@ type volume struct {
 }
 
 func newRack(ctx context.Context, dir string, disk time.Duration) (*rack, error) {
-	r := &rack{dir: dir, disk: disk}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	r := &rack{dir: dir, self: self, disk: disk}
 	bin := filepath.Join(dir, "bin")
-	var err error
 	if r.programs, err = lab.Build(bin, "cmd/mcblock", "cmd/mcbench"); err != nil {
 		return nil, err
 	}
@@ -102,18 +108,17 @@ func (r *rack) close() error {
 	return errors.Join(err, r.lab.Close())
 }
 
-// slow has each fdatasync and fsync of a process take longer.
+// slow has each fdatasync and fsync of a process take longer, if they are to.
 func (r *rack) slow(p *lab.Process, socket string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
+	if r.disk == 0 {
+		return nil
 	}
 	w, err := watch.Syncs(socket, func() {}, func(int, int) error { time.Sleep(r.disk); return nil })
 	if err != nil {
 		return err
 	}
 	r.watchers = append(r.watchers, w)
-	p.Args = append([]string{self, watched, socket}, p.Args...)
+	p.Args = append([]string{r.self, watched, socket}, p.Args...)
 	return nil
 }
 
@@ -126,10 +131,8 @@ func (v *volume) start(ctx context.Context, args []string) error {
 		p := &lab.Process{Name: "mcblock of " + v.hosts[i].Name, Space: v.hosts[i].Space,
 			Args: append([]string{v.rack.program("mcblock"), "serve", "--config", v.config(i)}, args...)}
 		v.blocks = append(v.blocks, p)
-		if v.rack.disk > 0 {
-			if err := v.rack.slow(p, v.config(i)+".watch"); err != nil {
-				return err
-			}
+		if err := v.rack.slow(p, v.config(i)+".watch"); err != nil {
+			return err
 		}
 	}
 	if err := lab.Each(v.blocks, func(p *lab.Process) error { return p.Start(ctx) }); err != nil {
