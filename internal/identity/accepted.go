@@ -14,11 +14,7 @@ func (f Files) Accepted(own Identity) error {
 	if f.Plain() {
 		return nil
 	}
-	raw, err := f.read()
-	if err != nil {
-		return err
-	}
-	m, err := f.parse(raw)
+	m, err := f.load()
 	if err != nil {
 		return err
 	}
@@ -32,7 +28,7 @@ func (f Files) Accepted(own Identity) error {
 	case now.After(until):
 		return fmt.Errorf("the certificate %s has ended, on %s: renew it", f.Cert, at(until))
 	}
-	if err := f.Trusted(); err != nil {
+	if err := f.trusts(m); err != nil {
 		return err
 	}
 	if until.Sub(now) < soon {

@@ -155,14 +155,14 @@ func (f Files) Trusted() error {
 	if f.Plain() {
 		return nil
 	}
-	raw, err := f.read()
+	m, err := f.load()
 	if err != nil {
 		return err
 	}
-	m, err := f.parse(raw)
-	if err != nil {
-		return err
-	}
+	return f.trusts(m)
+}
+
+func (f Files) trusts(m *material) error {
 	chain := []*x509.Certificate{m.cert.Leaf}
 	for _, der := range m.cert.Certificate[1:] {
 		c, err := x509.ParseCertificate(der)

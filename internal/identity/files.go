@@ -25,11 +25,7 @@ func (f Files) Read() (own Identity, until time.Time, err error) {
 	if f.Plain() {
 		return Identity{}, time.Time{}, nil
 	}
-	raw, err := f.read()
-	if err != nil {
-		return Identity{}, time.Time{}, err
-	}
-	m, err := f.parse(raw)
+	m, err := f.load()
 	if err != nil {
 		return Identity{}, time.Time{}, err
 	}
@@ -72,6 +68,14 @@ type material struct {
 	cert tls.Certificate // with Leaf
 	cas  *x509.CertPool
 	own  Identity
+}
+
+func (f Files) load() (*material, error) {
+	raw, err := f.read()
+	if err != nil {
+		return nil, err
+	}
+	return f.parse(raw)
 }
 
 func (f Files) parse(raw contents) (*material, error) {
