@@ -101,7 +101,7 @@ type Source struct {
 
 var _ routing.Source = (*Source)(nil)
 
-var families = []*api.Family{{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}}
+var ipv4 = &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
 
 // GoBGP 3.37 panics on some malformed attributes that routes of IPv4 do not need. Without flags that
 // an attribute can have, it treats their routes as withdrawn instead of parsing them.
@@ -206,10 +206,8 @@ func (s *Source) addPeer(ctx context.Context, p Peer, restarting bool) error {
 	if p.Hops > 1 {
 		peer.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(p.Hops)}
 	}
-	for _, f := range families {
-		peer.AfiSafis = append(peer.AfiSafis, &api.AfiSafi{Config: &api.AfiSafiConfig{Family: f, Enabled: true},
-			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: s.cfg.Restart > 0}}})
-	}
+	peer.AfiSafis = []*api.AfiSafi{{Config: &api.AfiSafiConfig{Family: ipv4, Enabled: true},
+		MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: s.cfg.Restart > 0}}}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.announceHop(ctx, p); err != nil {
@@ -305,7 +303,7 @@ func ownPath(p netip.Prefix) (*api.Path, error) {
 	nlri, _ := anypb.New(&api.IPAddressPrefix{Prefix: p.Addr().String(), PrefixLen: uint32(p.Bits())})
 	origin, _ := anypb.New(&api.OriginAttribute{Origin: 0})
 	hop, _ := anypb.New(&api.NextHopAttribute{NextHop: "0.0.0.0"}) // the session's own address
-	return &api.Path{Family: families[0], Nlri: nlri, Pattrs: []*anypb.Any{origin, hop}}, nil
+	return &api.Path{Family: ipv4, Nlri: nlri, Pattrs: []*anypb.Any{origin, hop}}, nil
 }
 
 // Close asks the peers to prefer other paths (RFC 8326), waits for DrainTime, and ends the

@@ -81,7 +81,7 @@ func (g *gate) peer() *api.Peer {
 		Transport:       &api.Transport{RemotePort: uint32(g.listen.Addr().(*net.TCPAddr).Port)}, //nolint:gosec // of 16 bits
 		Timers:          &api.Timers{Config: &api.TimersConfig{HoldTime: gateHold, ConnectRetry: 1}},
 		GracefulRestart: &api.GracefulRestart{Enabled: true, RestartTime: 1, LocalRestarting: true},
-		AfiSafis: []*api.AfiSafi{{Config: &api.AfiSafiConfig{Family: families[0], Enabled: true},
+		AfiSafis: []*api.AfiSafi{{Config: &api.AfiSafiConfig{Family: ipv4, Enabled: true},
 			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}}}},
 	}
 }

@@ -102,24 +102,20 @@ func (s *Source) read(ctx context.Context, changed map[netip.Prefix]bool) error 
 		only = append(only, &api.TableLookupPrefix{Prefix: p.String()})
 	}
 	stale := changed != nil && s.stale.Load()
-	for _, f := range families {
-		if changed != nil && len(only) == 0 {
-			continue
-		}
-		err := s.server.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: f, Prefixes: only},
-			func(x *api.Destination) {
-				for _, p := range x.Paths {
-					stale = stale || p.Stale
-				}
-				prefix, err := netip.ParsePrefix(x.Prefix)
-				if err != nil {
-					return // not unicast
-				}
-				if hops := equalCost(x.Paths); len(hops) > 0 {
-					d.Routes = append(d.Routes, routing.Route{Prefix: prefix, Hops: hops})
-					delete(changed, prefix)
-				}
-			})
+	if changed == nil || len(only) > 0 {
+		err := s.server.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: ipv4, Prefixes: only}, func(x *api.Destination) {
+			for _, p := range x.Paths {
+				stale = stale || p.Stale
+			}
+			prefix, err := netip.ParsePrefix(x.Prefix)
+			if err != nil {
+				return // not unicast
+			}
+			if hops := equalCost(x.Paths); len(hops) > 0 {
+				d.Routes = append(d.Routes, routing.Route{Prefix: prefix, Hops: hops})
+				delete(changed, prefix)
+			}
+		})
 		if err != nil {
 			return err
 		}

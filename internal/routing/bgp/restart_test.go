@@ -446,8 +446,8 @@ func TestHasTold(t *testing.T) {
 		}
 		return a
 	}
-	both := []*api.Family{families[0], {Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}}
-	gr, v4, v6 := pack(&api.GracefulRestartCapability{}), pack(&api.MultiProtocolCapability{Family: families[0]}), pack(&api.MultiProtocolCapability{Family: both[1]})
+	both := []*api.Family{ipv4, {Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}}
+	gr, v4, v6 := pack(&api.GracefulRestartCapability{}), pack(&api.MultiProtocolCapability{Family: ipv4}), pack(&api.MultiProtocolCapability{Family: both[1]})
 	const up = api.PeerState_ESTABLISHED
 	for _, c := range []struct {
 		state      api.PeerState_SessionState

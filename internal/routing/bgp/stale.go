@@ -36,20 +36,18 @@ func (s *Source) sweep(ctx context.Context) {
 // dropStale resets the sessions of peers whose time has expired.
 func (s *Source) dropStale(ctx context.Context) error {
 	stale := map[string]bool{}
-	for _, f := range families {
-		err := s.server.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: f}, func(d *api.Destination) {
-			for _, p := range d.Paths {
-				if p.Stale {
-					stale[p.NeighborIp] = true
-				}
+	err := s.server.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: ipv4}, func(d *api.Destination) {
+		for _, p := range d.Paths {
+			if p.Stale {
+				stale[p.NeighborIp] = true
 			}
-		})
-		if err != nil {
-			return err
 		}
+	})
+	if err != nil {
+		return err
 	}
 	var over []string
-	err := s.server.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) {
+	err = s.server.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) {
 		if !stale[p.State.NeighborAddress] || p.State.SessionState != api.PeerState_ESTABLISHED {
 			return // GoBGP removes the routes of a peer that does not return in time
 		}
