@@ -25,14 +25,14 @@ var mendable = [...]struct {
 // dropped is how many frames a port has dropped, by mendable reason, and when it last did.
 type dropped [len(mendable)]struct {
 	count uint64
-	last  atomic.Int64 // Unix time in nanoseconds
+	last  atomic.Pointer[time.Time]
 }
 
 func (d *dropped) look(drops map[string]uint64, now time.Time) {
 	for i := range d {
 		if n := drops[mendable[i].reason.String()]; n > d[i].count {
 			d[i].count = n
-			d[i].last.Store(now.UnixNano())
+			d[i].last.Store(&now)
 		}
 	}
 }
@@ -40,7 +40,7 @@ func (d *dropped) look(drops map[string]uint64, now time.Time) {
 // lately calls f with the mendable reasons for which frames were dropped lately.
 func (d *dropped) lately(now time.Time, f func(what, remedy string)) {
 	for i := range d {
-		if now.Sub(time.Unix(0, d[i].last.Load())) < droppedFor {
+		if last := d[i].last.Load(); last != nil && now.Sub(*last) < droppedFor {
 			f(mendable[i].what, mendable[i].remedy)
 		}
 	}
