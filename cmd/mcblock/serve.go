@@ -175,8 +175,11 @@ func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
 		return err
 	}
 	s.opened(func() error {
-		s.handOver(manager)
 		stop()
+		return nil
+	})
+	s.opened(func() error {
+		s.handOver(manager)
 		return nil
 	})
 	cli.NotifySystemd("READY=1")
