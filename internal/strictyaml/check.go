@@ -25,6 +25,11 @@ func (f *Faults) Name(path, name, missing string) bool {
 	return false
 }
 
+// Station reports whether an IPv4 address can be that of one station.
+func Station(a netip.Addr) bool {
+	return !a.IsUnspecified() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
 // Unicast checks an IPv4 address of one station that must be there; what says what it is.
 func (f *Faults) Unicast(path string, a netip.Addr, what string) bool {
 	switch {
@@ -32,7 +37,7 @@ func (f *Faults) Unicast(path string, a netip.Addr, what string) bool {
 		f.Add(path, "missing: %s", what)
 	case !a.Is4():
 		f.Add(path, "%v is not IPv4, which alone is supported", a)
-	case a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+	case !Station(a):
 		f.Add(path, "%v is not the address of one station", a)
 	default:
 		return true

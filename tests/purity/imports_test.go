@@ -120,7 +120,7 @@ var limits = []limit{
 	{dir: "internal/connmgr/agent", only: []string{std, "golang.org/x/sync", "google.golang.org", "api", "internal/failure", "internal/group", "internal/grpcclient"}},
 	{dir: "internal/group", only: []string{std, "api/mcrdma/v1", "google.golang.org/protobuf", "internal/failure", "pkg/rocev2", "pkg/rdmcfallback/schedule"}},
 	{dir: "internal/connmgr/config", only: []string{std, "internal/strictyaml", "pkg/rdmcfallback/schedule"}},
-	{dir: "cmd/cmd-daemon/internal/lab", only: []string{std, "github.com/google/renameio", "internal/connmgr/config", "internal/identity", "internal/labca", "internal/topology"}},
+	{dir: "cmd/cmd-daemon/internal/lab", only: []string{std, "github.com/google/renameio", "internal/connmgr/config", "internal/identity", "internal/labca", "internal/strictyaml", "internal/topology"}},
 	{dir: "cmd/mcblock", never: []string{switchCode, "internal/switchagent", "internal/connmgr/agent", "internal/p4rt", gobgp}},
 	{dir: "cmd/mcblock/internal/config", only: []string{std, "internal/strictyaml"}},
 	{dir: "cmd/internal/findings", only: []string{std, "cmd/internal/cli"}},

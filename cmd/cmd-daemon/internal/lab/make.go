@@ -17,6 +17,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/labca"
+	"github.com/mcrdma/mcrdma/internal/strictyaml"
 )
 
 // A maker collects all files to write, and writes them when all are known.
@@ -122,8 +123,8 @@ func (m *maker) check(old []known) (tor map[string]*rack, err error) {
 		if first := addresses[h.Address]; first != "" {
 			bad("host %s: %v is the address of %s", h.Name, h.Address, first)
 		}
-		if a := h.Address; a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
-			bad("host %s: %v is not the address of one station", h.Name, a) // as the configuration's check says
+		if !strictyaml.Station(h.Address) {
+			bad("host %s: %v is not the address of one station", h.Name, h.Address)
 		}
 		addresses[h.Address], known[h.Name] = h.Name, true
 	}
