@@ -10,9 +10,9 @@ import (
 )
 
 // Clean removes characters that control a terminal from a text, and makes it one line.
-func Clean(s string) string {
-	return strings.NewReplacer("\n", " ", "\t", " ").Replace(cmdline.Clean(s))
-}
+func Clean(s string) string { return oneLine.Replace(cmdline.Clean(s)) }
+
+var oneLine = strings.NewReplacer("\n", " ", "\t", " ")
 
 // CleanMessage cleans all texts of a message.
 func CleanMessage(m proto.Message) { clean(m.ProtoReflect()) }
