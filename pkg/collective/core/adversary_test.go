@@ -244,6 +244,16 @@ func (a *adversary) land(by [2]int) {
 	delete(a.later, by)
 }
 
+// landAll says what the devices are done with when milliseconds have passed. It reports whether there was something.
+func (a *adversary) landAll() bool {
+	for from := range a.nodes {
+		for to := range len(a.nodes) + 1 {
+			a.land([2]int{from, to + All})
+		}
+	}
+	return len(a.names) > 0
+}
+
 // staging is the slot for a message, which the rank has itself.
 func (s *simNode) staging(to, lane int, seq uint64) []byte {
 	if s.slots[to] == nil {
@@ -350,7 +360,7 @@ func runAdversary(t *testing.T, seed uint64) map[string]int {
 		faults = 1 + r.IntN(3)
 	}
 	alive, suspicious := size, true
-	for steps := 0; len(a.names) > 0; steps++ {
+	for steps := 0; len(a.names) > 0 || a.landAll(); steps++ {
 		if steps > 1_000_000 {
 			t.Fatalf("seed %d: it does not end", seed)
 		}

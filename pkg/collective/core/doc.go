@@ -11,8 +11,9 @@
 // and path (multicast and unicast). A message occupies the end of a slot, followed by a trailer
 // whose last byte counts the rounds of the ring. A slot is reused when every receiver has reported
 // that it has consumed the message (the paper's notification). A message of a later operation
-// reports that, too, because ranks do operations one after another. So a late rank delays others,
-// and loses nothing.
+// reports that, too, because ranks do operations one after another; and so does the end of a later
+// barrier or small allreduce, which no rank ends before all have begun it. So a late rank delays
+// others, and loses nothing.
 //
 // # Order of combination
 //

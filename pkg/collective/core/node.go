@@ -26,6 +26,12 @@ type lane struct {
 	turn   int    // of single ranks to be sent to
 }
 
+// ended: a rank has ended the operations before the one under way, and taken what was sent to it for them.
+func (l *lane) ended(id int) {
+	l.one[id].ended(id)
+	l.all.ended(id)
+}
+
 // An ActionType says what to do.
 type ActionType uint8
 
@@ -292,8 +298,7 @@ func (n *Node) Take(c *Call) (list []Arrival, err error) {
 			c.held[r*int(paths)+int(p)] += i
 		}
 		if len(list) > before {
-			l.one[id].ended(id)
-			l.all.ended(id)
+			l.ended(id)
 		}
 	}
 	if len(list) > 0 {
@@ -307,6 +312,11 @@ func (n *Node) Take(c *Call) (list []Arrival, err error) {
 func (n *Node) Progress(c *Call) {
 	sends, frees := c.op.Take()
 	l := &n.lanes[c.lane]
+	if c.op.meets() && c.op.Done() { // all have begun it
+		for _, id := range c.IDs {
+			l.ended(id)
+		}
+	}
 	if n.Failed(c.Group) != nil {
 		sends = nil
 	}
@@ -384,9 +394,9 @@ func (n *Node) sendNext(lane, to int) bool {
 		return false
 	}
 	n.actions = append(n.actions, Action{Type: Write, To: to, Lane: lane, Seq: seq, Message: m, Size: len(m.Data), Imm: messageImm(lane, seq), Later: n.later(lane, to, m.call)})
-	ids := []int{to}
-	if to == All {
-		ids = m.call.IDs
+	ids := m.call.IDs
+	if to != All && !m.call.op.meets() { // otherwise all learn it before they end the operation
+		ids = []int{to}
 	}
 	for _, id := range ids {
 		for p := range int(paths) {

@@ -84,6 +84,11 @@ func (t Task) single() bool {
 	return t.tree() && (t.Kind == Barrier || t.Kind == Allreduce || t.Kind == Reduce)
 }
 
+// meets says whether no rank ends the operation before all have begun it, and none sends more than one message to another one or to all.
+func (t Task) meets() bool {
+	return t.tree() && (t.Kind == Barrier || t.Kind == Close || t.Kind == Allreduce)
+}
+
 // part is the part of a buffer of all elements that belongs to a rank.
 func (t Task) part(buf []byte, rank int) []byte {
 	return buf[rank*t.Count/t.Size*t.Elem : (rank+1)*t.Count/t.Size*t.Elem]

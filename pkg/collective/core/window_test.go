@@ -1,6 +1,9 @@
 package core
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // writes counts messages to each rank, and to All.
 func writes(n *Node) map[int]int {
@@ -129,8 +132,14 @@ func TestTellsWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// TestTellsNothing: where ranks answer each other, an operation's messages say that those of the one before were taken.
+// TestTellsNothing: the end of an operation that no rank ends before all have begun it says that the messages of the one before were taken.
 func TestTellsNothing(t *testing.T) {
+	for _, degree := range []int{1, 3, 7} {
+		t.Run(fmt.Sprint("degree ", degree), func(t *testing.T) { testTellsNothing(t, degree) })
+	}
+}
+
+func testTellsNothing(t *testing.T, degree int) {
 	l := Layout{Lanes: 1, Slots: 8, Block: 16}
 	nodes, memory := make([]*Node, 8), make([][][]byte, 8)
 	for id := range nodes {
@@ -143,7 +152,7 @@ func TestTellsNothing(t *testing.T) {
 	for range 100 {
 		var calls []*Call
 		for id, n := range nodes {
-			calls = append(calls, n.Begin(n.Group(), 0, NewOp(Task{Kind: Allreduce, Rank: id, Size: len(nodes), Elem: 1, Count: 8, Block: l.Block, Small: 8, Degree: 7}, make([]byte, 8), make([]byte, 8), combineBytes)))
+			calls = append(calls, n.Begin(n.Group(), 0, NewOp(Task{Kind: Allreduce, Rank: id, Size: len(nodes), Elem: 1, Count: 8, Block: l.Block, Small: 8, Degree: degree}, make([]byte, 8), make([]byte, 8), combineBytes)))
 		}
 		for again := true; again; {
 			again = false
