@@ -14,7 +14,7 @@ import (
 const (
 	DefaultLanes = 2
 	DefaultSlots = 8
-	DefaultBlock = 11*4096 - 16 // with its trailer it fills eleven packets of the usual path MTU, 4096
+	DefaultBlock = 11*4096 - 16 // with its trailer it fills eleven packets of the largest path MTU
 	DefaultSmall = 4 << 10
 	DefaultWait  = 30 * time.Second
 	DefaultPoll  = 2 * time.Millisecond
@@ -25,6 +25,7 @@ const MaxLanes = mcrdma.Counters / 2
 
 const (
 	maxSlots = 128
+	pathMTU  = 4096 // the largest
 	maxBlock = 1 << 20
 )
 
@@ -113,7 +114,7 @@ func (c *Config) check() error {
 }
 
 func (c *Config) layout() core.Layout {
-	return core.Layout{Lanes: c.Lanes, Slots: c.Slots, Block: c.Block}
+	return core.Layout{Lanes: c.Lanes, Slots: c.Slots, Block: c.Block, Packet: pathMTU}
 }
 
 // at says what is wrong if this rank's host has another name and another address.
@@ -125,7 +126,7 @@ func (c *Config) at(host, address string) error {
 }
 
 // rules is the number of the rules by which ranks count each other's messages. It grows when they change.
-const rules = 3
+const rules = 4
 
 // regionName is what a rank asks the others for: they must have the same Config, and the same rules.
 func (c *Config) regionName(rank int) string {

@@ -113,12 +113,13 @@ func (e *engine) write(a core.Action) {
 		staging = e.peers[a.To].staging
 		submit = e.peers[a.To].unicast.Submit
 	}
-	at, size, from := e.layout.At(core.Multicast, a.Lane, a.Seq), e.layout.Slot(), e.layout.From(a.Size)
+	at, size := e.layout.At(core.Multicast, a.Lane, a.Seq), e.layout.Slot()
+	from, to := e.layout.Span(a.Size)
 	if a.Type == core.Write {
 		e.layout.Fill(staging.Bytes()[at:at+size], a.Message, a.Seq)
 	}
 	op := &mcrdma.Op{Kind: mcrdma.OpWriteImm, At: mcrdma.At{Offset: uint64(e.layout.At(path, a.Lane, a.Seq) + from)}, //nolint:gosec // not negative
-		Imm: a.Imm, Deferred: a.Later, Pieces: []mcrdma.Piece{staging.Slice(at+from, size-from)}}
+		Imm: a.Imm, Deferred: a.Later, Pieces: []mcrdma.Piece{staging.Slice(at+from, to-from)}}
 	op.Done = func(*mcrdma.Op) {
 		e.locked(func() {
 			if op.Err != nil && (a.To == core.All || e.peers[a.To].unicast.Err() != nil) {

@@ -195,8 +195,8 @@ func (s *simNode) send(act Action) {
 		if act.Type == Write {
 			l.Fill(staging, act.Message, act.Seq)
 		}
-		from := l.From(act.Size)
-		at, written = l.At(path, act.Lane, act.Seq)+from, bytes.Clone(staging[from:])
+		from, to := l.Span(act.Size)
+		at, written = l.At(path, act.Lane, act.Seq)+from, bytes.Clone(staging[from:to])
 	}
 	left := 0
 	for _, o := range a.nodes {
@@ -340,7 +340,7 @@ func (s *simNode) run(i int) {
 func runAdversary(t *testing.T, seed uint64) map[string]int {
 	r := rand.New(rand.NewPCG(seed, 1))
 	size := 2 + r.IntN(16)
-	a := &adversary{t: t, r: r, layout: Layout{Lanes: 1 + r.IntN(3), Slots: 1 + r.IntN(8), Block: 8 * (1 + r.IntN(8))}, queues: map[string][]func(){}, connections: map[[2]int]int{}, later: map[[2]int][]func(){}, done: map[string]int{}}
+	a := &adversary{t: t, r: r, layout: Layout{Lanes: 1 + r.IntN(3), Slots: 1 + r.IntN(8), Block: 8 * (1 + r.IntN(8)), Packet: 8 * r.IntN(4)}, queues: map[string][]func(){}, connections: map[[2]int]int{}, later: map[[2]int][]func(){}, done: map[string]int{}}
 	for id := range size {
 		s := &simNode{Node: NewNode(id, size, a.layout), a: a, id: id, slots: map[int][]byte{}, lanes: make([]simLane, a.layout.Lanes)}
 		for range size {
@@ -474,12 +474,13 @@ func TestAdversary(t *testing.T) {
 
 // Messages that break the rules are errors.
 func TestBadMessages(t *testing.T) {
-	l := Layout{Lanes: 2, Slots: 2, Block: 16}
+	l := Layout{Lanes: 2, Slots: 2, Block: 16, Packet: 16}
 	memory := make([]byte, 2*l.Half())
 	fill := func(m Message, seq uint64) int {
 		at := l.At(Unicast, 1, seq)
 		l.Fill(memory[at:at+l.Slot()], m, seq)
-		return l.Slot() - l.From(len(m.Data))
+		from, to := l.Span(len(m.Data))
+		return to - from
 	}
 	n := NewNode(0, 2, l)
 	written := fill(Message{Data: []byte("abc")}, 0)
@@ -490,7 +491,7 @@ func TestBadMessages(t *testing.T) {
 		what    string
 		written int
 		imm     uint32
-	}{{"a lane that is not", 16, messageImm(2, 0)}, {"too few bytes", 4, messageImm(1, 0)}, {"too many", 32, messageImm(1, 0)}, {"no multiple of 8", 15, messageImm(1, 0)},
+	}{{"whole packets that are not", 8, wholeImm | messageImm(1, 0)}, {"no packet", 0, wholeImm | messageImm(1, 0)}, {"too many packets", 32, wholeImm | messageImm(1, 0)}, {"a lane that is not", 16, messageImm(2, 0)}, {"too few bytes", 4, messageImm(1, 0)}, {"too many", 32, messageImm(1, 0)}, {"no multiple of 8", 15, messageImm(1, 0)},
 		{"an unknown rank", 0, stateImm | 4<<lostAt}, {"an unknown rank to blame", 0, State{Blame: Blames(2, Closing)}.imm()}, {"a cause that is not", 0, State{Blame: Blames(0, causes)}.imm()}, {"another round", 16, messageImm(0, 0)}} {
 		if err := n.Arrived(1, Unicast, memory, c.written, c.imm); !errors.Is(err, errMessage) {
 			t.Errorf("%s: %v", c.what, err)
@@ -514,44 +515,64 @@ func TestBadMessages(t *testing.T) {
 	}
 }
 
-// Operations that differ are told apart.
+// Operations that differ are told apart, by messages with and without a trailer.
 func TestDifferent(t *testing.T) {
-	l := Layout{Lanes: 1, Slots: 2, Block: 16}
-	n := NewNode(0, 2, l)
-	memory := make([]byte, 2*l.Half())
-	task := Task{Kind: Broadcast, Size: 2, Root: 1, Elem: 4, Count: 2, Block: 16, Degree: 1}
-	other := task
-	other.Count = 3
-	at := l.At(Multicast, 0, 0)
-	l.Fill(memory[at:at+l.Slot()], Message{Data: make([]byte, 8), Hash: other.Hash(0), Kind: other.Kind}, 0)
-	if err := n.Arrived(1, Multicast, memory, l.Slot()-l.From(8), messageImm(0, 0)); err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, 8)
-	_, err := n.Take(n.Begin(n.Group(), 0, NewOp(task, buf, buf, nil)))
-	if m, ok := errors.AsType[*Mismatch](err); !ok || *m != (Mismatch{1, Broadcast, Broadcast}) {
-		t.Error("it takes a message of another operation:", err)
+	for _, packet := range []int{0, 8} {
+		l := Layout{Lanes: 1, Slots: 2, Block: 16, Packet: packet}
+		n := NewNode(0, 2, l)
+		memory := make([]byte, 2*l.Half())
+		task := Task{Kind: Broadcast, Size: 2, Root: 1, Elem: 4, Count: 2, Block: 16, Degree: 1}
+		other := task
+		other.Count = 3
+		at := l.At(Multicast, 0, 0)
+		m := Message{Data: make([]byte, 8), Hash: other.Hash(0), Kind: other.Kind}
+		l.Fill(memory[at:at+l.Slot()], m, 0)
+		from, to := l.Span(8)
+		if err := n.Arrived(1, Multicast, memory, to-from, l.imm(m, 0, 0)); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 8)
+		_, err := n.Take(n.Begin(n.Group(), 0, NewOp(task, buf, buf, nil)))
+		if m, ok := errors.AsType[*Mismatch](err); !ok || *m != (Mismatch{1, Broadcast, Broadcast}) {
+			t.Error("it takes a message of another operation:", err)
+		}
 	}
 }
 
 func FuzzParse(f *testing.F) {
-	l := Layout{Lanes: 1, Slots: 2, Block: 32}
+	l := Layout{Lanes: 1, Slots: 2, Block: 32, Packet: 16}
 	slot := make([]byte, l.Slot())
-	l.Fill(slot, Message{Data: []byte("hello"), Hash: 5, Epoch: 3, Kind: Close}, 7)
-	f.Add(slot[l.From(5):], uint64(7))
-	f.Fuzz(func(t *testing.T, b []byte, seq uint64) {
+	fill := func(m Message, seq uint64) (from, to int, imm uint32) {
+		l.Fill(slot, m, seq)
+		from, to = l.Span(len(m.Data))
+		return from, to, l.imm(m, 0, seq)
+	}
+	for _, text := range []string{"hello", "sixteen bytes, 4"} {
+		from, to, imm := fill(Message{Data: []byte(text), Hash: 5, Epoch: 3, Kind: Close}, 7)
+		f.Add(bytes.Clone(slot[from:to]), imm, uint64(7))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, imm uint32, seq uint64) {
 		if len(b) > l.Slot() {
 			return
 		}
-		slot := make([]byte, l.Slot())
-		copy(slot[l.Slot()-len(b):], b)
-		m, err := l.parse(slot, len(b), seq)
+		slot = make([]byte, l.Slot())
+		to := l.Slot()
+		if imm&wholeImm != 0 {
+			to = l.Block
+		}
+		copy(slot[max(0, to-len(b)):], b)
+		m, err := l.parse(slot, len(b), imm, seq)
 		if err != nil {
 			return
 		}
-		again := make([]byte, l.Slot())
-		l.Fill(again, m, seq)
-		if got, err := l.parse(again, l.Slot()-l.From(len(m.Data)), seq); err != nil || !bytes.Equal(got.Data, m.Data) || got.Hash != m.Hash || got.Kind != m.Kind || got.Epoch != m.Epoch {
+		if l.whole(len(m.Data)) { // one with a trailer is taken, and not sent
+			m.whole, m.Hash, m.Kind = true, m.Hash&hashMask, m.Kind&kindMask
+		}
+		m.Data = bytes.Clone(m.Data)
+		slot = make([]byte, l.Slot())
+		from, to, imm := fill(m, seq)
+		got, err := l.parse(slot, to-from, imm, seq)
+		if err != nil || !bytes.Equal(got.Data, m.Data) || !got.of(m.Hash) || got.Kind != m.Kind || got.Epoch != m.Epoch || got.whole != m.whole {
 			t.Errorf("%+v, %v; it was %+v", got, err, m)
 		}
 	})

@@ -60,16 +60,26 @@ func (s State) with(o State) State {
 
 func (s State) lost(id int) bool { return s.Lost>>id&1 == 1 }
 
-// stateImm marks immediate data that are a state. Others are of a message: its lane, and the lowest bits of its number.
+// stateImm marks immediate data that are a state.
 const (
 	stateImm  = 1 << 31
-	seqBits   = 28
 	countBits = 7 // of GivenUp
 	lostAt    = countBits + blameBits
 )
 
+// Others are of a message: its lane, the lowest bits of its number, and, if it has no trailer, what that would say.
+const (
+	laneAt   = 28
+	wholeImm = 1 << 27 // without a trailer
+	seqAt    = 19      // eight bits, as a ring has less than half as many slots as they count
+	epochAt  = 11
+	kindAt   = 8
+	kindMask = 1<<(epochAt-kindAt) - 1
+	hashMask = 1<<kindAt - 1
+)
+
 func messageImm(lane int, seq uint64) uint32 {
-	return uint32(lane)<<seqBits | uint32(seq)&(1<<seqBits-1) //nolint:gosec // lanes are few; the rest is meant
+	return uint32(lane)<<laneAt | uint32(uint8(seq))<<seqAt //nolint:gosec // lanes are few; the lowest bits are meant
 }
 
 // imm is the state as immediate data.

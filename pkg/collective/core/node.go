@@ -288,7 +288,7 @@ func (n *Node) Take(c *Call) (list []Arrival, err error) {
 			most := min(c.op.Want(r, p), len(q.waiting))
 			i := 0
 			for ; i < most && q.waiting[i].Epoch == n.epoch; i++ {
-				if q.waiting[i].Hash != c.hash {
+				if !q.waiting[i].of(c.hash) {
 					return nil, &Mismatch{r, q.waiting[i].Kind, c.op.Kind}
 				}
 				list = append(list, Arrival{r, p, q.waiting[i].Data})
@@ -389,11 +389,14 @@ func (n *Node) pump(lane, to int) {
 
 // sendNext sends the next message to a rank or All, if it may be sent now.
 func (n *Node) sendNext(lane, to int) bool {
-	m, seq, ok := n.ring(lane, to).next()
+	t := n.ring(lane, to)
+	m, seq, ok := t.next()
 	if !ok {
 		return false
 	}
-	n.actions = append(n.actions, Action{Type: Write, To: to, Lane: lane, Seq: seq, Message: m, Size: len(m.Data), Imm: messageImm(lane, seq), Later: n.later(lane, to, m.call)})
+	at := t.slot(seq)
+	*at = inSlot{len(m.Data), n.layout.imm(m, lane, seq)}
+	n.actions = append(n.actions, Action{Type: Write, To: to, Lane: lane, Seq: seq, Message: m, Size: at.size, Imm: at.imm, Later: n.later(lane, to, m.call)})
 	ids := m.call.IDs
 	if to != All && !m.call.op.meets() { // otherwise all learn it before they end the operation
 		ids = []int{to}
@@ -428,7 +431,8 @@ func (n *Node) later(lane, to int, c *Call) bool {
 func (n *Node) Landed(lane, to int, ok bool) {
 	t := n.ring(lane, to)
 	for seq, end := t.landed(ok); seq < end; seq++ {
-		n.actions = append(n.actions, Action{Type: Rewrite, To: to, Lane: lane, Seq: seq, Size: *t.size(seq), Imm: messageImm(lane, seq)})
+		at := t.slot(seq)
+		n.actions = append(n.actions, Action{Type: Rewrite, To: to, Lane: lane, Seq: seq, Size: at.size, Imm: at.imm})
 	}
 	n.pump(lane, to)
 }
@@ -458,21 +462,21 @@ func (n *Node) Arrived(id int, p Path, memory []byte, written int, imm uint32) e
 		n.actions = append(n.actions, Action{Type: Changed})
 		return err
 	}
-	lane := int(imm >> seqBits)
+	lane := int(imm >> laneAt)
 	if lane >= len(n.lanes) {
 		return fmt.Errorf("lane %d: %w", lane, errMessage)
 	}
 	at := id*int(paths) + int(p)
 	q := &n.lanes[lane].from[at]
 	switch {
-	case imm == messageImm(lane, q.arrived):
+	case uint8(imm>>seqAt) == uint8(q.arrived): //nolint:gosec // the lowest bits are meant
 	case p == Unicast:
 		return nil // it came before, or comes again behind what was lost
 	default:
 		return fmt.Errorf("a message is missing before %#x: %w", imm, errMessage)
 	}
 	from := n.layout.At(p, lane, q.arrived)
-	m, err := n.layout.parse(memory[from:from+n.layout.Slot()], written, q.arrived)
+	m, err := n.layout.parse(memory[from:from+n.layout.Slot()], written, imm, q.arrived)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,12 @@ const Trailer = 8
 type Layout struct {
 	Lanes, Slots int
 	Block        int // bytes of a message at most; a multiple of 8
+	// Packet is how many bytes of data packets have, if not 0. A message of whole packets has no trailer, which
+	// would take one more: immediate data say what counts.
+	Packet int
 }
+
+func (l Layout) whole(n int) bool { return l.Packet > 0 && n > 0 && n%l.Packet == 0 }
 
 // Slot returns the size of a slot.
 func (l Layout) Slot() int { return l.Block + Trailer }
@@ -30,14 +35,24 @@ func (l Layout) At(p Path, lane int, seq uint64) int {
 // round is what the last byte of a slot is in a round of the ring; never 0, which memory begins with.
 func (l Layout) round(seq uint64) byte { return byte(1 + seq/uint64(l.Slots)%255) } //nolint:gosec // not negative
 
-// From returns where in its slot a message of so many bytes begins.
-func (l Layout) From(n int) int { return l.Block - (n+7)&^7 }
+// Span returns what is written of its slot for a message of so many bytes.
+func (l Layout) Span(n int) (from, to int) {
+	from, to = l.Block-(n+7)&^7, l.Slot()
+	if l.whole(n) {
+		to = l.Block
+	}
+	return from, to
+}
 
 // Fill puts a message at the end of its slot.
 func (l Layout) Fill(slot []byte, m Message, seq uint64) {
 	n := len(m.Data)
-	pad, end, from := -n&7, l.Block, l.From(n)
+	from, to := l.Span(n)
 	copy(slot[from:], m.Data)
+	pad, end := -n&7, l.Block
+	if to == end {
+		return
+	}
 	clear(slot[from+n : end])
 	binary.LittleEndian.PutUint32(slot[end:], m.Hash)
 	slot[end+4], slot[end+5], slot[end+6], slot[end+7] = m.Epoch, byte(pad), byte(m.Kind), l.round(seq) //nolint:gosec // pad is at most 7
@@ -45,8 +60,14 @@ func (l Layout) Fill(slot []byte, m Message, seq uint64) {
 
 var errMessage = errors.New("it is no message of a collective operation")
 
-// parse returns the message that was written to the end of a slot.
-func (l Layout) parse(slot []byte, n int, seq uint64) (m Message, err error) {
+// parse returns the message of which so many bytes were written to a slot, with immediate data.
+func (l Layout) parse(slot []byte, n int, imm uint32, seq uint64) (m Message, err error) {
+	if imm&wholeImm != 0 {
+		if !l.whole(n) || n > l.Block {
+			return m, fmt.Errorf("%d bytes, as whole packets: %w", n, errMessage)
+		}
+		return Message{Data: slot[l.Block-n : l.Block], Hash: imm & hashMask, Epoch: uint8(imm >> epochAt), Kind: Kind(imm >> kindAt & kindMask), whole: true}, nil //nolint:gosec // eight bits
+	}
 	if n < Trailer || n > len(slot) || n%8 != 0 {
 		return m, fmt.Errorf("%d bytes: %w", n, errMessage)
 	}
@@ -65,10 +86,28 @@ func (l Layout) parse(slot []byte, n int, seq uint64) (m Message, err error) {
 // A Message is on its way.
 type Message struct {
 	Data  []byte
-	Hash  uint32
+	Hash  uint32 // of the operation
 	Epoch uint8
 	Kind  Kind
 	call  *Call // of a message that is sent
+	whole bool  // it has come without a trailer, and Hash has the lowest bits
+}
+
+// of says whether the message that has come is of the operation with that hash.
+func (m *Message) of(hash uint32) bool {
+	if m.whole {
+		hash &= hashMask
+	}
+	return m.Hash == hash
+}
+
+// imm returns a message's immediate data.
+func (l Layout) imm(m Message, lane int, seq uint64) uint32 {
+	imm := messageImm(lane, seq)
+	if l.whole(len(m.Data)) {
+		imm |= wholeImm | uint32(m.Epoch)<<epochAt | uint32(m.Kind)<<kindAt | m.Hash&hashMask
+	}
+	return imm
 }
 
 // An epochCount counts the messages of a ring that are of operations of this epoch. Where some are of operations before the one under way,
@@ -79,7 +118,7 @@ type epochCount struct{ all, before uint64 }
 type tx struct {
 	to      []int // ids of ranks
 	acked   []uint64
-	sizes   []int // of the messages in the slots
+	slots   []inSlot
 	sent    uint64
 	begun   uint64 // sent before the operation under way
 	inEpoch epochCount
@@ -89,8 +128,14 @@ type tx struct {
 	queue   []Message
 }
 
+// An inSlot is what is needed to write a message again.
+type inSlot struct {
+	size int
+	imm  uint32
+}
+
 func newTx(slots int, to ...int) tx {
-	return tx{to: to, acked: make([]uint64, len(to)), sizes: make([]int, slots)}
+	return tx{to: to, acked: make([]uint64, len(to)), slots: make([]inSlot, slots)}
 }
 
 func (t *tx) begin() { t.begun, t.inEpoch.before = t.sent, t.inEpoch.all }
@@ -101,20 +146,19 @@ func (t *tx) next() (m Message, seq uint64, ok bool) {
 	for _, a := range t.acked {
 		free = min(free, a)
 	}
-	if len(t.queue) == 0 || t.failed || t.sent-free >= uint64(len(t.sizes)) || t.sent-max(free, t.begun) >= t.queue[0].call.window {
+	if len(t.queue) == 0 || t.failed || t.sent-free >= uint64(len(t.slots)) || t.sent-max(free, t.begun) >= t.queue[0].call.window {
 		return m, 0, false
 	}
 	m, t.queue[0] = t.queue[0], Message{}
 	t.queue = t.queue[1:]
 	seq = t.sent
-	*t.size(seq) = len(m.Data)
 	t.sent++
 	t.inEpoch.all++
 	t.flying++
 	return m, seq, true
 }
 
-func (t *tx) size(seq uint64) *int { return &t.sizes[seq%uint64(len(t.sizes))] }
+func (t *tx) slot(seq uint64) *inSlot { return &t.slots[seq%uint64(len(t.slots))] }
 
 // landed: the device is done with the oldest message that it has. It returns from which on up to which to send again.
 func (t *tx) landed(ok bool) (from, to uint64) {

@@ -176,7 +176,7 @@ func testTellsNothing(t *testing.T, degree int) {
 						}
 						slot := memory[to][id][at : at+size]
 						l.Fill(slot, a.Message, a.Seq)
-						if err := o.Arrived(id, path, memory[to][id], size-l.From(a.Size), a.Imm); err != nil {
+						if err := o.Arrived(id, path, memory[to][id], a.Size+Trailer, a.Imm); err != nil {
 							t.Fatal(err)
 						}
 						list, err := o.Take(calls[to])
