@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
@@ -28,6 +29,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
+
+// openedAtOnce is how many volumes are opened at a time: each reads its log.
+const openedAtOnce = 8
 
 // ErrNotFound means that this host has no such volume.
 var ErrNotFound = errors.New("no such volume on this host")
@@ -196,9 +200,12 @@ func (h *Host) follow() {
 		h.mu.Lock()
 		h.state = s
 		h.mu.Unlock()
+		var updates errgroup.Group
+		updates.SetLimit(openedAtOnce)
 		for _, v := range s.Volumes {
-			h.update(v)
+			updates.Go(func() error { h.update(v); return nil })
 		}
+		_ = updates.Wait()
 		h.sweep(&s)
 	}
 }
