@@ -155,7 +155,9 @@ func (m *Manager) open(ctx context.Context) error {
 	m.opened = append(m.opened, m.metrics.close)
 	open := m.opts.OpenStore
 	if open == nil {
-		open = func(ctx context.Context, path string) (Store, error) { return store.Open(ctx, path, store.Options{}) }
+		open = func(ctx context.Context, path string) (Store, error) {
+			return store.Open(ctx, path, store.Options{Kind: "daemon"})
+		}
 	}
 	if m.store, err = open(ctx, m.cfg.State); err != nil {
 		return err

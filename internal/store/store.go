@@ -45,6 +45,7 @@ const own = "mcrdma.store"
 var (
 	versionKey = []byte("version")
 	bootKey    = []byte("boot")
+	kindKey    = []byte("kind")
 )
 
 // An Edit sets or deletes one pair.
@@ -79,6 +80,8 @@ func Decode(value []byte, record any) error {
 type Options struct {
 	// Wait is how long to wait for a process that has the file; 0: not at all.
 	Wait time.Duration
+	// Kind is the program whose state it is: another one's is refused. "": any is opened, and none recorded.
+	Kind string
 	// NoSync leaves writing to the disk to the kernel: fast, but nothing is safe
 	// against power loss. For tests.
 	NoSync bool
@@ -87,6 +90,7 @@ type Options struct {
 // A Store is an open file. Its methods may be called concurrently.
 type Store struct {
 	path string
+	kind string
 	file os.FileInfo // what was opened
 	db   *bbolt.DB
 	boot uint64
@@ -112,7 +116,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: opening %s: %w", path, err)
 	}
-	s := &Store{path: path, file: file, db: db, queue: make(chan *request), quit: make(chan struct{}), stopped: make(chan struct{})}
+	s := &Store{path: path, kind: o.Kind, file: file, db: db, queue: make(chan *request), quit: make(chan struct{}), stopped: make(chan struct{})}
 	if err := guard(func() error { return db.Update(s.begin) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("store: opening %s: %w", path, err), db.Close())
 	}
@@ -203,7 +207,16 @@ func (s *Store) begin(tx *bbolt.Tx) error {
 	if v := number(tx, versionKey); v > version {
 		return fmt.Errorf("%w: its format is %d, this program knows up to %d: run the newer program, or move the file away", ErrVersion, v, version)
 	} else if v == 0 {
-		return corrupt("it is not the state of a switch agent")
+		return corrupt("it has no format")
+	}
+	if s.kind != "" {
+		// Files of earlier releases have none yet.
+		if v := tx.Bucket([]byte(own)).Get(kindKey); v != nil && string(unsealed(v)) != s.kind {
+			return fmt.Errorf("it is the state of a %s, and this is a %s: name another file, by \"state\" in its configuration", unsealed(v), s.kind)
+		}
+		if err := put(tx, own, kindKey, []byte(s.kind)); err != nil {
+			return err
+		}
 	}
 	last := number(tx, bootKey)
 	s.boot = max(last+perBoot, uint64(time.Now().UnixNano()))

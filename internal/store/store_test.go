@@ -378,8 +378,26 @@ func TestOpenErrors(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), foreign, Options{}); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "not the state of a switch agent") {
+	if _, err := Open(t.Context(), foreign, Options{}); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "it has no format") {
 		t.Error(err)
+	}
+}
+
+// TestKind: a program does not open another one's state, but takes over an earlier release's, which does not say whose it is.
+func TestKind(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.db")
+	for _, c := range []struct{ kind, words string }{
+		{"", ""}, {"switch agent", ""}, {"daemon", "it is the state of a switch agent, and this is a daemon"}, {"switch agent", ""}, {"", ""},
+	} {
+		s, err := Open(t.Context(), path, Options{Kind: c.kind})
+		if (err == nil) != (c.words == "") || err != nil && !strings.Contains(err.Error(), c.words) {
+			t.Fatalf("%q: %v", c.kind, err)
+		}
+		if err == nil {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

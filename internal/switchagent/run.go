@@ -65,7 +65,7 @@ func (a *Agent) open(ctx context.Context) error {
 	a.driver.judge, a.driver.found, a.driver.opened = a.judge, a.found, a.listen
 	open := a.opts.OpenStore
 	if open == nil {
-		var o store.Options
+		o := store.Options{Kind: "switch agent"}
 		if a.opts.Standby {
 			o.Wait = 100 * 365 * 24 * time.Hour
 		}
