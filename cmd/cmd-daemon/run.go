@@ -161,6 +161,9 @@ func (s *setup) check() error {
 	if i, err := os.Stat(s.cfg.Socket); err == nil && i.Mode()&os.ModeSocket == 0 {
 		add("socket", fmt.Errorf("%s is there and is not a socket: name another file", s.cfg.Socket))
 	}
+	if i, err := os.Stat(s.cfg.State); err == nil && !i.Mode().IsRegular() {
+		add("state", fmt.Errorf("%s is there and is not a file of data: name another file", s.cfg.State))
+	}
 	for field, file := range map[string]string{"socket": s.cfg.Socket, "state": s.cfg.State} {
 		if i, err := os.Stat(filepath.Dir(file)); err == nil && !i.IsDir() {
 			add(field, fmt.Errorf("%s is not a directory: name another file", filepath.Dir(file)))

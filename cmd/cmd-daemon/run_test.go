@@ -322,6 +322,7 @@ listen: `+busy.Addr().String()+"\n"), 0o600))
 		"direct: sw.yaml\ntls: {}":           "agent of switch sw1: ",
 		"listen: " + busy.Addr().String():    "address already in use",
 		"metrics: " + busy.Addr().String():   "another program listens there (ss -ltnp says which); end it, or choose another address for metrics",
+		"state: " + lab:                      "is there and is not a file of data",
 		"socket: " + file + "/daemon.sock":   "socket: ",
 		"state: " + file + "/daemon.db":      "state: ",
 		"device: ibverbs:mlx5_0\nrack: what": "rack: \"what\"",

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -190,7 +191,8 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 	ca := identitytest.New(t)
 	good, other := ca.Switch("torA"), ca.Switch("torB")
 	junk := filepath.Join(t.TempDir(), "junk")
-	if err := os.WriteFile(junk, []byte("no PEM"), 0o600); err != nil {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := errors.Join(os.WriteFile(junk, []byte("no PEM"), 0o600), syscall.Mkfifo(fifo, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -201,6 +203,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 		"no CA given":    {identity.Files{Cert: good.Cert, Key: good.Key}, "must all be given"},
 		"missing":        {identity.Files{Cert: good.Cert + "x", Key: good.Key, CA: good.CA}, "cert.pemx: no such file"},
 		"a directory":    {identity.Files{Cert: good.Cert, Key: filepath.Dir(good.Key), CA: good.CA}, "is a directory"},
+		"a FIFO":         {identity.Files{Cert: good.Cert, Key: fifo, CA: good.CA}, fifo},
 		"CA missing":     {identity.Files{Cert: good.Cert, Key: good.Key, CA: good.CA + "x"}, "ca.pemx: no such file"},
 		"another's key":  {identity.Files{Cert: good.Cert, Key: other.Key, CA: good.CA}, "does not match"},
 		"junk":           {identity.Files{Cert: junk, Key: good.Key, CA: good.CA}, "junk"},

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -51,7 +52,7 @@ var builtin = []Type{
 
 // ReadFile reads the file called name, up to what [Decode] refuses as too long.
 func ReadFile(name string, format Format) ([]byte, error) {
-	f, err := os.Open(name)
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO that nobody writes to reads as empty
 	if err != nil {
 		return nil, err
 	}

@@ -3,8 +3,10 @@ package strictyaml
 import (
 	"errors"
 	"net/netip"
+	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -31,6 +33,17 @@ var sampleFormat = Format{MaxBytes: 1000, Example: "name: x", Types: []Type{Leaf
 	}
 	return 7, nil
 })}}
+
+// TestFIFO: a FIFO that nobody writes to does not block.
+func TestFIFO(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := ReadFile(fifo, sampleFormat); err != nil || len(b) != 0 {
+		t.Errorf("%q, %v", b, err)
+	}
+}
 
 func TestDecode(t *testing.T) {
 	var got sample
