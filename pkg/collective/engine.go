@@ -166,7 +166,10 @@ func (e *engine) broken(to int, err error) {
 		e.lose(to, err.Error())
 		return
 	}
-	for id := range e.peers {
+	for id, p := range e.peers {
+		if p != nil && p.member != nil && errors.Is(p.member.Err(), mcrdma.ErrRemoved) {
+			p.removed = true // receive may not have come to it yet
+		}
 		e.lose(id, fmt.Sprintf("this rank's group has ended: %v", err))
 	}
 }

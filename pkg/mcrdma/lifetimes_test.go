@@ -536,3 +536,26 @@ func TestViewsBegin(t *testing.T) {
 		t.Errorf("%+v", events)
 	}
 }
+
+// TestOvertaken: a formation whose member has ended is not waited for, whether that is known before it is connected, or meanwhile.
+func TestOvertaken(t *testing.T) {
+	again := &mcrdmav1.GroupChanged{Type: mcrdmav1.GroupChanged_TYPE_REFORM, Formation: 2, Text: "a: it has ended"}
+	for _, before := range []bool{true, false} {
+		c := newCalm(t, formationOf(1, "a", "b", "c"))
+		c.ended(errPlay)
+		c.does()
+		if before {
+			c.changed(again)
+		}
+		c.answered(formationOf(2, "a", "b"), nil, false, c.now)
+		if kinds, _ := c.does(); slices.Contains(kinds, "cut") {
+			t.Errorf("before: %v: %v", before, kinds)
+		}
+		if c.overtaken(); !before {
+			c.changed(again)
+		}
+		if kinds, _ := c.does(); !slices.Contains(kinds, "cut") {
+			t.Errorf("before: %v: it is waited for: %v", before, kinds)
+		}
+	}
+}

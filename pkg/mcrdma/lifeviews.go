@@ -181,6 +181,7 @@ func (l *life) changed(e *mcrdmav1.GroupChanged) {
 		return
 	case e.GetFormation() > present || l.state == forming:
 		l.early = append(l.early, e)
+		l.overtaken()
 		return
 	}
 	current := e.GetFormation() == present
@@ -202,6 +203,15 @@ func (l *life) changed(e *mcrdmav1.GroupChanged) {
 	}
 	if t := passedOn[e.GetType()]; t != 0 {
 		l.tell(Event{Type: t, Address: e.GetAddress(), Host: e.GetHost(), Text: e.GetText(), Formation: e.GetFormation()})
+	}
+}
+
+// overtaken cuts the connecting of a formation that is to be formed anew: a member that has ended would be waited for.
+func (l *life) overtaken() {
+	for _, e := range l.early {
+		if l.state == reForming && l.job == connecting && e.GetType() == mcrdmav1.GroupChanged_TYPE_REFORM && e.GetFormation() == l.re.next.GetFormation() {
+			l.do(cut{&formationError{err: errors.New(e.GetText())}})
+		}
 	}
 }
 
