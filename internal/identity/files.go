@@ -67,7 +67,7 @@ func (f Files) read() (c contents, err error) {
 // maxFile is more than any of the files has.
 const maxFile = 1 << 20
 
-// readFile does not block: a FIFO that nobody writes to reads as empty. All handshakes wait for it.
+// readFile does not block: a FIFO that no process writes to reads as empty. All handshakes wait for it.
 func readFile(name string) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -52,7 +52,7 @@ var builtin = []Type{
 
 // ReadFile reads the file called name, up to what [Decode] refuses as too long.
 func ReadFile(name string, format Format) ([]byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO that nobody writes to reads as empty
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO that no process writes to reads as empty
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ var sampleFormat = Format{MaxBytes: 1000, Example: "name: x", Types: []Type{Leaf
 	return 7, nil
 })}}
 
-// TestFIFO: a FIFO that nobody writes to does not block.
+// TestFIFO: a FIFO that no process writes to does not block.
 func TestFIFO(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {

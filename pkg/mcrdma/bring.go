@@ -67,6 +67,12 @@ func (b *brought) close() {
 func (g *Group) connect(b *brought, info *mcrdmav1.FormationInfo) error {
 	ctx, cancel := context.WithTimeout(g.ctx, joinWithin)
 	defer cancel()
+	ctx, cut := context.WithCancelCause(ctx)
+	defer cut(nil)
+	g.step(func(l *life) {
+		g.cut = cut
+		l.overtaken()
+	})
 	began := time.Now()
 	var path outbound
 	var err error
@@ -83,6 +89,9 @@ func (g *Group) connect(b *brought, info *mcrdmav1.FormationInfo) error {
 		path, err = g.relay(ctx, l, info)
 	default:
 		err = fmt.Errorf("%w: path %v", ErrDaemon, info.GetPath())
+	}
+	if why, ok := errors.AsType[*formationError](context.Cause(ctx)); ok && err != nil {
+		err = why // no member is suspected of not having come
 	}
 	if err != nil {
 		return fmt.Errorf("connect by %v: %w", Path(info.GetPath()), err)

@@ -275,6 +275,47 @@ func (e *end) clear() {
 	e.r.apps[e.victim] = nil
 }
 
+// TestTwoRanksDie: the second rank dies while groups are formed without the first, which delays the others no more than one death.
+func TestTwoRanksDie(t *testing.T) {
+	var stories []story
+	for gap := range 16 {
+		apart := time.Duration(gap) * 500 * time.Microsecond
+		stories = append(stories, story{fmt.Sprintf("%v apart", apart), func(l *lab, cfg mcrdma.GroupConfig) { l.ranksDieTogether(cfg, apart) }})
+	}
+	everywhere(t, stories)
+}
+
+func (l *lab) ranksDieTogether(cfg mcrdma.GroupConfig, apart time.Duration) {
+	r := l.join(4, usually(cfg))
+	first := r.ends(1, 0, false)
+	second := &end{r: r, victim: 2, lost: r.apps[2], begun: first.begun}
+	second.wg.Go(func() {
+		first.wg.Wait()
+		time.Sleep(apart)
+		second.lost.kill()
+	})
+	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
+		for err == nil && (i == 0 || i == 3) && c.Size() > 2 {
+			if err = sums(ctx, c, 100, nothing); errors.Is(err, collective.ErrLost) {
+				c, err = c.Shrink(ctx)
+			}
+		}
+		for n := 0; (i == 1 || i == 2) && n < 100 && err == nil; n++ {
+			err = sums(ctx, c, 100, nothing)
+		}
+		if r.comms[i] = c; i == 1 || i == 2 {
+			return nil
+		}
+		if took := first.since(); took > 2*time.Second {
+			l.t.Errorf("rank %d goes on after %v", i, took)
+		}
+		return errors.Join(err, sums(ctx, c, 100, nothing))
+	})
+	first.clear()
+	second.clear()
+	r.close()
+}
+
 // TestCollectiveFails: other causes that end operations.
 func TestCollectiveFails(t *testing.T) {
 	everywhere(t, []story{
