@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 )
 
@@ -35,7 +36,29 @@ func Listen(path string, mode uint32) (net.Listener, error) {
 	if err := os.Chmod(path, fs.FileMode(mode)&fs.ModePerm); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return l, nil
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	return &listener{Listener: l, path: path, own: info}, nil
+}
+
+// A listener removes its socket at the end, but not one that has taken its place.
+type listener struct {
+	net.Listener
+	path string
+	own  fs.FileInfo
+	once sync.Once // later, own's number may be another's
+}
+
+func (l *listener) Close() error {
+	l.once.Do(func() {
+		if now, err := os.Stat(l.path); err == nil && os.SameFile(now, l.own) {
+			_ = os.Remove(l.path) // an error: the next listener replaces it
+		}
+	})
+	return l.Listener.Close()
 }
 
 func removeStale(path string) error {
