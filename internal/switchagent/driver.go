@@ -1,6 +1,7 @@
 package switchagent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -334,7 +335,7 @@ func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
 		}
 		role, changed := s.Role()
 		if role != p4rt.Primary {
-			return p4rt.ErrNotPrimary
+			return cmp.Or(s.Err(), p4rt.ErrNotPrimary)
 		}
 		select {
 		case <-d.wake:

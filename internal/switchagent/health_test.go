@@ -1,6 +1,7 @@
 package switchagent
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -12,7 +13,10 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/softswitch"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchagent/links"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
@@ -71,6 +75,9 @@ func TestSwitchAway(t *testing.T) {
 		l.install(1, g)
 		n.sw.close()
 		synctest.Wait()
+		if d, _ := n.agent.driver.current(); !errors.Is(d.err, p4rt.ErrStreamLost) {
+			t.Errorf("with a switch that has gone: %v", d.err)
+		}
 		back := make(chan error)
 		go func() {
 			_, err := l.groups(1).Install(t.Context(), &mcrdmav1.InstallRequest{Group: next})
@@ -125,6 +132,16 @@ func TestSwitchAway(t *testing.T) {
 		if err != nil || s.GetP4Runtime().GetFastPath() != "off: it is a test" ||
 			!slices.Equal(s.AllProblems(), []string{"the switch: port 3, s3, is down or has no link; set it and its other end up"}) {
 			t.Errorf("what the switch says of itself: %v, %v", s, err)
+		}
+		hangs, going := make(chan struct{}), make(chan struct{})
+		go n.sw.Do(func(*pipeline.Pipeline, *pre.Engine) { close(hangs); <-going })
+		<-hangs
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		s, err = mcrdmav1.NewSwitchStatusClient(l.conn(1)).GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
+		cancel()
+		close(going)
+		if p := s.GetP4Runtime(); err != nil || p.GetConnected() || p.GetError() != "the switch does not answer" {
+			t.Errorf("with a switch that hangs: %v, %v", p, err)
 		}
 		l.remove(1, next)
 		l.noLeftovers()

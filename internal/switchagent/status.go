@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -152,8 +154,15 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	}
 	if d.phase == serving {
 		if s, err := a.driver.there(ctx); err == nil {
+			// Half of the caller's time: the caller must learn that it is the switch that is silent.
+			deadline, _ := ctx.Deadline()
+			asking, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
 			var problems []p4rt.Problem
-			out.P4Runtime.FastPath, problems, _ = s.Said(ctx) // a switch that is lost meanwhile is seen elsewhere
+			out.P4Runtime.FastPath, problems, err = s.Said(asking) // a switch that is lost meanwhile is seen elsewhere
+			cancel()
+			if status.Code(err) == codes.DeadlineExceeded {
+				out.P4Runtime.Connected, out.P4Runtime.Primary, out.P4Runtime.Error = false, false, "the switch does not answer"
+			}
 			for _, p := range problems {
 				out.P4Runtime.Problems = append(out.P4Runtime.Problems, &mcrdmav1.SwitchProblem{What: p.What, Remedy: p.Remedy})
 			}
