@@ -94,6 +94,9 @@ func TestAgentRules(t *testing.T) {
 		{"full", func(a *Agent) { a.Status.Usage[0].Used = 100 }, "error: a|groups: 100 of 100|refused|"},
 		{"tiny", func(a *Agent) { a.Status.Usage[0].Used, a.Status.Usage[0].Size = 0, 1 }, ""},
 		{"huge", func(a *Agent) { a.Status.Usage[0].Used, a.Status.Usage[0].Size = 1<<63, 1<<64-1 }, ""},
+		{"unsettled without the switch", func(a *Agent) {
+			a.Status.Settled, a.Status.P4Runtime = false, &mcrdmav1.P4RuntimeStatus{Target: "here", Error: "no route to host"}
+		}, "error: a|no connection to the switch by P4Runtime, at here|no route to host|start the switch"},
 		{"unsettled", func(a *Agent) { a.Status.Settled = false }, "error: a|routes are not settled|(bgp)|BGP sessions"},
 		{"unsettled kernel", func(a *Agent) { a.Status.Settled, a.Status.Routing = false, "kernel" }, "error: a|not settled|(kernel)|routing daemon"},
 		{"just started", func(a *Agent) { a.Status.Settled, a.Status.Started = false, before(59*time.Second) }, "note: a|not settled|a moment ago|"},
