@@ -102,6 +102,10 @@ func (d *diagnosis) fastPath(a *Agent) {
 	said := a.Status.GetP4Runtime().GetFastPath()
 	why, off := strings.CutPrefix(said, "off: ")
 	if !off {
+		if what, _, narrow := strings.Cut(said, ": longer frames are dropped, uncounted"); narrow {
+			d.Add(findings.Warning, a.name(), what[strings.LastIndex(what, "(")+1:],
+				"the kernel drops longer frames at the port with the smaller one, and nothing counts them", "give all ports the same MTU")
+		}
 		if _, part, some := strings.Cut(said, "; the switch itself: "); some {
 			d.Add(findings.Note, a.name(), "the switch processes some packets itself that the kernel could process", part,
 				"have the agent's icrc auto or neutral, and hosts grant regions at the group's address, as the library does; see docs/dataplane.md")

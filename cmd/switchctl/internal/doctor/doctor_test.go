@@ -54,6 +54,9 @@ func TestAgentRules(t *testing.T) {
 		{"not primary", func(a *Agent) { a.Status.P4Runtime.Primary = false }, "error: a|not the primary|higher election ID|election_id"},
 		{"no P4Runtime status", func(a *Agent) { a.Status.P4Runtime = nil }, "error: a|no connection|"},
 		{"fast path", func(a *Agent) { a.Status.P4Runtime.FastPath = "xdp at 4 ports: all" }, ""},
+		{"different MTUs", func(a *Agent) {
+			a.Status.P4Runtime.FastPath = "xdp at 1 of 2 ports (port 3, interface c, is down) (port 1, interface a, has an MTU of 500, and port 2, interface b, 1500: longer frames are dropped, uncounted): all"
+		}, "warning: a|port 1, interface a, has an MTU of 500, and port 2, interface b, 1500|nothing counts them|same MTU"},
 		{"some in the kernel", func(a *Agent) { a.Status.P4Runtime.FastPath = "xdp at 4 ports: unicast; the switch itself: the others" }, "note: a|some packets itself|the others|icrc"},
 		{"no fast path", func(a *Agent) { a.Status.P4Runtime.FastPath = "off: 2 rules" }, "warning: a|processes all packets itself|2 rules|ethtool"},
 		{"pushed twice", func(a *Agent) { a.Status.P4Runtime.Pushes = 2 }, ""},
