@@ -24,6 +24,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/status"
 
 	"github.com/mcrdma/mcrdma/internal/failure"
@@ -66,6 +67,12 @@ func URL(hostPort string, f identity.Files) string {
 	return "https://" + hostPort
 }
 
+// reconnect is short, because no host that fails is replaced until the others have found etcd again.
+var reconnect = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
+
+// connectTime is what one connection may take: a member that is frozen completes it later.
+const connectTime = 20 * time.Second
+
 // Dial makes a store of a cluster, which need not be up.
 func Dial(c Config) (*Store, error) {
 	if len(c.Endpoints) == 0 {
@@ -73,7 +80,8 @@ func Dial(c Config) (*Store, error) {
 	}
 	s := &Store{endpoints: c.Endpoints, prefix: cmp.Or(c.Prefix, DefaultPrefix), files: c.Files}
 	cfg := clientv3.Config{Logger: zap.NewNop(), DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 5 * time.Second, PermitWithoutStream: true,
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(s.note)}}
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(s.note),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: connectTime})}}
 	if !c.Files.Plain() {
 		if _, _, err := c.Files.Read(); err != nil {
 			return nil, fmt.Errorf("etcd: %w", err)
