@@ -70,3 +70,27 @@ func TestDeletedBroken(t *testing.T) {
 	r.must(m.Delete(r.ctx(), id))
 	is(false)
 }
+
+// TestStray: a host that starts and finds a copy on its disk of which there is no record says so, until there is one.
+func TestStray(t *testing.T) {
+	r := newRig(t, 2, 1, 8<<20, Fast())
+	r.acting(2)
+	pairs, _, err := r.kv.Get(r.ctx(), "volumes/")
+	r.must(err)
+	_, err = r.kv.Commit(r.ctx(), osdmap.Change{Key: pairs[0].Key, Revision: pairs[0].Revision})
+	r.must(err)
+	r.kill(1)
+	r.start(1)
+	r.wait("the host reports the copy", func() error {
+		if err := r.hosts[1].Health().Broken[r.id]; !errors.Is(err, ErrNotFound) {
+			return fmt.Errorf("it says %w", err)
+		}
+		return nil
+	})
+	_, err = r.kv.Commit(r.ctx(), osdmap.Change{Key: pairs[0].Key, Value: pairs[0].Value})
+	r.must(err)
+	r.acting(2)
+	if broken := r.hosts[1].Health().Broken; len(broken) > 0 {
+		t.Error(broken)
+	}
+}

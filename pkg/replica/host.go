@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -261,11 +263,38 @@ func (h *Host) sweep(s *osdmap.State) {
 			h.cfg.Log.Error("the configuration manager has no record of the volume, nor that it was deleted, and so it is kept: restore a newer copy of etcd, or connect to the right one", "volume", v.info.Name)
 		}
 	}
+	if s.Away == nil && len(s.Faults) == 0 {
+		h.strays(s)
+	}
 	for _, id := range s.Deleted {
 		h.opens(id)
 		if err := os.RemoveAll(volumeDir(h.cfg.Dir, id)); err != nil {
 			h.cfg.Log.Error("the data of a volume that was deleted cannot be removed", "volume", fmt.Sprintf("%016x", id), "error", err)
 		}
+	}
+}
+
+// strays notes the closed copies on this host's disk that no record says anything of.
+func (h *Host) strays(s *osdmap.State) {
+	entries, err := os.ReadDir(h.cfg.Dir)
+	if err != nil {
+		h.cfg.Log.Error("looking for copies of volumes", "error", err)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.broken, func(id uint64, _ error) bool {
+		_, err := os.Lstat(volumeDir(h.cfg.Dir, id))
+		return s.Volume(id) == nil && errors.Is(err, os.ErrNotExist)
+	})
+	for _, e := range entries {
+		id, err := strconv.ParseUint(e.Name(), 16, 64)
+		dir := volumeDir(h.cfg.Dir, id)
+		if err != nil || filepath.Base(dir) != e.Name() || s.Volume(id) != nil || slices.Contains(s.Deleted, id) || h.volumes[id] != nil || h.broken[id] != nil {
+			continue
+		}
+		h.broken[id] = fmt.Errorf("%w: the configuration manager has no record of the volume, nor that it was deleted, and so what is in %s is kept: restore a newer copy of etcd, or connect to the right one; remove it if it is not needed", ErrNotFound, dir)
+		h.cfg.Log.Error("a copy here is of no volume", "error", h.broken[id])
 	}
 }
 

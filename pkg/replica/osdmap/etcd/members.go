@@ -86,6 +86,9 @@ func (s *Store) ask(ctx context.Context, m *Member, urls []string, limit time.Du
 		m.Leader, m.Version, m.Size = st.Leader == m.ID, st.Version, st.DbSize
 		if len(st.Errors) > 0 {
 			m.Err = errors.New(strings.ReplaceAll(strings.Join(st.Errors, "; "), "etcdserver: ", "it has "))
+			if strings.Contains(m.Err.Error(), "alarm:NOSPACE") {
+				m.Err = errors.New("its database is full, and etcd accepts no change: make it smaller (etcdctl compact, defrag) or raise its quota, and then etcdctl alarm disarm")
+			}
 		}
 	} else if w := why.Load(); w != nil {
 		m.Err = *w
