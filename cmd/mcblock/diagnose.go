@@ -95,6 +95,9 @@ func (d *diagnosis) etcd() {
 	}
 	need := len(d.members)/2 + 1
 	switch {
+	case d.away != nil && len(d.members)-len(down) >= need:
+		d.Add(findings.Error, "etcd", fmt.Sprintf("it serves nothing, though %d of %d members answer", len(d.members)-len(down), len(d.members)), d.away.Error(),
+			"see the logs of "+d.program()+" there: its members may not reach each other, or require a user, which mcblock does not have")
 	case d.away != nil:
 		d.Add(findings.Error, "etcd", fmt.Sprintf("it has no majority: %d of %d members answer, and %d must", len(d.members)-len(down), len(d.members), need), d.away.Error(),
 			"start those that are down: "+strings.Join(down, ", "))
@@ -183,6 +186,12 @@ func (d *diagnosis) host(h osdmap.Host) {
 	}
 	if away := t.GetAway(); away != "" && d.away == nil {
 		d.Add(findings.Error, name, "etcd does not answer it", cli.Clean(away), "look at the network between it and the members of etcd, and at its mcblock.yaml")
+	}
+	for _, v := range t.GetVolumes() {
+		if id := v.GetVolume(); d.state.Volume(id) == nil && !slices.Contains(d.state.Deleted, id) && len(d.state.Faults) == 0 && d.away == nil {
+			d.Add(findings.Error, name, "it has a copy of volume "+d.volumeName(id)+", of which etcd has no record, nor that it was deleted", "etcd was restored from an old copy, or is another cluster",
+				"restore a newer copy of etcd, or connect to the right one; until then the volume goes on as it is")
+		}
 	}
 	for _, b := range t.GetBroken() {
 		d.Add(findings.Error, name, fmt.Sprintf("it cannot open its copy of volume %s", d.volumeName(b.GetVolume())), cli.Clean(b.GetError()), "repair what that says, and start its mcblock again")

@@ -68,6 +68,10 @@ func TestDiagnose(t *testing.T) {
 			f.members[1].Err, f.members[2].Err, f.away, f.state = errors.New("refused"), errors.New("refused"), osdmap.ErrAway, osdmap.State{}
 			f.members[0].Version, f.members[0].Err = "3.7.3", errors.New("etcdserver: no leader")
 		}, []string{"error etcd: it has no majority: 1 of 3 members answer, and 2 must"}},
+		{"etcd wants a user", func(f *facts) { f.away, f.state = osdmap.ErrAway, osdmap.State{} }, []string{"error etcd: it serves nothing, though 3 of 3 members answer"}},
+		{"a volume without a record", func(f *facts) { f.state.Volumes = nil; f.hosts[2].Volumes, f.hosts[3].Volumes = nil, nil },
+			[]string{"error host h1: it has a copy of volume 0000000000000007, of which etcd has no record"}},
+		{"a volume just deleted", func(f *facts) { f.state.Volumes, f.state.Deleted = nil, []uint64{7} }, nil},
 		{"all of etcd", func(f *facts) { f.members, f.noMember, f.state = nil, errors.New("refused"), osdmap.State{} }, []string{"error etcd: no member answers"}},
 		{"etcd is slow", func(f *facts) { f.took = 2 * time.Second }, []string{"warning etcd: it is slow: an answer takes 2.0 s"}},
 		{"a record", func(f *facts) { f.state.Faults = []error{osdmap.ErrFormat} }, []string{"error etcd: a record cannot be used"}},
