@@ -35,7 +35,7 @@ agent of the host's top-of-rack switch; where switches cannot copy, hosts relay.
 The configuration is a YAML file; --check validates it. The state file has
 everything that must survive a restart.
 
-SIGINT and SIGTERM end the daemon. Groups go on without it, and the next daemon
+SIGINT, SIGTERM and SIGHUP end the daemon. Groups go on without it, and the next daemon
 resumes them if it starts within beat.grace of the configuration. With --on-stop
 close it first ends them everywhere: use it to take a host out of service.
 

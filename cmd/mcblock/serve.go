@@ -44,7 +44,7 @@ the primary forwards requests, even when the primary changes.
 The host's cmd-daemon must run. If the configuration lists this host among the
 members of etcd, its member runs in this process, too.
 
-SIGINT and SIGTERM end it: other acting hosts become the primaries of its volumes, and
+SIGINT, SIGTERM and SIGHUP end it: other acting hosts become the primaries of its volumes, and
 requests in flight are answered. The volumes go on at the other hosts, if enough of them
 are left.
 

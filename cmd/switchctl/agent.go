@@ -23,7 +23,7 @@ The configuration is a YAML file; --check validates it. The state file has every
 that must survive a restart. When the agent restarts, it reads the switch back and
 continues; the switch forwards meanwhile.
 
-SIGINT and SIGTERM end the agent and leave the switch as it is. restart.hold in the
+SIGINT, SIGTERM and SIGHUP end the agent and leave the switch as it is. restart.hold in the
 configuration determines what the neighbors do then. With 30s, they keep their links
 to this switch and its routes for that long while the agent restarts, and no packet is
 lost; but they do not detect a cut cable meanwhile. With 0s, or after that time, they

@@ -65,7 +65,7 @@ Flags may stand before or behind "--"; bmv2's flags that mean nothing here are
 accepted, with a note if that makes a difference.
 
 Once everything works, a line that begins with "ready" goes to standard output;
---ready-file and systemd (Type=notify) are told too. SIGINT and SIGTERM end the
+--ready-file and systemd (Type=notify) are told too. SIGINT, SIGTERM and SIGHUP end the
 switch; SIGUSR1 has it log its counters.`
 
 const softswitchExamples = `  # an empty switch on two veth interfaces, for a controller to load
