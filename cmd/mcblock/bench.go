@@ -159,6 +159,11 @@ func (o *benchOptions) run(ctx context.Context, c *cluster, name string, progres
 		return nil, err
 	}
 	defer func() { _ = d.Close() }()
+	if o.scratch { // the first write also waits until its hosts have formed a group
+		if err := d.WriteAt(ctx, make([]byte, v.BlockSize), 0, true); err != nil {
+			return nil, err
+		}
+	}
 	p := cli.NewProgress(progress)
 	defer p.Done()
 	for _, w := range o.workloads {
