@@ -255,7 +255,7 @@ func (n *Node) tickFollower(now time.Duration) {
 			}
 		}
 	}
-	if n.proposal != nil || now-f.granted < n.cfg.Grace {
+	if n.proposal != nil || n.osdmap.Epoch > 1 && now-f.granted < n.cfg.Grace { // epoch 1 has had no primary, and so no lease
 		return
 	}
 	if n.osdmap.Acts(n.self) {
