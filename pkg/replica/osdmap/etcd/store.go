@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -40,6 +41,8 @@ type Config struct {
 	Endpoints []string       // host:port each; the first one is asked first
 	Files     identity.Files // zero: plain text
 	Prefix    string         // of all keys; default DefaultPrefix
+
+	dial func(context.Context, string) (net.Conn, error) // for tests; nil: gRPC's own
 }
 
 // A Store is an [osdmap.KV] in etcd.
@@ -82,6 +85,9 @@ func Dial(c Config) (*Store, error) {
 	cfg := clientv3.Config{Logger: zap.NewNop(), DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 5 * time.Second, PermitWithoutStream: true,
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(s.note),
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: connectTime})}}
+	if c.dial != nil {
+		cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(c.dial))
+	}
 	if !c.Files.Plain() {
 		if _, _, err := c.Files.Read(); err != nil {
 			return nil, fmt.Errorf("etcd: %w", err)
