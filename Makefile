@@ -83,6 +83,7 @@ nightly: ## what takes hours: the long mode, the model, the fault matrix, a Debi
 	$(MAKE) model chaos
 	scripts/need mmdebstrap mkfs.ext4:e2fsprogs nbdcopy:libnbd-bin qemu-system-x86_64:qemu-system-x86
 	MCRDMA_LONG=1 $(GO) test -tags interop -count=1 -v -timeout 60m -run TestDebian ./tests/interop/volume
+	MCRDMA_LONG=1 $(GO) test -tags interop -count=1 -v -timeout 60m ./tests/interop/rxe
 	$(MAKE) mutants COUNT=300
 	$(MAKE) fuzz FUZZTIME=$(if $(filter file,$(origin FUZZTIME)),10m,$(FUZZTIME))
 
