@@ -138,7 +138,7 @@ func TestOneBeatsForBoth(t *testing.T) {
 		r.beats()
 		r.pass(10 * time.Second)
 		short, full := r.beats()
-		if want := []int{400, 200, 0}; !slices.Equal(short, want) || !slices.Equal(full, []int{0, 0, 0}) {
+		if want := []int{2 * 125, 125, 0}; !slices.Equal(short, want) || !slices.Equal(full, []int{0, 0, 0}) {
 			t.Errorf("in 10 s the hosts sent %d beats, and %d that name groups; want %d and none", short, full, want)
 		}
 		r.pass(time.Minute) // more than a lease
@@ -151,7 +151,7 @@ func TestOneBeatsForBoth(t *testing.T) {
 		r.beats()
 		r.host(1).kill()
 		r.pass(time.Second)
-		if short, full := r.beats(); short[1]+full[1] < 30 || short[2]+full[2] < 15 {
+		if short, full := r.beats(); short[1]+full[1] < 2*11 || short[2]+full[2] < 11 {
 			t.Errorf("without the first daemon: %d beats, and %d that name groups", short, full)
 		}
 		for _, i := range []int{2, 3} {

@@ -113,7 +113,7 @@ func (c *Config) SetDefaults() {
 	strictyaml.Default(&c.Socket, DefaultSocket)
 	strictyaml.Default(&c.SocketMode, 0o660)
 	strictyaml.Default(&c.State, filepath.Join("/var/lib/mcrdma", "daemon.db"))
-	strictyaml.Default(&c.Beat.Interval, 50*time.Millisecond)
+	strictyaml.Default(&c.Beat.Interval, 80*time.Millisecond)
 	strictyaml.Default(&c.Beat.DeadAfter, time.Second)
 	strictyaml.Default(&c.Beat.Grace, 10*time.Second)
 	strictyaml.Default(&c.Leases.Member, 30*time.Second)

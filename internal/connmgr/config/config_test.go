@@ -35,7 +35,7 @@ func full() *Config {
 		Switch: Switch{Name: "torA", Agent: "192.0.2.1:9560"}, Direct: "torA.yaml",
 		Bootstrap: addr("10.1.0.11"),
 		Hosts:     []Host{{"h2", addr("10.1.0.12"), "10.1.0.12:9550"}, {"h3", addr("10.2.0.11"), "192.0.2.13:9550"}},
-		Beat:      Beat{50 * time.Millisecond, time.Second, 10 * time.Second},
+		Beat:      Beat{80 * time.Millisecond, time.Second, 10 * time.Second},
 		Leases:    Leases{30 * time.Second, 30 * time.Second},
 		Limits:    Limits{Groups: 256, GroupsPerUser: 256, Memberships: 1024, PerSender: 256, Receivers: 16, Regions: 16},
 		Relay:     Relay{"auto", "auto", 0},

@@ -50,7 +50,7 @@ type Options struct {
 	// Rack is the host's, counted from 1; 0: not known.
 	Rack uint32
 	// Beat is the time between two beats to the daemons of receivers, and DeadAfter
-	// how long one may be silent. 0: 50 ms and 1 s.
+	// how long one may be silent. 0: 80 ms and 1 s.
 	Beat, DeadAfter time.Duration
 	Logger          *slog.Logger // nil: silent
 	// Metrics gets the daemon's metrics; nil: they are not registered.
