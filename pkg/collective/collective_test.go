@@ -107,7 +107,7 @@ func TestBadCalls(t *testing.T) {
 
 // What Explain prints is what is used, each size once.
 func TestExplain(t *testing.T) {
-	costs := model.Measured(time.Millisecond, time.Microsecond, 0, 0)
+	costs := model.Params{Message: 1000, Combine: 1}
 	for _, c := range []struct {
 		small, degree int
 		want          []string // lines
@@ -120,21 +120,6 @@ func TestExplain(t *testing.T) {
 		if want := "^a message: .*\n" + strings.Join(c.want, "\n") + "\n$"; !regexp.MustCompile(want).MatchString(text) {
 			t.Errorf("Small %d, Degree %d: %s", c.small, c.degree, text)
 		}
-	}
-}
-
-// What was measured is the least, whatever happens now and then.
-func TestLeast(t *testing.T) {
-	list := []float64{4189, 11, 12, 106}
-	got, err := least(len(list), func() (us float64, err error) {
-		us, list = list[0], list[1:]
-		return us, nil
-	})
-	if got != 11 || err != nil {
-		t.Error(got, err)
-	}
-	if _, err := least(2, func() (float64, error) { return 0, ErrClosed }); !errors.Is(err, ErrClosed) {
-		t.Error(err)
 	}
 }
 

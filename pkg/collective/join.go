@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -183,22 +184,9 @@ func (e *engine) begin() (err error) {
 }
 
 const (
-	probes = 16 // how often something is measured
+	probes = 16 // how often something is measured; the least counts: all else that happens meanwhile makes it more
 	burst  = 8  // WRITEs at a time
 )
-
-// least is the least of what some measurements say: all else that happens meanwhile makes them more.
-func least(times int, measure func() (float64, error)) (v float64, err error) {
-	v = math.Inf(1)
-	for range times {
-		is, err := measure()
-		if err != nil {
-			return 0, err
-		}
-		v = min(v, is)
-	}
-	return v, nil
-}
 
 // measure has the first rank measure the path to the second, and tells all. It is the first operation, so that it returns when all ranks have joined.
 func (c *Comm) measure(ctx context.Context) error {
@@ -214,53 +202,41 @@ func (c *Comm) measure(ctx context.Context) error {
 	if err := Broadcast(ctx, c, 0, costs); err != nil {
 		return err
 	}
-	c.costs = model.Measured(time.Duration(costs[0]), time.Duration(costs[1]), costs[2], costs[3])
+	c.costs = model.Params{Message: costs[0], Combine: costs[1], WireByte: costs[2], CombineByte: costs[3]}
 	return nil
 }
 
-// probe measures how many nanoseconds an empty WRITE takes one way and each further one, and how many microseconds a byte takes to be sent
-// and to be combined.
+// probe measures how many microseconds an empty WRITE takes one way and each further one, and a byte takes to be sent and to be combined.
 func (c *Comm) probe(ctx context.Context, costs []float64) error {
-	e := c.e
-	u := e.peers[1].unicast
+	e, to := c.e, c.e.peers[1]
 	at := mcrdma.At{Offset: uint64(e.layout.At(core.Unicast, e.layout.Lanes-1, 0))} //nolint:gosec // a slot in which no message is, as none is under way
-	write := func(times int, piece mcrdma.Piece) (float64, error) {
-		return least(probes, func() (float64, error) {
-			begun := time.Now()
-			var last *mcrdma.Pending
-			for range times {
-				p, err := u.Post(ctx, mcrdma.Op{At: at, Pieces: []mcrdma.Piece{piece}})
-				if err != nil {
-					return 0, err
-				}
-				last = p
+	write := func(least *float64, times, bytes int) (err error) {
+		defer shorter(least, time.Now())
+		var last *mcrdma.Pending
+		for range times {
+			if last, err = to.unicast.Post(ctx, mcrdma.Op{At: at, Pieces: []mcrdma.Piece{to.staging.Slice(0, bytes)}}); err != nil {
+				return err
 			}
-			err := last.Wait(ctx) // the others are done before
-			return float64(time.Since(begun)), err
-		})
+		}
+		return last.Wait(ctx) // the others are done before
 	}
-	staging := e.peers[1].staging
-	trip, err := write(1, staging.Slice(0, 0))
-	if err != nil {
-		return err
-	}
-	several, err := write(burst, staging.Slice(0, 0))
-	if err != nil {
-		return err
-	}
-	large, err := write(1, staging.Slice(0, e.layout.Block))
-	if err != nil {
-		return err
-	}
-	n := e.layout.Block / 4
-	a, b := make([]float32, n), make([]float32, n)
-	combine, _ := least(probes, func() (float64, error) {
+	trip, several, large, combine := math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)
+	block := e.layout.Block
+	a, b := make([]float32, block/4), make([]float32, block/4)
+	for range probes {
+		if err := errors.Join(write(&trip, 1, 0), write(&several, burst, 0), write(&large, 1, block)); err != nil {
+			return err
+		}
 		begun := time.Now()
 		Sum(a, b)
-		return float64(time.Since(begun)), nil
-	})
-	block := float64(time.Microsecond) * float64(e.layout.Block)
+		shorter(&combine, begun)
+	}
 	costs[0], costs[1] = trip/2, max(0, several-trip)/(burst-1)
-	costs[2], costs[3] = max(0, large-trip)/block, combine/block
+	costs[2], costs[3] = max(0, large-trip)/float64(block), combine/float64(block)
 	return nil
+}
+
+// shorter sets what is the least so far to the microseconds since then, if they are fewer.
+func shorter(least *float64, begun time.Time) {
+	*least = min(*least, float64(time.Since(begun))/float64(time.Microsecond))
 }
