@@ -125,8 +125,8 @@ func (c *Config) at(host, address string) error {
 	return nil
 }
 
-// rules is the number of the rules by which ranks count each other's messages. It grows when they change.
-const rules = 4
+// rules is the number of the rules by which ranks count each other's messages, and tell operations apart. It grows when they change.
+const rules = 5
 
 // regionName is what a rank asks the others for: they must have the same Config, and the same rules.
 func (c *Config) regionName(rank int) string {

@@ -45,5 +45,5 @@
 // # Limits
 //
 // 17 ranks, because groups have 16 receivers; one rank per host and service; all ranks have the
-// same byte order.
+// same byte order. Operations can be given up 120 times; after that, the ranks must Join again.
 package collective

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"errors"
 	"fmt"
 )
 
@@ -92,23 +91,12 @@ func (n *Node) Actions() []Action {
 	return a
 }
 
-// A Failure says why the operations of an epoch have ended. It wraps nothing; the caller knows ranks by name.
+// A Failure says why the operations of an epoch have ended.
 type Failure struct {
 	Lost     []int // ids of ranks that were lost since it began
 	GivenUp  bool  // an operation was given up at a rank
 	Blame    Blame // if it was
 	Excluded bool  // the others go on without this rank
-}
-
-// Error says what has happened.
-func (f *Failure) Error() string {
-	switch {
-	case f.Excluded:
-		return "the other ranks go on without this one"
-	case len(f.Lost) > 0:
-		return fmt.Sprintf("ranks %v were lost", f.Lost)
-	}
-	return "an operation was given up at a rank"
 }
 
 // A Group is who takes part in an epoch.
@@ -117,7 +105,7 @@ type Group struct {
 	state State
 }
 
-// Group returns the present one. The error is a Failure: Shrink makes another.
+// Group returns the present one.
 func (n *Node) Group() Group { return Group{n.members.alive(), n.members.own()} }
 
 // Failed returns why operations of the group have ended; nil: they go on.
@@ -142,7 +130,7 @@ func (n *Node) Lost(id int) { n.grow(State{Lost: 1 << id}) }
 func (n *Node) GiveUp(b Blame) error {
 	s := n.members.own()
 	if s.GivenUp >= maxGivenUp {
-		return errors.New("operations were given up too often")
+		return fmt.Errorf("operations were given up %d times, as often as they can be: join again", s.GivenUp)
 	}
 	s.GivenUp++
 	s.Blame = b

@@ -1,9 +1,6 @@
 package core
 
-import (
-	"fmt"
-	"hash/fnv"
-)
+import "fmt"
 
 // All stands for all other ranks.
 const All = -1
@@ -58,11 +55,14 @@ type Task struct {
 	Degree     int   // of the tree: 2^j-1
 }
 
-// Hash tells tasks apart, the how manieth on its lane included.
+// Hash tells tasks apart, the how manieth on its lane included. Its lowest bits do, too.
 func (t Task) Hash(number uint64) uint32 {
-	h := fnv.New32a()
-	_, _ = fmt.Fprint(h, t.Kind, t.Size, t.Root, t.Type, t.Elem, t.Count, t.Block, t.Small, t.Degree, number)
-	return h.Sum32()
+	const odd = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
+	h := number * odd
+	for _, v := range [...]int{int(t.Kind), t.Size, t.Root, int(t.Type), t.Elem, t.Count, t.Block, t.Small, t.Degree} {
+		h = (h ^ uint64(v)) * odd //nolint:gosec // any bits
+	}
+	return uint32(h >> 32)
 }
 
 // inbound is how many rings of messages may be on their way to a rank on a path, as far as several ranks send to it at a time: more would only wait at its

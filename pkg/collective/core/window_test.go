@@ -217,3 +217,19 @@ func TestMeet(t *testing.T) {
 		}
 	}
 }
+
+// An operation has another hash than any that differs in one respect, also in what immediate data have of it.
+func TestHash(t *testing.T) {
+	base := Task{Kind: Allreduce, Size: 4, Elem: 4, Count: 1024, Block: 4096, Small: 4096, Degree: 3}
+	hash := base.Hash(7) & hashMask
+	for i, change := range []func(*Task) (number uint64){
+		func(t *Task) uint64 { t.Kind = Reduce; return 7 }, func(t *Task) uint64 { t.Root = 1; return 7 }, func(t *Task) uint64 { t.Type = 14; return 7 },
+		func(t *Task) uint64 { t.Elem = 8; return 7 }, func(t *Task) uint64 { t.Count = 512; return 7 }, func(t *Task) uint64 { t.Count = 1 << 30; return 7 },
+		func(*Task) uint64 { return 6 }, func(*Task) uint64 { return 7 + 256 },
+	} {
+		other := base
+		if number := change(&other); other.Hash(number)&hashMask == hash {
+			t.Errorf("difference %d: the same hash %d", i, hash)
+		}
+	}
+}
