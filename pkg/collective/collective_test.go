@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/mcrdma/mcrdma/pkg/collective/core"
 	"github.com/mcrdma/mcrdma/pkg/collective/model"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/mcrdmatest"
@@ -173,6 +174,21 @@ func TestErrors(t *testing.T) {
 	e = &Error{kind: ErrGivenUp, text: "by this rank", cause: context.Canceled}
 	if got, want := e.Error(), "an operation was given up: by this rank"; got != want || !errors.Is(e, context.Canceled) || !errors.Is(e, ErrGivenUp) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestDepartures: a rank that this rank's group has lost is lost once it is known why, so that the error says it.
+func TestDepartures(t *testing.T) {
+	cfg := Config{Hosts: []string{"h1", "h2", "10.0.0.3"}}
+	e := &engine{cfg: cfg, node: core.NewNode(0, 3, cfg.layout()), peers: []*peer{nil, {}, {}}}
+	c := &Comm{e: e, group: e.node.Group()}
+	gone := []mcrdma.Departure{{Peer: mcrdma.Peer{Host: "h2"}}, {Peer: mcrdma.Peer{Host: "h3", Address: "10.0.0.3"}}}
+	if e.departures(gone); c.Err() != nil {
+		t.Error("nothing is known yet: ", c.Err())
+	}
+	gone[1].Why = "h3: it has ended"
+	if e.departures(gone); c.Err() == nil || c.Err().Error() != "rank 2 (10.0.0.3) was lost: h3: it has ended" {
+		t.Error(c.Err())
 	}
 }
 

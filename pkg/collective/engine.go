@@ -106,7 +106,7 @@ func (l *lane) signal() {
 // write sends a message. There is room: a ring has no more slots than a group has operations.
 func (e *engine) write(a core.Action) {
 	path, staging := core.Unicast, e.all
-	submit := e.submitAll
+	submit := e.group.Submit
 	if a.To == core.All {
 		path = core.Multicast
 	} else {
@@ -134,13 +134,6 @@ func (e *engine) write(a core.Action) {
 	}
 }
 
-func (e *engine) submitAll(ctx context.Context, op *mcrdma.Op) error {
-	if e.group == nil {
-		return errors.New("the group is not formed")
-	}
-	return e.group.Submit(ctx, op)
-}
-
 // tellState tells the others what is known of ranks, if that is to be done.
 func (e *engine) tellState() {
 	if e.announce == nil || e.announcing || e.group == nil {
@@ -161,7 +154,7 @@ func (e *engine) tellState() {
 
 // broken: a connection with one rank or all has failed.
 func (e *engine) broken(to int, err error) {
-	e.departures() // they say why
+	e.departures(e.group.Departures()) // they say why
 	if to != core.All {
 		e.lose(to, err.Error())
 		return
@@ -186,14 +179,11 @@ func (e *engine) lose(id int, why string) {
 	e.node.Lost(id)
 }
 
-// departures: the group may have lost members.
-func (e *engine) departures() {
-	if e.group == nil {
-		return
-	}
-	for _, d := range e.group.Departures() {
+// departures: the group may have lost members. One of which it is not known yet why is lost when it is: an event follows.
+func (e *engine) departures(list []mcrdma.Departure) {
+	for _, d := range list {
 		for id, h := range e.cfg.Hosts {
-			if h == d.Host || h == d.Address {
+			if d.Why != "" && (h == d.Host || h == d.Address) {
 				e.lose(id, d.Why)
 			}
 		}
@@ -203,7 +193,7 @@ func (e *engine) departures() {
 // watch follows this rank's group until it ends.
 func (e *engine) watch() {
 	for range e.group.Events() {
-		e.locked(e.departures)
+		e.locked(func() { e.departures(e.group.Departures()) })
 	}
 	e.locked(func() {
 		if err := e.group.Err(); err != nil {
