@@ -84,13 +84,15 @@ func (e *engine) connect(ctx context.Context, client *mcrdma.Client) error {
 	defer cancel()
 	var mu sync.Mutex
 	ranks := map[mcrdma.GroupID]int{} // of groups that this rank takes part in
+	var refused error                 // the last request that was
 	listener, err := client.Listen(ctx, mcrdma.ListenConfig{Service: e.cfg.Service, Accept: func(r *mcrdma.Request) (*mcrdma.Grant, error) {
-		id, err := e.cfg.asks(r)
-		if err != nil {
-			return nil, err
-		}
 		mu.Lock()
 		defer mu.Unlock()
+		id, err := e.cfg.asks(r)
+		if err != nil {
+			refused = fmt.Errorf("; %s was refused: %w", r.Sender, err)
+			return nil, err
+		}
 		ranks[r.Group] = id
 		return &mcrdma.Grant{Regions: []mcrdma.Piece{e.peers[id].memory.All()}, Receives: make([]mcrdma.Piece, e.layout.Lanes*e.layout.Slots+spare), Replenish: true}, nil
 	}})
@@ -139,10 +141,15 @@ func (e *engine) connect(ctx context.Context, client *mcrdma.Client) error {
 	if err == nil {
 		err = failed
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		return e.begin()
 	}
-	return e.begin()
+	mu.Lock()
+	defer mu.Unlock()
+	if refused != nil {
+		err = fmt.Errorf("%w%w", err, refused)
+	}
+	return err
 }
 
 func (e *engine) create(ctx context.Context, client *mcrdma.Client) error {

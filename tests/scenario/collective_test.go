@@ -620,10 +620,19 @@ func ranksDie(l *lab, cfg mcrdma.GroupConfig) {
 	r.close()
 }
 
+// rankMissing: the error also says who asked to join, and was refused: it may be the one that is missing.
 func rankMissing(l *lab, cfg mcrdma.GroupConfig) {
-	a := l.hosts[0].run()
+	a, other := l.hosts[0].run(), l.hosts[1].run()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, err := other.client.Create(l.t.Context(), mcrdma.GroupConfig{Service: "c", Receivers: []string{"h1"}, Regions: []mcrdma.Region{{Name: "rank 1 of 3", Length: 64}}, Wait: time.Second})
+		l.fails(err, mcrdma.ErrDenied, "h1")
+	})
 	_, err := collective.Join(l.t.Context(), a.client, collective.Config{Service: "c", Hosts: []string{"h1", "h2"}, Mode: cfg.Mode, Wait: 2 * time.Second})
-	l.fails(err, mcrdma.ErrUnreachable, "h2")
+	if l.fails(err, mcrdma.ErrUnreachable, "h2"); !strings.Contains(err.Error(), `; h2 was refused: it joins as "rank 1 of 3"`) {
+		l.t.Error(err)
+	}
+	wg.Wait()
 }
 
 // rankDiesJoining: a rank dies when it is a member of the others' groups, and has not created its
