@@ -100,6 +100,8 @@ func TestUsage(t *testing.T) {
 		{"coll --lab --mpi mpich --rate 10mbit", "unlimited"},
 		{"coll --lab --interface eth0", "does not go with --lab"},
 		{"coll -r h1,h2 --plot /nonexistent/x.svg", "there is no directory /nonexistent"},
+		{"coll -r h1,h2 --plot x.png", "name a file that ends in .svg"},
+		{"coll -r h1,h2 --plot .", "it is a directory"},
 		{"coll -r h1,h2 --rate 10mbit", "goes with --lab"},
 		{"coll --lab -n 0", "--iterations 0"},
 		{"coll --lab -s 0", `--size "0"`},

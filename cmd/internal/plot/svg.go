@@ -43,9 +43,18 @@ var colors = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#5
 // Writable checks the file of a --plot before anything is measured. Without --plot it returns nil.
 // Errors are usage errors.
 func Writable(file string) error {
-	dir := filepath.Dir(file)
-	if i, err := os.Stat(dir); file != "" && (err != nil || !i.IsDir()) {
+	dir, ext := filepath.Dir(file), filepath.Ext(file)
+	at, err := os.Stat(dir)
+	is, _ := os.Stat(file)
+	switch {
+	case file == "":
+		return nil
+	case err != nil || !at.IsDir():
 		return cli.Usagef("--plot %s: there is no directory %s", file, dir)
+	case is != nil && is.IsDir():
+		return cli.Usagef("--plot %s: it is a directory: name a file", file)
+	case ext != "" && ext != ".svg":
+		return cli.Usagef("--plot %s: plots are SVG: name a file that ends in .svg", file)
 	}
 	return nil
 }
