@@ -288,8 +288,11 @@ func (b *collBench) run(ctx context.Context, cmd *cobra.Command, out *cli.Output
 
 // one measures an operation of one size. All ranks do the same.
 func (b *collBench) one(ctx context.Context, c *collective.Comm, op collOperation, size int) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	t := &collTrial{op: &op, c: c, count: b.f.count, timeout: b.f.Wait, barrier: c.Barrier, sent: b.sent}
 	t.fill(size)
+	t.limit = time.AfterFunc(t.timeout, func() { cancel(fmt.Errorf("it takes longer than %v", t.timeout)) })
 	wrong, err := t.begin(ctx, b.f.warmUp)
 	var took, ups []float64
 	rivals := slices.Clone(b.rivals)

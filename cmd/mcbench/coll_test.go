@@ -75,7 +75,7 @@ func TestLateRank(t *testing.T) {
 				return
 			}
 			calls := 0
-			trial := &collTrial{op: &collOperations[1], c: c, count: 1, timeout: time.Minute, sent: func() (uint64, error) { return 0, nil }, barrier: func(ctx context.Context) error {
+			trial := &collTrial{op: &collOperations[1], c: c, count: 1, timeout: time.Minute, limit: time.NewTimer(0), sent: func() (uint64, error) { return 0, nil }, barrier: func(ctx context.Context) error {
 				err := c.Barrier(ctx)
 				if calls++; calls == barriers+1 && rank == 1 {
 					time.Sleep(late)
@@ -92,6 +92,25 @@ func TestLateRank(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestLimit: an operation that takes too long ends, and the error says so.
+func TestLimit(t *testing.T) {
+	c, err := collective.Join(t.Context(), mcrdmatest.Start(t, 2).Dial("h1"), collective.Config{Service: "s", Hosts: []string{"h1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &collBench{f: &collFlags{Config: collective.Config{Wait: time.Millisecond}, rounds: 1, count: 1}}
+	err = b.one(t.Context(), c, collOperation{name: "endless", once: func(ctx context.Context, c *collective.Comm, _, _ []float32) error {
+		<-ctx.Done()
+		return c.Barrier(ctx)
+	}}, 8)
+	if err == nil || !strings.Contains(err.Error(), "endless of 8 bytes: barrier: it was not begun: an operation was given up: it takes longer than 1ms") {
+		t.Error(err)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 // Labs have two racks, whatever their size.

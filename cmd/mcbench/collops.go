@@ -95,6 +95,7 @@ type collTrial struct {
 	x, part []float32
 	count   int
 	timeout time.Duration
+	limit   *time.Timer // ends the context
 	barrier func(context.Context) error
 	sent    func() (uint64, error)
 }
@@ -115,8 +116,8 @@ func (t *collTrial) fill(size int) {
 }
 
 func (t *collTrial) once(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, t.timeout)
-	defer cancel()
+	t.limit.Reset(t.timeout) // cheaper than a context for each operation
+	defer t.limit.Stop()
 	return t.op.once(ctx, t.c, t.x, t.part)
 }
 

@@ -93,9 +93,9 @@ func TestBadCalls(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	gone, cancel := context.WithCancel(ctx)
-	cancel()
-	if err := c.Barrier(gone); !errors.Is(err, context.Canceled) || !errors.Is(err, ErrGivenUp) || !errors.Is(c.Err(), ErrGivenUp) {
+	gone, cancel := context.WithCancelCause(ctx)
+	cancel(errors.New("no time"))
+	if err := c.Barrier(gone); !errors.Is(err, context.Canceled) || !errors.Is(err, ErrGivenUp) || !errors.Is(c.Err(), ErrGivenUp) || !strings.HasSuffix(c.Err().Error(), "by this rank: no time") {
 		t.Error("a call whose context has ended: ", err, c.Err())
 	}
 	if c, err = c.Shrink(ctx); err != nil || c.Barrier(ctx) != nil {

@@ -176,8 +176,9 @@ func (c *Comm) run(ctx context.Context, t core.Task, in, out []byte, combine fun
 func (c *Comm) goesOn(ctx context.Context) error {
 	err := c.err()
 	if err == nil && ctx.Err() != nil {
-		c.giveUp(core.Blames(c.e.cfg.Rank, core.ContextEnded), ctx.Err().Error())
-		err = &Error{kind: ErrGivenUp, text: ctx.Err().Error(), cause: ctx.Err()}
+		why := context.Cause(ctx).Error()
+		c.giveUp(core.Blames(c.e.cfg.Rank, core.ContextEnded), why)
+		err = &Error{kind: ErrGivenUp, text: why, cause: ctx.Err()}
 	}
 	return err
 }
