@@ -64,23 +64,14 @@ type Config struct {
 	Tuning mcrdma.Tuning
 }
 
-func orDefault(v *int, d int) {
-	if *v == 0 {
-		*v = d
-	}
-}
-
 // Check returns the error that Join would return for an invalid Config, as far as that can be known without
 // the daemon, which checks the names of Service and Hosts.
 func (c Config) Check() error { return c.check() }
 
 // check says what is wrong, and fills in defaults.
 func (c *Config) check() error {
-	orDefault(&c.Lanes, DefaultLanes)
-	orDefault(&c.Slots, DefaultSlots)
-	orDefault(&c.Block, DefaultBlock)
-	orDefault(&c.Small, min(DefaultSmall, c.Block))
-	c.Small = max(c.Small, -1)
+	c.Lanes, c.Slots, c.Block = cmp.Or(c.Lanes, DefaultLanes), cmp.Or(c.Slots, DefaultSlots), cmp.Or(c.Block, DefaultBlock)
+	c.Small = max(cmp.Or(c.Small, min(DefaultSmall, c.Block)), -1)
 	c.Wait, c.Poll = cmp.Or(c.Wait, DefaultWait), cmp.Or(c.Poll, DefaultPoll)
 	wrong := func(format string, v ...any) error {
 		return fmt.Errorf("%w: %s", mcrdma.ErrInvalid, fmt.Sprintf(format, v...))

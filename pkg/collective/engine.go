@@ -18,8 +18,9 @@ type engine struct {
 	ctx    context.Context // of goroutines
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	group  *mcrdma.Group // to all others; nil: there are none
-	all    *mcrdma.Memory
+	group  *mcrdma.Group  // to all others; nil: there are none
+	all    *mcrdma.Memory // what is written to all
+	memory []*mcrdma.Memory
 	peers  []*peer // by id; nil: this rank
 	lanes  []lane
 	device poller // nil: it cannot poll, or shall not
@@ -294,17 +295,8 @@ func (e *engine) close(ctx context.Context) (err error) {
 		e.lanes[i].busy <- struct{}{}
 		<-e.lanes[i].busy
 	}
-	if e.all != nil {
-		err = errors.Join(err, e.all.Close())
-	}
-	for _, p := range e.peers {
-		if p != nil {
-			for _, m := range []*mcrdma.Memory{p.memory, p.staging} {
-				if m != nil {
-					err = errors.Join(err, m.Close())
-				}
-			}
-		}
+	for _, m := range e.memory {
+		err = errors.Join(err, m.Close())
 	}
 	return err
 }

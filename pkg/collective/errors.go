@@ -38,27 +38,21 @@ type Error struct {
 
 // Error names the lost ranks, or the one that gave up, and says why.
 func (e *Error) Error() string {
-	var b strings.Builder
-	if e.kind != ErrLost { //nolint:errorlint // it is one of the kinds itself
-		b.WriteString(e.kind.Error())
+	var list []string
+	kind := e.kind
+	if e.text != "" && kind == ErrLost { //nolint:errorlint // it is one of the kinds itself
+		kind = ErrGivenUp
 	}
-	if e.text != "" {
-		if b.Len() == 0 {
-			b.WriteString(ErrGivenUp.Error())
-		}
-		fmt.Fprintf(&b, ": %s", e.text)
+	if kind != ErrLost { //nolint:errorlint // likewise
+		list = append(list, because(kind.Error(), e.text))
 	}
-	for i, l := range e.Lost {
-		if i > 0 || b.Len() > 0 {
-			b.WriteString("; ")
-		}
-		fmt.Fprintf(&b, "rank %d (%s) was lost", l.Rank, l.Host)
-		if l.Why != "" {
-			fmt.Fprintf(&b, ": %s", l.Why)
-		}
+	for _, l := range e.Lost {
+		list = append(list, because(fmt.Sprintf("rank %d (%s) was lost", l.Rank, l.Host), l.Why))
 	}
-	return b.String()
+	return strings.Join(list, "; ")
 }
+
+func because(what, why string) string { return strings.TrimSuffix(what+": "+why, ": ") }
 
 // Unwrap returns the kind, and a context's error if that was the cause.
 func (e *Error) Unwrap() []error {

@@ -59,23 +59,22 @@ func Join(ctx context.Context, client *mcrdma.Client, cfg Config) (*Comm, error)
 }
 
 func (e *engine) alloc(client *mcrdma.Client) (err error) {
-	if e.all, err = client.Alloc(e.layout.Half()); err != nil {
-		return err
+	take := func(n int) (m *mcrdma.Memory) {
+		if err == nil {
+			if m, err = client.Alloc(n); err == nil {
+				e.memory = append(e.memory, m)
+			}
+		}
+		return m
 	}
+	half := e.layout.Half()
+	e.all = take(half)
 	for id := range e.peers {
-		if id == e.cfg.Rank {
-			continue
-		}
-		p := &peer{}
-		e.peers[id] = p
-		if p.memory, err = client.Alloc(core.Paths * e.layout.Half()); err == nil {
-			p.staging, err = client.Alloc(e.layout.Half())
-		}
-		if err != nil {
-			return err
+		if id != e.cfg.Rank {
+			e.peers[id] = &peer{memory: take(core.Paths * half), staging: take(half)}
 		}
 	}
-	return nil
+	return err
 }
 
 // connect makes this rank's group, and becomes a member of the others'.
@@ -182,9 +181,8 @@ func (e *engine) begin() (err error) {
 		}
 		e.wg.Go(func() { e.receive(id) })
 		for lane := range e.lanes {
-			for _, path := range []core.Path{core.Multicast, core.Unicast} {
-				e.wg.Go(func() { e.follow(id, lane, path) })
-			}
+			e.wg.Go(func() { e.follow(id, lane, core.Multicast) })
+			e.wg.Go(func() { e.follow(id, lane, core.Unicast) })
 		}
 	}
 	return nil
