@@ -52,6 +52,41 @@ func TestRack(t *testing.T) {
 	wg.Wait()
 }
 
+// TestJoinsAgain: a rank may begin anew while others are missing.
+func TestJoinsAgain(t *testing.T) {
+	rack := mcrdmatest.Start(t, 3)
+	hosts := []string{"h1", "h2", "h3"}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	join := func(rank int, client *mcrdma.Client) {
+		wg.Go(func() {
+			c, err := Join(ctx, client, Config{Service: "s", Hosts: hosts, Rank: rank})
+			if err == nil {
+				err = c.Close(ctx)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	second := rack.Dial("h2")
+	join(0, rack.Dial("h1"))
+	cfg := Config{Service: "s", Hosts: hosts, Rank: 1}
+	_ = cfg.check() // for the defaults
+	memory := mcrdma.Region{Name: cfg.regionName(1), Length: uint64(core.Paths * cfg.layout().Half())}
+	group, err := second.Create(ctx, mcrdma.GroupConfig{Service: "s", Receivers: hosts[:1], Wait: time.Minute, Regions: []mcrdma.Region{memory}})
+	if err == nil {
+		err = group.Close(ctx)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	join(1, second)
+	join(2, rack.Dial("h3"))
+	wg.Wait()
+}
+
 // What is wrong with calls is said before anything is sent.
 func TestBadCalls(t *testing.T) {
 	ctx := t.Context()

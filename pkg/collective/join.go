@@ -101,22 +101,20 @@ func (e *engine) connect(ctx context.Context, client *mcrdma.Client) error {
 	var accepting sync.WaitGroup
 	var failed error
 	accepting.Go(func() {
-		for range len(e.peers) - 1 {
+		missing := func(p *peer) bool { return p != nil && (p.member == nil || p.member.Err() != nil) }
+		for slices.ContainsFunc(e.peers, missing) {
 			m, err := listener.Accept(ctx)
 			if err != nil {
 				failed = err
 				return
 			}
 			mu.Lock()
-			id := ranks[m.Info().ID]
+			p := e.peers[ranks[m.Info().ID]]
 			mu.Unlock()
-			if e.peers[id].member != nil {
-				_ = m.Close()
-				failed = fmt.Errorf("rank %d (%s) has joined twice", id, e.cfg.Hosts[id])
-				cancel()
-				return
+			if p.member != nil {
+				_ = p.member.Close() // of a rank that has begun anew
 			}
-			e.peers[id].member = m
+			p.member = m
 		}
 	})
 	if err = e.create(ctx, client); err != nil {
