@@ -23,13 +23,13 @@ type collOperation struct {
 	share func(n float64) float64 // busbw divided by algbw
 	parts bool                    // x is split into a part for each rank
 	once  func(ctx context.Context, c *collective.Comm, x, part []float32) error
-	wants func(c *collective.Comm, i int) float32 // of x, or of part if it is split and reduced
+	wants func(c *collective.Comm, i, part int) float32 // of x, or of part if it is split and reduced; part is the number of its elements
 }
 
 // before is the initial value of element i of a rank's buffer: integers, whose sums are exact.
 func before(rank, i int) float32 { return float32(rank + i%1000) }
 
-func sumOf(c *collective.Comm, i int) float32 {
+func sumOf(c *collective.Comm, i, _ int) float32 {
 	n := c.Size()
 	return float32(n*(n-1)/2 + n*(i%1000))
 }
@@ -42,26 +42,26 @@ var collOperations = []collOperation{
 	{"broadcast", "none", 0, func(float64) float64 { return 1 }, false,
 		func(ctx context.Context, c *collective.Comm, x, _ []float32) error {
 			return collective.Broadcast(ctx, c, 0, x)
-		}, func(_ *collective.Comm, i int) float32 { return before(0, i) }},
+		}, func(_ *collective.Comm, i, _ int) float32 { return before(0, i) }},
 	{"reduce", "sum", 0, func(float64) float64 { return 1 }, false,
 		func(ctx context.Context, c *collective.Comm, x, _ []float32) error {
 			return collective.Reduce(ctx, c, 0, x, collective.Sum)
-		}, func(c *collective.Comm, i int) float32 {
+		}, func(c *collective.Comm, i, _ int) float32 {
 			if c.Rank() == 0 {
-				return sumOf(c, i)
+				return sumOf(c, i, 0)
 			}
 			return before(c.Rank(), i)
 		}},
 	{"allgather", "none", -1, func(n float64) float64 { return (n - 1) / n }, true,
 		func(ctx context.Context, c *collective.Comm, x, part []float32) error {
 			return collective.Allgather(ctx, c, x, part)
-		}, nil},
+		}, func(_ *collective.Comm, i, part int) float32 { return before(i/part, i) }},
 	{"reducescatter", "sum", -1, func(n float64) float64 { return (n - 1) / n }, true,
 		func(ctx context.Context, c *collective.Comm, x, part []float32) error {
 			return collective.ReduceScatter(ctx, c, part, x, collective.Sum)
-		}, nil},
+		}, func(c *collective.Comm, i, part int) float32 { return sumOf(c, c.Rank()*part+i, 0) }},
 	{"barrier", "none", -1, func(float64) float64 { return 0 }, false,
-		func(ctx context.Context, c *collective.Comm, _, _ []float32) error { return c.Barrier(ctx) }, func(c *collective.Comm, i int) float32 { return before(c.Rank(), i) }},
+		func(ctx context.Context, c *collective.Comm, _, _ []float32) error { return c.Barrier(ctx) }, func(c *collective.Comm, i, _ int) float32 { return before(c.Rank(), i) }},
 }
 
 func collNames() (names []string) {
@@ -73,15 +73,12 @@ func collNames() (names []string) {
 
 // wrong returns the number of elements with wrong values.
 func (op *collOperation) wrong(c *collective.Comm, x, part []float32) (n int) {
-	got, want := x, op.wants
-	switch op.name {
-	case "allgather":
-		want = func(_ *collective.Comm, i int) float32 { return before(i/len(part), i) }
-	case "reducescatter":
-		got, want = part, func(c *collective.Comm, i int) float32 { return sumOf(c, c.Rank()*len(part)+i) }
+	got := x
+	if op.parts && op.redop != "none" {
+		got = part
 	}
 	for i, v := range got {
-		if v != want(c, i) {
+		if v != op.wants(c, i, len(part)) {
 			n++
 		}
 	}
