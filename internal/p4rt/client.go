@@ -89,13 +89,16 @@ func (c *Client) Open(ctx context.Context) (*Session, error) {
 		return nil, fmt.Errorf("p4rt: %s: %w: %w", c.cfg.Target, ErrStreamLost, failure.Plain(err))
 	}
 	s := &Session{
-		c: c, stream: stream, end: end, id: c.cfg.ElectionID,
+		c: c, stream: stream, life: life, end: end, id: c.cfg.ElectionID,
 		changed: make(chan struct{}), done: make(chan struct{}),
 		packets: make(chan PacketIn, maxQueue), digests: make(chan ARPDigest, maxQueue),
 	}
-	go s.receive()
+	s.work.Go(s.receive)
 	if err = s.arbitrate(s.id); err == nil {
 		err = s.wait(ctx, func() bool { return s.role != 0 })
+	}
+	if err == nil {
+		err = s.ask()
 	}
 	if !stop() && err == nil {
 		err = ctx.Err()
@@ -104,5 +107,6 @@ func (c *Client) Open(ctx context.Context) (*Session, error) {
 		s.Close()
 		return nil, fmt.Errorf("p4rt: %s: arbitration: %w", c.cfg.Target, err)
 	}
+	s.work.Go(s.watch)
 	return s, nil
 }

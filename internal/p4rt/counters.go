@@ -116,7 +116,7 @@ func (s *Session) ReadAcked(ctx context.Context, slot uint16) (out [switchspec.M
 		ask = append(ask, &p4.Entity{Entity: &p4.Entity_RegisterEntry{RegisterEntry: &p4.RegisterEntry{RegisterId: s.c.schema.acked, Index: &p4.Index{Index: first + i}}}})
 	}
 	answers := 0
-	err = s.c.read(ctx, ask, func(e *p4.Entity) error {
+	err = s.read(ctx, ask, func(e *p4.Entity) error {
 		x := e.GetRegisterEntry()
 		i := x.GetIndex().GetIndex() - first
 		v, err := value(x.GetData().GetBitstring(), 64)
@@ -149,7 +149,7 @@ func (s *Session) cells(ctx context.Context, cells []cell) (map[cell]Count, erro
 		ask = append(ask, &p4.Entity{Entity: &p4.Entity_CounterEntry{
 			CounterEntry: &p4.CounterEntry{CounterId: c.counter, Index: &p4.Index{Index: c.index}}}})
 	}
-	err := s.c.read(ctx, ask, func(e *p4.Entity) error {
+	err := s.read(ctx, ask, func(e *p4.Entity) error {
 		x := e.GetCounterEntry()
 		n, err := count(x.GetData())
 		out[cell{x.GetCounterId(), x.GetIndex().GetIndex()}] = n
@@ -187,7 +187,7 @@ func (s *Session) ReadDirect(ctx context.Context, e switchspec.Entity) (c Count,
 	}
 	te.Action = nil
 	ask := &p4.Entity{Entity: &p4.Entity_DirectCounterEntry{DirectCounterEntry: &p4.DirectCounterEntry{TableEntry: te}}}
-	err = s.c.read(ctx, []*p4.Entity{ask}, func(e *p4.Entity) error {
+	err = s.read(ctx, []*p4.Entity{ask}, func(e *p4.Entity) error {
 		c, err = count(e.GetDirectCounterEntry().GetData())
 		return err
 	})

@@ -18,6 +18,8 @@ var (
 	ErrNotPrimary = errors.New("not the primary controller of the switch")
 	// ErrStreamLost: the session has ended; open another one, and read the switch.
 	ErrStreamLost = errors.New("the stream to the switch was lost")
+	// ErrSilent: the switch hangs.
+	ErrSilent = errors.New("the switch does not answer")
 	// ErrElection: the switch has had a primary whose election id cannot be exceeded. It
 	// forgets that when it restarts.
 	ErrElection = errors.New("no higher election id is left")

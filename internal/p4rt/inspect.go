@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -25,25 +26,62 @@ import (
 // A Problem is what is wrong with a switch, and what to do; "": the switch does not say.
 type Problem struct{ What, Remedy string }
 
-// Said returns what the switch says of itself: where it processes packets, and why, "" if it does
-// not say; and its problems. The embedded switch does, by headers.
-func (s *Session) Said(ctx context.Context) (fastPath string, problems []Problem, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+// Said is what a switch says of itself. The embedded switch does, by headers.
+type Said struct {
+	FastPath string // where it processes packets, and why; "": it does not say
+	Problems []Problem
+}
+
+// How a session notices that its switch hangs, which leaves the connection as it is.
+const (
+	askEach = time.Second
+	silence = 3 * time.Second // after which the session is lost
+)
+
+// Said returns what the switch has said of itself in the last second or so.
+func (s *Session) Said() Said {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.said
+}
+
+// ask asks the switch what it says of itself. Any answer will do; without one, the session is lost.
+func (s *Session) ask() error {
+	ctx, cancel := context.WithTimeout(s.life, silence)
 	defer cancel()
 	var header metadata.MD
-	_, err = s.c.rpc.Capabilities(ctx, &p4.CapabilitiesRequest{DeviceId: s.c.cfg.DeviceID}, grpc.Header(&header))
-	if err != nil && status.Code(err) != codes.Unimplemented {
-		return "", nil, fmt.Errorf("p4rt: asking where packets are processed: %w", err)
+	_, err := s.c.rpc.Capabilities(ctx, &p4.CapabilitiesRequest{DeviceId: s.c.cfg.DeviceID}, grpc.Header(&header))
+	if status.Code(err) == codes.DeadlineExceeded {
+		s.lose(fmt.Errorf("p4rt: %s: %w: %w", s.c.cfg.Target, ErrStreamLost, ErrSilent))
+		s.end()
+		return s.Err()
 	}
+	said := Said{FastPath: strings.Join(header.Get("mcrdma-fast-path"), "; ")}
 	remedies := header.Get("mcrdma-remedy")
 	for i, what := range header.Get("mcrdma-problem") {
 		p := Problem{What: what}
 		if i < len(remedies) {
 			p.Remedy = remedies[i]
 		}
-		problems = append(problems, p)
+		said.Problems = append(said.Problems, p)
 	}
-	return strings.Join(header.Get("mcrdma-fast-path"), "; "), problems, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.said = said
+	return nil
+}
+
+// watch asks the switch until the session ends.
+func (s *Session) watch() {
+	again := time.NewTicker(askEach)
+	defer again.Stop()
+	for s.ask() == nil {
+		select {
+		case <-again.C:
+		case <-s.life.Done():
+			return
+		}
+	}
 }
 
 // A Program is what a switch runs.

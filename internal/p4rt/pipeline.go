@@ -15,6 +15,8 @@ import (
 // HasPipeline says whether the switch runs this program. It is known by its cookie,
 // or if the switch does not keep cookies, by itself.
 func (s *Session) HasPipeline(ctx context.Context) (bool, error) {
+	ctx, cancel := s.during(ctx)
+	defer cancel()
 	get := func(what p4.GetForwardingPipelineConfigRequest_ResponseType) (*p4.ForwardingPipelineConfig, error) {
 		r, err := s.c.rpc.GetForwardingPipelineConfig(ctx, &p4.GetForwardingPipelineConfigRequest{DeviceId: s.c.cfg.DeviceID, ResponseType: what})
 		if c := status.Code(err); c == codes.FailedPrecondition || c == codes.NotFound {
@@ -39,6 +41,8 @@ func (s *Session) HasPipeline(ctx context.Context) (bool, error) {
 // lost: entries, multicast groups, counters, registers, and what it knew of
 // digests. Only the primary can.
 func (s *Session) PushPipeline(ctx context.Context) error {
+	ctx, cancel := s.during(ctx)
+	defer cancel()
 	id, err := s.primary()
 	if err == nil {
 		err = s.deleteGroups(ctx)
@@ -62,7 +66,7 @@ func (s *Session) PushPipeline(ctx context.Context) error {
 // but still has them: one that is inserted again then has each replica twice.
 func (s *Session) deleteGroups(ctx context.Context) error {
 	var groups []*p4.Update
-	err := s.c.read(ctx, []*p4.Entity{multicastGroups()}, func(e *p4.Entity) error {
+	err := s.read(ctx, []*p4.Entity{multicastGroups()}, func(e *p4.Entity) error {
 		groups = append(groups, &p4.Update{Type: p4.Update_DELETE, Entity: e})
 		return nil
 	})

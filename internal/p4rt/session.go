@@ -64,8 +64,10 @@ type ARPDigest struct {
 type Session struct {
 	c      *Client
 	stream p4.P4Runtime_StreamChannelClient
+	life   context.Context // of the stream, and all calls
 	end    context.CancelFunc
 	send   sync.Mutex // one Send at a time
+	work   sync.WaitGroup
 
 	mu      sync.Mutex
 	id      ElectionID
@@ -73,6 +75,7 @@ type Session struct {
 	highest ElectionID
 	changed chan struct{}
 	err     error
+	said    Said
 
 	done    chan struct{}
 	packets chan PacketIn
@@ -137,7 +140,7 @@ func (s *Session) wait(ctx context.Context, ok func() bool) error {
 		case <-changed:
 		case <-s.done:
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -192,14 +195,23 @@ func (s *Session) primary() (ElectionID, error) {
 	return s.id, nil
 }
 
+// during is a context for a call, which ends with the session.
+func (s *Session) during(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.life, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
 // call does one Write, if the session is the primary.
 func (s *Session) call(ctx context.Context, updates []*p4.Update) error {
 	id, err := s.primary()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	ctx, cancel := s.during(ctx)
 	defer cancel()
+	ctx, late := context.WithTimeout(ctx, callTime)
+	defer late()
 	_, err = s.c.rpc.Write(ctx, &p4.WriteRequest{DeviceId: s.c.cfg.DeviceID, ElectionId: id.wire(), Updates: updates,
 		Atomicity: p4.WriteRequest_CONTINUE_ON_ERROR})
 	if status.Code(err) == codes.PermissionDenied {
@@ -227,13 +239,14 @@ func (s *Session) write(m *p4.StreamMessageRequest) error {
 const closeTime = time.Second
 
 // Close ends the session, once the switch has taken what was sent, and waits for its
-// goroutine.
+// goroutines.
 func (s *Session) Close() {
 	defer time.AfterFunc(closeTime, s.end).Stop()
 	s.send.Lock()
 	_ = s.stream.CloseSend() // if it fails, Recv fails too
 	s.send.Unlock()
 	<-s.done
+	s.work.Wait()
 }
 
 // PacketOut sends a frame out of a port of the switch.
@@ -242,7 +255,7 @@ func (s *Session) PacketOut(port uint16, frame []byte) error {
 		Metadata: []*p4.PacketMetadata{{MetadataId: 1, Value: number(uint64(port))}, {MetadataId: 2, Value: []byte{0}}}}}})
 }
 
-// receive is the session's goroutine.
+// receive is the goroutine of what the switch sends.
 func (s *Session) receive() {
 	defer close(s.done)
 	defer s.end()

@@ -17,7 +17,11 @@ import (
 
 // Read reads back the whole state. Errors wrap ErrForeign if there is something
 // in it that this client would not have written.
-func (s *Session) Read(ctx context.Context) (*switchspec.State, error) { return s.c.Read(ctx) }
+func (s *Session) Read(ctx context.Context) (*switchspec.State, error) {
+	ctx, cancel := s.during(ctx)
+	defer cancel()
+	return s.c.Read(ctx)
+}
 
 // Read reads back the whole state as Session.Read does.
 func (c *Client) Read(ctx context.Context) (*switchspec.State, error) {
@@ -46,6 +50,16 @@ func (c *Client) Read(ctx context.Context) (*switchspec.State, error) {
 func multicastGroups() *p4.Entity {
 	return &p4.Entity{Entity: &p4.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: &p4.PacketReplicationEngineEntry{
 		Type: &p4.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: &p4.MulticastGroupEntry{}}}}}
+}
+
+// read reads as Client.read does.
+func (s *Session) read(ctx context.Context, ask []*p4.Entity, f func(*p4.Entity) error) error {
+	ctx, cancel := s.during(ctx)
+	defer cancel()
+	if err := s.c.read(ctx, ask, f); err != nil {
+		return cmp.Or(s.Err(), err)
+	}
+	return nil
 }
 
 // read calls f for each entity that the switch has of those asked for.

@@ -174,8 +174,8 @@ func (d *driver) run(ctx context.Context) {
 }
 
 // once opens a session and serves edits on it until it is lost.
-func (d *driver) once(ctx context.Context) error {
-	opening, cancel := context.WithTimeout(ctx, 10*time.Second)
+func (d *driver) once(ctx context.Context) (err error) {
+	opening, cancel := context.WithTimeoutCause(ctx, 10*time.Second, p4rt.ErrSilent)
 	defer cancel()
 	s, err := d.client.Open(opening)
 	if err != nil {
@@ -183,6 +183,7 @@ func (d *driver) once(ctx context.Context) error {
 	}
 	d.setStatus(func(st *driverStatus) { st.sessions++ })
 	defer func() {
+		err = cmp.Or(s.Err(), err)
 		d.enter(away, nil)
 		s.Close()
 	}()
@@ -335,7 +336,7 @@ func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
 		}
 		role, changed := s.Role()
 		if role != p4rt.Primary {
-			return cmp.Or(s.Err(), p4rt.ErrNotPrimary)
+			return p4rt.ErrNotPrimary
 		}
 		select {
 		case <-d.wake:

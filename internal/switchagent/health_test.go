@@ -1,7 +1,6 @@
 package switchagent
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -128,6 +127,7 @@ func TestSwitchAway(t *testing.T) {
 			t.Error(err)
 		}
 		n.sw.Accelerate(softswitch.NoFastPath("it is a test"))
+		time.Sleep(2 * time.Second) // it is asked again each second
 		s, err = mcrdmav1.NewSwitchStatusClient(l.conn(1)).GetStatus(t.Context(), &mcrdmav1.GetStatusRequest{})
 		if err != nil || s.GetP4Runtime().GetFastPath() != "off: it is a test" ||
 			!slices.Equal(s.AllProblems(), []string{"the switch: port 3, s3, is down or has no link; set it and its other end up"}) {
@@ -136,12 +136,24 @@ func TestSwitchAway(t *testing.T) {
 		hangs, going := make(chan struct{}), make(chan struct{})
 		go n.sw.Do(func(*pipeline.Pipeline, *pre.Engine) { close(hangs); <-going })
 		<-hangs
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		s, err = mcrdmav1.NewSwitchStatusClient(l.conn(1)).GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
-		cancel()
+		for _, most := range []time.Duration{5 * time.Second, 100 * time.Millisecond} {
+			err = within("an install while the switch hangs", most, func() error {
+				_, err := l.groups(1).Install(t.Context(), &mcrdmav1.InstallRequest{Group: aGroup(hostAddr(1, 1), 0x800003, hostAddr(1, 2))})
+				return err
+			})
+			if e := failure.Read(err); e == nil || e.Reason != mcrdmav1.Reason_NOT_READY || !strings.HasSuffix(e.Text, p4rt.ErrSilent.Error()) {
+				t.Errorf("an install while the switch hangs: %v", err)
+			}
+			time.Sleep(lostGrace)
+		}
+		s, errStatus := mcrdmav1.NewSwitchStatusClient(l.conn(1)).GetStatus(t.Context(), &mcrdmav1.GetStatusRequest{})
+		if p := s.GetP4Runtime(); errStatus != nil || p.GetConnected() || !strings.HasSuffix(p.GetError(), p4rt.ErrSilent.Error()) {
+			t.Errorf("with a switch that hangs: %v, %v", p, errStatus)
+		}
 		close(going)
-		if p := s.GetP4Runtime(); err != nil || p.GetConnected() || p.GetError() != "the switch does not answer" {
-			t.Errorf("with a switch that hangs: %v, %v", p, err)
+		time.Sleep(10 * time.Second)
+		if why := n.agent.waitsFor(); why != "" {
+			t.Errorf("its switch answers again: %s", why)
 		}
 		l.remove(1, next)
 		l.noLeftovers()

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -131,7 +129,7 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 		return nil, err
 	}
 	a := s.a
-	d, _ := a.driver.current()
+	d, session := a.driver.current()
 	out := &mcrdmav1.GetStatusResponse{Name: a.cfg.Name, Address: a.cfg.Address.String(), Version: a.opts.Version,
 		Started: timestamppb.New(a.start.at), Routing: a.cfg.Routing.Source, Settled: a.start.settled.reached(),
 		IcrcOff: a.cfg.ICRC == config.ICRCOff, Icrc: a.cfg.ICRC,
@@ -152,20 +150,11 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	} else {
 		out.Problems = append(out.Problems, d.refused...)
 	}
-	if d.phase == serving {
-		if s, err := a.driver.there(ctx); err == nil {
-			// Half of the caller's time: the caller must learn that it is the switch that is silent.
-			deadline, _ := ctx.Deadline()
-			asking, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
-			var problems []p4rt.Problem
-			out.P4Runtime.FastPath, problems, err = s.Said(asking) // a switch that is lost meanwhile is seen elsewhere
-			cancel()
-			if status.Code(err) == codes.DeadlineExceeded {
-				out.P4Runtime.Connected, out.P4Runtime.Primary, out.P4Runtime.Error = false, false, "the switch does not answer"
-			}
-			for _, p := range problems {
-				out.P4Runtime.Problems = append(out.P4Runtime.Problems, &mcrdmav1.SwitchProblem{What: p.What, Remedy: p.Remedy})
-			}
+	if session != nil {
+		said := session.Said()
+		out.P4Runtime.FastPath = said.FastPath
+		for _, p := range said.Problems {
+			out.P4Runtime.Problems = append(out.P4Runtime.Problems, &mcrdmav1.SwitchProblem{What: p.What, Remedy: p.Remedy})
 		}
 	}
 	out.Ports = a.portsStatus()
