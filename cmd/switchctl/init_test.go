@@ -115,6 +115,17 @@ func TestInit(t *testing.T) {
 			t.Errorf("no %q in %s%s", want, out, stderr)
 		}
 	}
+	must(t, os.WriteFile(own, []byte(bare), 0o600))
+	for _, c := range [][3]string{
+		{"10.1.0.0/24", "10.1.0.0/16", own + ": the prefixes of leaf are [10.1.0.0/24], and in its agent's configuration [10.1.0.0/16]: want the same"},
+		{"port: 9", "port: 8", own + ": port 9 of leaf leads to spine, and not so in its agent's configuration: want {port: 9, to: spine} under ports there"},
+		{"port: 2}", "port: 8}", own + ": port 2 of leaf leads to h2, and not so in its agent's configuration: want {port: 2} under ports there"},
+	} {
+		must(t, os.WriteFile(made, []byte(strings.Replace(text, c[0], c[1], 1)), 0o600))
+		if code, _, stderr := call("agent", "--config", made, "--check"); code != cli.ExitFailure || !strings.Contains(stderr, c[2]) {
+			t.Errorf("%s instead of %s: %d, %s", c[1], c[0], code, stderr)
+		}
+	}
 	if code, _, stderr := call("init", "x", "--topology", own); code != cli.ExitFailure || !strings.Contains(stderr, `switch "x"; it has leaf, spine, far`) {
 		t.Errorf("%d, %s", code, stderr)
 	}

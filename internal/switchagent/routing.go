@@ -120,6 +120,9 @@ func openStatic(cfg *config.Config) (*routes, error) {
 		}
 	}
 	s, err := static.Open(t, cfg.Name)
+	if err == nil {
+		err = agrees(cfg, t)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +131,30 @@ func openStatic(cfg *config.Config) (*routes, error) {
 			_ = s.SetLink(p.Link, up) // the link is in the topology
 		}
 	}}, nil
+}
+
+// agrees reports how a switch's configuration differs from the topology in what routes depend on.
+func agrees(cfg *config.Config, t *topology.Topology) error {
+	n := t.Node(cfg.Name)
+	var errs []error
+	add := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %s", cfg.Routing.Topology, fmt.Sprintf(format, args...)))
+	}
+	if own := n.Switch.Prefixes; len(own) != len(cfg.Prefixes) || slices.ContainsFunc(own, func(p netip.Prefix) bool { return !slices.Contains(cfg.Prefixes, p) }) {
+		add("the prefixes of %s are %v, and in its agent's configuration %v: want the same", cfg.Name, own, cfg.Prefixes)
+	}
+	for _, l := range n.Ports {
+		want := config.Port{Port: uint16(l.Near.Port)} //nolint:gosec // checked
+		text := fmt.Sprintf("{port: %d}", want.Port)
+		if l.To.Switch != nil {
+			want.To = l.To.Name
+			text = fmt.Sprintf("{port: %d, to: %s}", want.Port, want.To)
+		}
+		if !slices.ContainsFunc(cfg.Ports, func(p config.Port) bool { return p.Port == want.Port && p.To == want.To }) {
+			add("port %d of %s leads to %s, and not so in its agent's configuration: want %s under ports there", want.Port, cfg.Name, l.To.Name, text)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // lookAhead follows the topology's paths from a non-programmable switch to the next programmable
