@@ -1,6 +1,7 @@
 package strictyaml
 
 import (
+	"encoding/binary"
 	"net"
 	"net/netip"
 	"regexp"
@@ -43,6 +44,29 @@ func (f *Faults) Unicast(path string, a netip.Addr, what string) bool {
 		return true
 	}
 	return false
+}
+
+// InSubnet checks that the address of a host is neither the first nor the last of its subnet, if that is one of those.
+func (f *Faults) InSubnet(path string, a netip.Addr, subnets []netip.Prefix) {
+	for _, p := range subnets {
+		if !p.Contains(a) || !a.Is4() || p.Bits() > 30 {
+			continue
+		}
+		first := p.Masked().Addr()
+		switch host := first.Next().Next(); a { // after the gateway's
+		case first:
+			f.Add(path, "%v is the address of the network %v itself: want one in it, as %v", a, p, host)
+		case last(p):
+			f.Add(path, "%v is the broadcast address of %v: want another one in it, as %v", a, p, host)
+		}
+	}
+}
+
+// last is the last address of an IPv4 prefix.
+func last(p netip.Prefix) netip.Addr {
+	b := p.Addr().As4()
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])|1<<(32-p.Bits())-1)
+	return netip.AddrFrom4(b)
 }
 
 // A Claim is a prefix that a field assigns to a switch.

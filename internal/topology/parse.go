@@ -36,7 +36,7 @@ func Load(name string) (*Topology, error) {
 func Parse(data []byte, name string) (*Topology, error) {
 	return strictyaml.Parse(data, name, format, func(f *strictyaml.Faults, t *Topology) {
 		t.nodes = map[string]*Node{}
-		k := checker{f, t, map[string]string{}, map[netip.Addr]string{}}
+		k := checker{f, t, map[string]string{}, map[netip.Addr]string{}, map[routing.MAC]use{}}
 		k.nodes()
 		for i := range t.Links {
 			k.link(i)
@@ -54,7 +54,11 @@ type checker struct {
 	t     *Topology
 	paths map[string]string     // first use of each name or port
 	owner map[netip.Addr]string // address → its owner
+	macs  map[routing.MAC]use
 }
+
+// A use is the first one of something by a node.
+type use struct{ node, path string }
 
 // nodes checks and indexes switches and hosts.
 func (k *checker) nodes() {
@@ -73,7 +77,7 @@ func (k *checker) nodes() {
 
 func (k *checker) node(at string, n *Node, address *netip.Addr, mac routing.MAC) {
 	k.address(at+".address", address, n.Name)
-	k.mac(at+".mac", mac)
+	k.mac(at+".mac", mac, n.Name)
 	n.Address, n.MAC, n.id = *address, mac, len(k.t.order)
 	k.t.order = append(k.t.order, n)
 	if !k.Name(at+".name", n.Name, "each switch and host has a name") {
@@ -100,9 +104,16 @@ func (k *checker) address(path string, a *netip.Addr, owner string) {
 	}
 }
 
-func (k *checker) mac(path string, m routing.MAC) {
-	if k.Has(path) && !m.IsStation() {
+// mac checks that a MAC address has no other owner.
+func (k *checker) mac(path string, m routing.MAC, owner string) {
+	switch first, taken := k.macs[m]; {
+	case !k.Has(path):
+	case !m.IsStation():
 		k.Add(path, "%v is not the MAC address of one station", m)
+	case !taken:
+		k.macs[m] = use{owner, path}
+	case first.node != owner:
+		k.Add(path, "%v is that of %q already, in %s: want its own, or none, and agents learn it", m, first.node, k.Position(first.path))
 	}
 }
 
@@ -143,7 +154,7 @@ func (k *checker) end(at string, e *End) *Node {
 		k.paths[port] = at
 	}
 	k.address(at+".address", &e.Address, port)
-	k.mac(at+".mac", e.MAC)
+	k.mac(at+".mac", e.MAC, e.Node)
 	e.Address, e.MAC = cmp.Or(e.Address, n.Address), cmp.Or(e.MAC, n.MAC)
 	if !e.Address.IsValid() && n.Switch != nil {
 		k.Add(at, "no address: give one to this end or to switch %q", e.Node)
@@ -193,7 +204,9 @@ func (k *checker) attachments() {
 	for i, h := range k.t.Hosts {
 		sw := at[h.Name]
 		switch {
-		case sw == nil || !h.Address.IsValid() || contains(sw.Switch, h.Address):
+		case sw == nil || !h.Address.IsValid():
+		case contains(sw.Switch, h.Address):
+			k.InSubnet(fmt.Sprintf("hosts[%d].address", i), h.Address, sw.Switch.Prefixes)
 		case len(sw.Switch.Prefixes) > 0:
 			k.outside(fmt.Sprintf("hosts[%d].address", i), h, sw)
 		case !lacking[sw.Name]:

@@ -76,6 +76,8 @@ func (k *checker) global() {
 			k.Add(at, "%v is there already, in %s", g, k.Position(first))
 		case !contains(c.Prefixes, g) && !k.Unread("prefixes"):
 			k.Add(at, "%v is in none of the prefixes", g)
+		default:
+			k.InSubnet(at, g, c.Prefixes)
 		}
 		seen[g] = at
 	}
@@ -375,9 +377,18 @@ func (k *checker) hosts() {
 			case !contains(c.Prefixes, h.Address) && !k.Unread("prefixes"):
 				k.Add(at+".address", "%v is in none of this switch's prefixes", h.Address)
 			}
+			k.InSubnet(at+".address", h.Address, c.Prefixes)
 			seen[h.Address] = at + ".address"
 		}
-		k.station(at+".mac", h.MAC, "the host's MAC address")
+		first := slices.IndexFunc(c.Hosts, func(o Host) bool { return o.MAC == h.MAC })
+		switch own := slices.IndexFunc(c.Ports, func(p Port) bool { return p.MAC == h.MAC }); {
+		case !h.MAC.IsStation():
+			k.station(at+".mac", h.MAC, "the host's MAC address")
+		case own >= 0:
+			k.Add(at+".mac", "%v is that of this switch's port %d: want the host's own", h.MAC, c.Ports[own].Port)
+		case c.Hosts[first].Port != h.Port:
+			k.Add(at+".mac", "%v is at port %d already, in %s: want that of the host at port %d", h.MAC, c.Hosts[first].Port, k.Position(fmt.Sprintf("hosts[%d]", first)), h.Port)
+		}
 		p := slices.IndexFunc(c.Ports, func(p Port) bool { return p.Port == h.Port })
 		switch {
 		case p < 0 && !k.Unread("ports"):
