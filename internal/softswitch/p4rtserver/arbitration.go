@@ -23,6 +23,11 @@ func (e electionID) less(f electionID) bool {
 	return e.high < f.high || e.high == f.high && e.low < f.low
 }
 
+// below is less, where no election id is the lowest.
+func (e *electionID) below(f *electionID) bool {
+	return f != nil && (e == nil || e.less(*f))
+}
+
 func (e electionID) String() string {
 	if e.high == 0 {
 		return fmt.Sprint(e.low)
@@ -144,8 +149,8 @@ func (s *Server) roleFor(st *stream, m *p4.MasterArbitrationUpdate) (*role, erro
 	return r, nil
 }
 
-// join adds the stream to the role, with an election id that no other stream has. The caller holds
-// s.mu.
+// join adds the stream to the role, with an election id that no other stream has. Where there are as many
+// as may be, the one with the lowest has to go. The caller holds s.mu.
 func (s *Server) join(r *role, st *stream, id *electionID) error {
 	if st.gone {
 		return fail(codes.Canceled, "the stream has ended")
@@ -156,7 +161,19 @@ func (s *Server) join(r *role, st *stream, id *electionID) error {
 		}
 	}
 	if _, ok := r.streams[st]; !ok && len(r.streams) >= s.opt.MaxStreams {
-		return fail(codes.ResourceExhausted, "%s has %d controllers already, as many as this switch accepts", r, len(r.streams))
+		last, full := st, fail(codes.ResourceExhausted, "%s has %d controllers already, as many as this switch accepts, none with a lower election id", r, len(r.streams))
+		st.election = id
+		for o := range r.streams {
+			if o.election.below(last.election) {
+				last = o
+			}
+		}
+		if last == st {
+			return full
+		}
+		last.stop(full)
+		last.gone = true
+		delete(r.streams, last)
 	}
 	r.streams[st] = struct{}{}
 	st.role, st.election = r, id

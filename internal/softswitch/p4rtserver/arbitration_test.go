@@ -173,13 +173,25 @@ func TestRefusedArbitration(t *testing.T) {
 	}
 }
 
+// TestStreamLimits: of as many streams as there may be, those with the highest election ids stay.
 func TestStreamLimits(t *testing.T) {
 	r := newRig(t, Options{MaxStreams: 2})
-	for i := range 2 {
-		r.open(uint64(9 - i)).next()
+	none := func() *session {
+		s := r.channel()
+		s.update(&p4.MasterArbitrationUpdate{DeviceId: device})
+		return s
 	}
-	s := r.open(1)
-	s.expectEnd(codes.ResourceExhausted, "the default role has 2 controllers already")
+	full := "the default role has 2 controllers already"
+	first, second := none(), none()
+	first.next()
+	second.next()
+	none().expectEnd(codes.ResourceExhausted, full)
+	r.open(8).next()
+	r.open(9).next()
+	for _, s := range []*session{first, second, r.open(1), none()} {
+		s.expectEnd(codes.ResourceExhausted, full)
+	}
+	s := r.channel()
 	for i := 1; i < maxRoles; i++ {
 		s := r.channel()
 		s.update(&p4.MasterArbitrationUpdate{DeviceId: device, Role: &p4.Role{Name: fmt.Sprint("role", i)}})
