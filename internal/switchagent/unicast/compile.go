@@ -237,7 +237,7 @@ func (t *Table) resolveHop(s *set, h routing.NextHop, keys []hopKey) []hopKey {
 	case h.Addr.IsValid() && t.ownPrefix(h.Addr):
 		s.problem("next hop %v is a host that is not known yet", h.Addr)
 	case h.Addr.IsValid():
-		s.problem("next hop %v is none of the switches'", h.Addr)
+		s.problem("next hop %v is none of the switches': list it under the addresses of one, or have the neighbor advertise its own", h.Addr)
 	default:
 		s.problem("a next hop has neither address nor port")
 	}
