@@ -172,10 +172,12 @@ const silence = "nothing came back in time"
 // unwrapped is what grpc-go puts around the reason for which a connection failed.
 var unwrapped = regexp.MustCompile(`^(?:.*: )?connection error: desc = "(?:transport: )?(?:Error while dialing: )?(?:dial \S+ \S+: (?:connect: )?)?(.*)"$`)
 
+const preface = "error reading server preface: "
+
 // plain are grpc-go's words for how a connection ended, and what they mean.
 var plain = []struct{ said, means string }{
 	{"keepalive ping failed to receive ACK within timeout", "it was silent for too long"},
-	{"error reading server preface: ", "it has closed the connection: "},
+	{preface, "it has closed the connection: "},
 	{"error reading from server: ", "the connection was lost: "},
 	{"received goaway and there are no active streams", "it has closed the connection"},
 	{"no active streams left to process while draining", "it has closed the connection"},
@@ -201,6 +203,9 @@ func Said(err error) string {
 	text, _, _ = strings.Cut(text, ", received prior goaway: ")
 	if m := unwrapped.FindStringSubmatch(text); m != nil {
 		text = strings.ReplaceAll(m[1], `\"`, `"`)
+	}
+	if strings.HasPrefix(text, preface) && strings.HasSuffix(text, net.ErrClosed.Error()) {
+		return silence // grpc-go has closed it when time was up
 	}
 	for _, p := range plain {
 		rest, found := strings.CutPrefix(text, p.said)

@@ -100,6 +100,7 @@ func TestSaid(t *testing.T) {
 		`connection error: desc = "transport: Error while dialing: dial tcp 192.0.2.1:9560: connect: connection refused"`:                                         "connection refused",
 		`connection error: desc = "transport: Error while dialing: dial tcp: lookup torX: no such host"`:                                                          "dial tcp: lookup torX: no such host",
 		`last connection error: connection error: desc = "error reading server preface: EOF"`:                                                                     "it has closed the connection: EOF",
+		`connection error: desc = "error reading server preface: raw-read tcp 127.0.0.1:49438->127.0.0.1:9559: use of closed network connection"`:                 silence,
 		`connection error: desc = "error reading server preface: identity: server 192.0.2.1:9560: it speaks TLS"`:                                                 "identity: server 192.0.2.1:9560: it speaks TLS",
 		`connection error: desc = "transport: authentication handshake failed: x509: \"torA\" has expired"`:                                                       `authentication handshake failed: x509: "torA" has expired`,
 		"keepalive ping failed to receive ACK within timeout":                                                                                                     "it was silent for too long",
