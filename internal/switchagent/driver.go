@@ -151,9 +151,11 @@ func (d *driver) run(ctx context.Context) {
 			break
 		}
 		d.setStatus(func(s *driverStatus) {
+			if s.err == nil || s.err.Error() != err.Error() { // not again with each try
+				d.log.Warn("the switch is not connected", "error", err)
+			}
 			s.err = err
 		})
-		d.log.Warn("the switch is not connected", "error", err)
 		if time.Since(begun) > 10*slowest {
 			wait = 50 * time.Millisecond
 		}

@@ -1,7 +1,9 @@
 package switchagent
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -69,7 +71,8 @@ func TestSwitchAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, 1)
 		n := l.nodes[0]
-		l.start(1)
+		var logged bytes.Buffer
+		l.start(1, func(_ *config.Config, o *Options) { o.Logger = slog.New(slog.NewTextHandler(&logged, nil)) })
 		g, next := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2)), aGroup(hostAddr(1, 1), 0x800002, hostAddr(1, 2))
 		l.install(1, g)
 		n.sw.close()
@@ -89,7 +92,11 @@ func TestSwitchAway(t *testing.T) {
 		}
 		n.sw.close()
 		lost := time.Now().UTC().Format(time.DateTime)
-		time.Sleep(2 * lostGrace)
+		time.Sleep(5 * lostGrace)
+		synctest.Wait()
+		if again := strings.Count(logged.String(), "the switch is not connected"); again > 4 { // twice lost, and twice refused
+			t.Errorf("it says %d times that its switch is away:\n%s", again, &logged)
+		}
 		within := func(what string, most time.Duration, f func() error) error {
 			t.Helper()
 			begun := time.Now()
