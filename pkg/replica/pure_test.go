@@ -63,6 +63,21 @@ func TestRing(t *testing.T) {
 	}
 }
 
+// TestRingLow: what clients write slowly uses the same few bytes of the ring again, and not all of it.
+func TestRingLow(t *testing.T) {
+	r := newRing(1<<20, 1)
+	r.consumed["a"] = 0
+	for i := range uint64(1000) {
+		if off, ok := r.place(4000); !ok || off >= 5*4032 {
+			t.Fatalf("entry %d is at %d, %v", i+1, off, ok)
+		}
+		if i%5 == 4 { // the member says it rarely
+			r.consume("a", i+1)
+			r.free(i + 1)
+		}
+	}
+}
+
 func dataItem(index uint64, off int64, data []byte) item {
 	return item{Entry: wal.Entry{Version: core.Version{Epoch: 1, Index: index}, Kind: wal.Data, Offset: off, Length: int64(len(data)), Data: data, Session: 9, Seq: index}}
 }

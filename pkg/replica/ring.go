@@ -22,6 +22,9 @@ func newRing(size int64, first uint64) *ring {
 // others first.
 func (r *ring) place(n int64) (offset int64, ok bool) {
 	n = (n + align - 1) / align * align
+	if len(r.ends) == 0 {
+		r.head, r.tail = 0, 0 // at the start again: members' memory that is not needed is never touched
+	}
 	at := r.head
 	if left := r.size - at%r.size; left < n {
 		at += left // it does not fit at the end
