@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
@@ -21,6 +23,7 @@ type local struct {
 	cfg    *Config
 	mu     sync.Mutex
 	memory []*mcrdma.Memory
+	rings  []*mcrdma.Memory // the loop's
 }
 
 func (o *local) send(m message) { o.peers.send(m) }
@@ -60,6 +63,21 @@ func (o *local) alloc(n int) (*mcrdma.Memory, error) {
 		o.mu.Unlock()
 	}
 	return m, err
+}
+
+// allocRing is alloc outside of the Go heap: by the size of that, however little of a ring is used, the
+// garbage collector decides how much garbage may grow.
+func (o *local) allocRing(n int) (*mcrdma.Memory, error) {
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("a ring of %d bytes: %w", n, err)
+	}
+	m, err := o.cfg.Client.Register(b)
+	if err != nil {
+		return nil, errors.Join(err, unix.Munmap(b))
+	}
+	o.rings = append(o.rings, m)
+	return m, nil
 }
 
 // service is the name by which members listen for a volume's groups.
@@ -108,7 +126,7 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 	v.memory = &l.memory
 	l.node = core.New(c, stored, now())
 	l.follow = &following{post: l.post, events: l, ctx: l.ctx, wg: &l.wg, incarnation: l.node.Status(now()).Self.Incarnation,
-		buffers: l.memory.landed, size: cfg.Ring, alloc: o.alloc, refused: refused}
+		buffers: l.memory.landed, size: cfg.Ring, alloc: o.allocRing, refused: refused}
 	l.disk.start(l.post, l.fail)
 	l.settle()
 	go l.run()
@@ -138,6 +156,11 @@ func (v *Volume) close() error {
 	o := l.out.(*local)
 	for _, m := range o.memory {
 		_ = m.Close() // busy: the client ends it
+	}
+	for _, m := range o.rings {
+		if m.Close() == nil { // no device writes to it any more
+			_ = unix.Munmap(m.Bytes())
+		}
 	}
 	v.route.Load().cancel()
 	return err
