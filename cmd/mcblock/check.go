@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
 	"github.com/mcrdma/mcrdma/internal/durable"
@@ -17,27 +16,18 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
-// checkCertificate reports whether others will accept this host, and this host others.
-func checkCertificate(cfg *config.Config, now time.Time) error {
-	own, until, err := files(cfg).Read()
-	switch {
-	case err != nil || own.Role == 0: // plain text
-		return err
-	case !own.Is(identity.Host) || own.Name != cfg.Name:
-		return fmt.Errorf("%s is the certificate of %v, and this host is host:%s: issue one for it, or correct the name", cfg.TLS.Cert, own, cfg.Name)
-	case now.After(until):
-		return fmt.Errorf("%s was valid until %s: renew it (cmd-daemon init --renew for a lab's)", cfg.TLS.Cert, until.Format(time.DateTime))
-	}
-	if err := files(cfg).Trusted(); err != nil {
-		return err
-	}
+// checkCertificate reports whether others accept this host now, and this host others.
+func checkCertificate(cfg *config.Config) error {
+	own := identity.Identity{Role: identity.Host, Name: cfg.Name}
 	if m := cfg.Member(); m != nil {
 		for _, at := range []string{m.Client, m.Peer} {
-			a, err := netip.ParseAddrPort(at)
-			if err == nil && !a.Addr().IsUnspecified() && !own.Owns(a.Addr()) {
-				return fmt.Errorf("%s does not have the address %v of this host's member of etcd, so that no other would connect to it: issue one that has it", cfg.TLS.Cert, a.Addr())
+			if a, err := netip.ParseAddrPort(at); err == nil && !a.Addr().IsUnspecified() {
+				own.Addrs = append(own.Addrs, a.Addr())
 			}
 		}
+	}
+	if err := files(cfg).Accepted(own); err != nil && !errors.Is(err, identity.ErrSoon) {
+		return err
 	}
 	if _, _, err := (identity.Files{Cert: cfg.TLS.Cert, Key: cfg.TLS.Key, CA: cfg.TLS.Clients}).Read(); err != nil {
 		return fmt.Errorf("tls.clients: %w", err)

@@ -45,9 +45,9 @@ func TestCheck(t *testing.T) {
 	}{
 		{name: "all is well", files: right, want: "the configuration of h1 is right"},
 		{name: "foreign CA", files: foreign, code: cli.ExitFailure, want: "the CA in " + foreign.CA + " does not vouch for " + foreign.Cert},
-		{name: "expired", files: expired, code: cli.ExitFailure, want: "was valid until"},
-		{name: "another's", files: ca.Host("h2", at), code: cli.ExitFailure, want: "is the certificate of host:h2"},
-		{name: "no address", files: elsewhere, code: cli.ExitFailure, want: "does not have the address " + at.String() + " of this host's member of etcd"},
+		{name: "expired", files: expired, code: cli.ExitFailure, want: "has ended, on "},
+		{name: "another's", files: ca.Host("h2", at), code: cli.ExitFailure, want: "is for host:h2 " + at.String() + ", and should be for host:h1"},
+		{name: "no address", files: elsewhere, code: cli.ExitFailure, want: "is for host:h1 127.0.0.9, and should be for host:h1 " + at.String()},
 		{name: "a key that all can read", files: exposed, code: cli.ExitFailure, want: "all users of this host can read the key " + exposed.Key},
 		{name: "no CA of clients", files: right, clients: "none.pem", code: cli.ExitFailure, want: "tls.clients: "},
 		{name: "a file", files: right, data: file, code: cli.ExitFailure, want: "data directory " + file + " cannot be written"},

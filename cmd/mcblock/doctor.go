@@ -59,7 +59,7 @@ func examine(ctx context.Context, c *cluster, stderr io.Writer) (*facts, error) 
 		f.configured = append(f.configured, memberAt(m.Name, m.Peer))
 	}
 	slices.Sort(f.configured)
-	f.certificate, f.secret = checkCertificate(c.cfg, f.now), files(c.cfg).Exposed()
+	f.certificate, f.secret = checkCertificate(c.cfg), files(c.cfg).Exposed()
 	d, err := cli.DialDaemon(c.cfg.Socket, "mcblock", c.timeout)
 	if err != nil {
 		return nil, err

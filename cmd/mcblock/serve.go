@@ -83,7 +83,7 @@ func serveCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := checkCertificate(cfg, time.Now()); err != nil {
+		if err := checkCertificate(cfg); err != nil {
 			return err
 		}
 		if few := fewMembers(cfg); few != "" {

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -8,8 +9,11 @@ import (
 // soon is how long before its end a certificate should be renewed.
 const soon = 7 * 24 * time.Hour
 
-// Accepted returns why others will not accept the certificate as that of own, now or soon; nil: they
-// will, or there are no files. Errors of files wrap ErrFiles.
+// ErrSoon means that a certificate is accepted, but not for long.
+var ErrSoon = errors.New("ends soon")
+
+// Accepted returns why others will not accept the certificate as that of own, now or (ErrSoon) soon;
+// nil: they will, or there are no files. Errors of files wrap ErrFiles.
 func (f Files) Accepted(own Identity) error {
 	if f.Plain() {
 		return nil
@@ -26,13 +30,13 @@ func (f Files) Accepted(own Identity) error {
 	case now.Before(from):
 		return fmt.Errorf("the certificate %s is valid only from %s on, and by this host's clock it is %s: set the clock (NTP)", f.Cert, at(from), at(now))
 	case now.After(until):
-		return fmt.Errorf("the certificate %s has ended, on %s: renew it", f.Cert, at(until))
+		return fmt.Errorf("the certificate %s has ended, on %s: renew it (cmd-daemon init --renew for a lab's)", f.Cert, at(until))
 	}
 	if err := f.trusts(m); err != nil {
 		return err
 	}
 	if until.Sub(now) < soon {
-		return fmt.Errorf("the certificate %s ends soon, on %s: renew it", f.Cert, at(until))
+		return fmt.Errorf("the certificate %s %w, on %s: renew it (cmd-daemon init --renew for a lab's)", f.Cert, ErrSoon, at(until))
 	}
 	return nil
 }

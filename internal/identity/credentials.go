@@ -148,20 +148,8 @@ func (m *material) verify(chain []*x509.Certificate, expect Identity) error {
 	return id.check(expect)
 }
 
-// Trusted returns the reason why this side would not accept its own certificate by its CA, so that
-// others with the same CA will not either; nil: it would, or there are no files. Errors wrap
-// ErrFiles or ErrUntrusted.
-func (f Files) Trusted() error {
-	if f.Plain() {
-		return nil
-	}
-	m, err := f.load()
-	if err != nil {
-		return err
-	}
-	return f.trusts(m)
-}
-
+// trusts returns the reason why this side would not accept its own certificate by its CA, so that
+// others with the same CA will not either; nil: it would. Errors wrap ErrFiles or ErrUntrusted.
 func (f Files) trusts(m *material) error {
 	chain := []*x509.Certificate{m.cert.Leaf}
 	for _, der := range m.cert.Certificate[1:] {
