@@ -142,8 +142,14 @@ func (o *Operator) change(ctx context.Context, volume uint64, next func(s *osdma
 			return nil, err
 		}
 		m, err := next(s, v)
-		if err != nil || m.Epoch == v.Map.Epoch { // it is so already
-			return s, err
+		if err != nil {
+			if _, now, looked := o.look(ctx, volume); looked == nil && now.Map.Epoch != v.Map.Epoch {
+				continue // the error may be of the map that was
+			}
+			return nil, err
+		}
+		if m.Epoch == v.Map.Epoch { // it is so already
+			return s, nil
 		}
 		now, err := o.manager.Change(ctx, volume, m)
 		if err != nil {

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,12 +10,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 	"github.com/mcrdma/mcrdma/pkg/replica/store"
+	"github.com/mcrdma/mcrdma/tests/osdmaptest"
 )
 
 // operator speaks as the first host.
@@ -107,6 +110,29 @@ func TestReplaced(t *testing.T) {
 			r.expect(4, writes)
 		})
 	}
+}
+
+// TestReplacedAtOnce: where two operators replace the same host by the same one at once, neither is refused.
+func TestReplacedAtOnce(t *testing.T) {
+	r := newRigOf(t, 4, 3, 2, 8<<20, steady())
+	r.acting(3)
+	lost := slices.DeleteFunc(r.others(r.primary()), func(i int) bool { return i == 4 })[0]
+	o, late, first := r.operator(), r.operator(), sync.Once{}
+	late.manager = osdmap.New(osdmaptest.Faulty{KV: r.kv, Fault: func(_ context.Context, call string, after bool) error {
+		if call == "Get" && after {
+			first.Do(func() {
+				_, err := o.Replace(r.ctx(), r.id, id(lost), 4, false)
+				r.must(err)
+				r.wait("the new host has its copy", func() error {
+					_, err := r.hosts[4].Volume(volumeName)
+					return err
+				})
+			})
+		}
+		return nil
+	}}, osdmap.Options{Timeout: time.Minute})
+	_, err := late.Replace(r.ctx(), r.id, id(lost), 4, false)
+	r.must(err)
 }
 
 // TestReplaceLast: the last host that is up to date is not replaced, but if its data is given up.
