@@ -140,7 +140,7 @@ func (h *Host) Volume(name string) (*Volume, error) {
 func (h *Host) Opened(ctx context.Context, name string) (*Volume, error) {
 	for {
 		v, err := h.Volume(name)
-		if !errors.Is(err, ErrNotFound) {
+		if !errors.Is(err, ErrNotFound) || errors.Is(err, osdmap.ErrAway) {
 			return v, err
 		}
 		s, away := h.cfg.Manager.Read(ctx)

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+	"github.com/mcrdma/mcrdma/tests/osdmaptest"
 )
 
 // TestVolume: what is written at one host is read at all.
@@ -62,6 +64,12 @@ func TestOpened(t *testing.T) {
 	}
 	if _, err := r.hosts[1].Opened(r.ctx(), "other"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("another one: %v", err)
+	}
+	// While the configuration manager is away, the client need not wait for it.
+	asked := osdmaptest.Faulty{Fault: func(context.Context, string, bool) error { t.Error("it is asked"); return errors.New("away") }}
+	h := &Host{cfg: Config{Manager: osdmap.New(asked, osdmap.Options{})}, state: osdmap.State{Away: osdmap.ErrAway}, ctx: t.Context()}
+	if _, err := h.Opened(r.ctx(), "other"); !errors.Is(err, osdmap.ErrAway) {
+		t.Errorf("away: %v", err)
 	}
 }
 
