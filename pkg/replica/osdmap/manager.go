@@ -79,7 +79,7 @@ func (m *Manager) away(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("osdmap: %w: %w; volumes go on with their current maps, and changes wait (of the primary or the acting set, volumes created or deleted): start the missing members of etcd, of which more than half must run, or repair the network between them and this host",
+	return fmt.Errorf("osdmap: %w: %w; volumes go on with their current maps, and changes wait (of the primary or the acting set, volumes created or deleted): if it does not answer, start the missing members of etcd, of which more than half must run, or repair the network between them and this host",
 		ErrAway, err)
 }
 
