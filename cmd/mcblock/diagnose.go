@@ -132,7 +132,7 @@ func (d *diagnosis) etcd() {
 		}
 	}
 	if d.away == nil && !slices.ContainsFunc(d.state.Hosts, func(h osdmap.Host) bool { return h.Name == d.self }) {
-		d.Add(findings.Error, "host "+d.self, "no volume can have a copy here", "mcblock serve has never run on this host, or with another etcd", "systemctl start mcblock")
+		d.Add(findings.Error, "host "+d.self, "no volume can have a copy here", "mcblock serve has not reached this etcd yet", "systemctl start mcblock; if it runs, its log says what it waits for")
 	}
 }
 

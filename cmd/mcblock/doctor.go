@@ -69,7 +69,7 @@ func examine(ctx context.Context, c *cluster, stderr io.Writer) (*facts, error) 
 		f.daemon = err
 	}
 	f.members, f.noMember = c.members(ctx)
-	if errors.Is(f.noMember, context.DeadlineExceeded) && connected(ctx, c) {
+	if f.certificate == nil && errors.Is(f.noMember, context.DeadlineExceeded) && connected(ctx, c) {
 		c = c.patient()
 		fmt.Fprintf(stderr, "mcblock doctor: etcd has not answered; it has up to %v for each answer from now on\n", c.timeout)
 		f.members, f.noMember = c.members(ctx)
