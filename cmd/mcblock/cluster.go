@@ -15,6 +15,7 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
 	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
 )
@@ -125,4 +126,17 @@ func named(s *osdmap.State, name string) (osdmap.VolumeState, error) {
 	}
 	slices.Sort(all)
 	return osdmap.VolumeState{}, fmt.Errorf("there is no volume %q; the volumes are: %s", name, cmp.Or(strings.Join(all, ", "), "none"))
+}
+
+// hostNamed finds a host by its name.
+func hostNamed(s *osdmap.State, name string) (core.ID, error) {
+	i := slices.IndexFunc(s.Hosts, func(h osdmap.Host) bool { return h.Name == name })
+	if i < 0 {
+		var all []string
+		for _, h := range s.Hosts {
+			all = append(all, h.Name)
+		}
+		return 0, fmt.Errorf("there is no host %q; there are %s: a host is known when \"mcblock serve\" has run on it", name, cli.All(all))
+	}
+	return s.Hosts[i].ID, nil
 }

@@ -181,7 +181,7 @@ func TestVolumes(t *testing.T) {
 	}{
 		{"volume list", 0, "VOLUME  BYTES  EPOCH  PRIMARY  ACTING  HOSTS  MIN_SIZE"},
 		{"volume create vol --size 10G", 2, "there are 4 hosts: choose with --hosts from h1, h2, h3, h4"},
-		{"volume create vol --size 10G --hosts h1,h9", 2, `there is no host "h9"; there are h1, h2, h3, h4`},
+		{"volume create vol --size 10G --hosts h1,h9", 2, `there is no host "h9"; there are h1, h2, h3 and h4: a host is known when`},
 		{"volume create vol --size 10G --hosts h1,h1", 2, "there twice"},
 		{"volume create vol --size 1000 --hosts h1", 2, "a multiple of 4096"},
 		{"volume create a/b --size 10G --hosts h1", 2, "name of the volume"},

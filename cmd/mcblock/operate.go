@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -22,19 +21,6 @@ func operate(cmd *cobra.Command, flags *clusterFlags, name string, do func(ctx c
 		defer o.Close()
 		return do(ctx, o, s, v)
 	})
-}
-
-// hostNamed finds a host by its name.
-func hostNamed(s *osdmap.State, name string) (core.ID, error) {
-	i := slices.IndexFunc(s.Hosts, func(h osdmap.Host) bool { return h.Name == name })
-	if i < 0 {
-		var all []string
-		for _, h := range s.Hosts {
-			all = append(all, h.Name)
-		}
-		return 0, fmt.Errorf("there is no host %q; there are %s: a host is known when \"mcblock serve\" has run on it", name, cli.All(all))
-	}
-	return s.Hosts[i].ID, nil
 }
 
 // An order is an operator's command on a volume.

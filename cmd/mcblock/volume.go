@@ -142,11 +142,11 @@ func (o *createOptions) volume(s *osdmap.State, name string) (v osdmap.Volume, m
 		hosts = all
 	}
 	for _, name := range hosts {
-		i := slices.Index(all, name)
-		if i < 0 {
-			return v, 0, cli.Usagef("--hosts: there is no host %q; there are %s", name, strings.Join(all, ", "))
+		id, err := hostNamed(s, name)
+		if err != nil {
+			return v, 0, cli.Usage(fmt.Errorf("--hosts: %w", err))
 		}
-		v.Hosts = append(v.Hosts, s.Hosts[i].ID)
+		v.Hosts = append(v.Hosts, id)
 	}
 	minSize = o.minSize
 	if minSize == 0 {
