@@ -290,3 +290,42 @@ func (l *listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	return l.n.keep(c, err)
 }
+
+// started waits for what start begins.
+func started(ctx context.Context, start func(done func(error))) error {
+	done := make(chan error, 1)
+	start(func(err error) { done <- err })
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (v *Volume) WriteBuffer(ctx context.Context, b *Buffer, off int64, durable bool) error {
+	return started(ctx, func(done func(error)) { v.StartWrite(ctx, b, off, durable, done) })
+}
+
+func (v *Volume) Flush(ctx context.Context) error {
+	return started(ctx, func(done func(error)) { v.StartFlush(ctx, done) })
+}
+
+// WriteAt writes a copy of p, more than MaxEntry bytes in several parts.
+func (v *Volume) WriteAt(ctx context.Context, p []byte, off int64, durable bool) error {
+	if err := v.check(off, int64(len(p))); err != nil {
+		return err
+	}
+	for len(p) > 0 {
+		b, err := v.Buffer(ctx, len(p))
+		if err != nil {
+			return err
+		}
+		n := copy(b.data, p)
+		if err := v.WriteBuffer(ctx, b, off, durable); err != nil {
+			return err
+		}
+		p, off = p[n:], off+int64(n)
+	}
+	return nil
+}
