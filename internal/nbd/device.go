@@ -143,10 +143,8 @@ func (d *Device) take(b []byte) error {
 	switch kind := binary.BigEndian.Uint16(b); {
 	case kind == infoExport && len(b) == 12:
 		d.info.Size = int64(binary.BigEndian.Uint64(b[2:])) //nolint:gosec // complete refuses a negative one
-		d.info.ReadOnly = binary.BigEndian.Uint16(b[10:])&isReadOnly != 0
 	case kind == infoBlockSize && len(b) == 14:
-		size := func(at int) int { return int(min(binary.BigEndian.Uint32(b[at:]), MaxPayload)) }
-		d.info.MinBlock, d.info.PreferredBlock, d.info.MaxPayload = size(2), size(6), size(10)
+		d.info.MinBlock = int(min(binary.BigEndian.Uint32(b[2:]), MaxPayload)) // complete refuses that
 	case kind == infoExport || kind == infoBlockSize:
 		return violation(fmt.Sprintf("information %d of %d bytes", kind, len(b)))
 	}
@@ -156,12 +154,12 @@ func (d *Device) take(b []byte) error {
 // Info describes the export; it has no Description.
 func (d *Device) Info() Info { return d.info }
 
-// ReadAt fills p: at most Info.MaxPayload bytes.
+// ReadAt fills p: at most MaxPayload bytes.
 func (d *Device) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return d.do(ctx, request{cmd: cmdRead, offset: uint64(off), length: uint32(len(p))}, p, nil) //nolint:gosec // the server checks the range
 }
 
-// WriteAt writes p: at most Info.MaxPayload bytes. With fua they are durable when it returns.
+// WriteAt writes p: at most MaxPayload bytes. With fua they are durable when it returns.
 func (d *Device) WriteAt(ctx context.Context, p []byte, off int64, fua bool) error {
 	r := request{cmd: cmdWrite, offset: uint64(off), length: uint32(len(p))} //nolint:gosec // as above
 	if fua {

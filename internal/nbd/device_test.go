@@ -38,7 +38,7 @@ func TestDevice(t *testing.T) {
 	m := small("vol")
 	m.info.MinBlock = 4096
 	d := dial(t, served(t, only(m)), "vol")
-	if i := d.Info(); i.Size != 1<<20 || i.MinBlock != 4096 || i.MaxPayload != MaxPayload || i.Name != "vol" || i.ReadOnly {
+	if i := d.Info(); i.Size != 1<<20 || i.MinBlock != 4096 || i.Name != "vol" {
 		t.Errorf("%+v", i)
 	}
 	var wg sync.WaitGroup

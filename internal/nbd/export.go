@@ -18,8 +18,7 @@ import (
 // error of a write, all, some or none of it may have been written.
 //
 // All offsets, lengths and sizes are in bytes. The server has checked that a range lies in
-// the export, is not empty and consists of whole blocks of Info.MinBlock, and that an export
-// that is written to is not ReadOnly.
+// the export, is not empty and consists of whole blocks of Info.MinBlock.
 //
 // The server sets CAN_MULTI_CONN: clients may use several connections. Therefore:
 //   - after a Write, Trim or WriteZeroes has completed with nil, every later ReadAt of any
@@ -87,11 +86,4 @@ type Info struct {
 	Size        int64  // a multiple of MinBlock
 	// MinBlock is the unit of offsets and lengths: a power of two, at most 64 KiB. 0 means 1.
 	MinBlock int
-	// PreferredBlock is the smallest length of efficient aligned requests: a power of two, at least
-	// 512 and MinBlock. 0 means 4096, or MinBlock if that is more.
-	PreferredBlock int
-	// MaxPayload is the longest READ and WRITE. 0 means 32 MiB, which is the maximum, and what
-	// clients assume that do not ask. Longer requests get an error.
-	MaxPayload int
-	ReadOnly   bool
 }

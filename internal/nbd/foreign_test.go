@@ -77,7 +77,7 @@ func serveUnix(t testing.TB, exports ...Export) (uri, socket string) {
 
 func TestNbdinfo(t *testing.T) {
 	nbdinfo := program(t, "nbdinfo", "libnbd-bin")
-	other := newMemory(Info{Name: "other", Size: 512, ReadOnly: true, MinBlock: 512})
+	other := newMemory(Info{Name: "other", Size: 512, MinBlock: 512})
 	uri, socket := serveUnix(t, volume(), other)
 
 	var got struct {
@@ -97,7 +97,7 @@ func TestNbdinfo(t *testing.T) {
 			"can_cache": false, "can_df": true, "can_fast_zero": true, "can_flush": true, "can_fua": true,
 			"can_multi_conn": true, "can_trim": true, "can_zero": true, "block_size_minimum": 1., "block_size_preferred": 4096.,
 			"block_size_maximum": float64(32 * mib)},
-		{"export-name": "other", "export-size": 512., "is_read_only": true, "can_trim": false, "can_zero": false,
+		{"export-name": "other", "export-size": 512., "is_read_only": false,
 			"can_flush": true, "block_size_minimum": 512.},
 	} {
 		for k, v := range want {
@@ -254,8 +254,7 @@ func TestNbdsh(t *testing.T) {
 	if out, err := attempt(t, python, "-c", "import nbd"); err != nil {
 		testenv.Skip(t, "%s has no module nbd: apt-get install python3-libnbd (%v: %s)", python, err, out)
 	}
-	blocks, readOnly := newMemory(Info{Name: "vol", Size: 8 * mib, MinBlock: 4096, MaxPayload: mib}), volume()
-	readOnly.info.ReadOnly = true
+	blocks := newMemory(Info{Name: "vol", Size: 64 * mib, MinBlock: 4096})
 	for _, c := range []struct {
 		name   string
 		export *memory
@@ -293,20 +292,12 @@ for i in range(300):
     assert h.pread(4096, i * 4096) == bytes([i % 251]) * 4096
 `},
 		{"blocks", blocks, `
-assert h.get_block_size(nbd.SIZE_MINIMUM) == 4096 and h.get_block_size(nbd.SIZE_MAXIMUM) == 1024*1024
+assert h.get_block_size(nbd.SIZE_MINIMUM) == 4096 and h.get_block_size(nbd.SIZE_MAXIMUM) == 32*1024*1024
 for f in (lambda: h.pread(1, 0), lambda: h.pread(4096, 1), lambda: h.pwrite(b"a", 0), lambda: h.pwrite(b"a" * 4096, 512),
-        lambda: h.trim(512, 0), lambda: h.zero(512, 4096), lambda: h.pwrite(b"a" * 2**21, 0)):
+        lambda: h.trim(512, 0), lambda: h.zero(512, 4096)):
     fails("EINVAL", f)
 h.pwrite(b"a" * 2**20, 0)
-fails("EOVERFLOW", lambda: h.pread(2**21, 0))
 assert h.pread(4096, 2**20 - 4096) == b"a" * 4096
-`},
-		{"read-only", readOnly, `
-assert h.is_read_only()
-fails("EPERM", lambda: h.pwrite(b"a", 0))
-fails("EPERM", lambda: h.zero(512, 0))
-fails("EPERM", lambda: h.trim(512, 0))
-h.flush()
 `},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -29,7 +29,7 @@ func FuzzRequest(f *testing.F) {
 		if again := req(int(r.cmd), int(r.flags), r.cookie, int64(r.offset), int(r.length)); !bytes.Equal(again, b[:requestLen]) {
 			t.Fatalf("%+v is % x", r, again)
 		}
-		l := limits{Info: Info{Size: size, MinBlock: 1 << (block % 17), MaxPayload: MaxPayload, ReadOnly: is&1 != 0}, structured: is&2 != 0,
+		l := limits{Info: Info{Size: size, MinBlock: 1 << (block % 17)}, structured: is&2 != 0,
 			status: is&4 != 0}
 		if r.weight() > MaxPayload {
 			t.Fatalf("a weight of %d", r.weight())
@@ -40,11 +40,9 @@ func FuzzRequest(f *testing.F) {
 			}
 			return
 		}
-		writes := r.cmd == cmdWrite || r.cmd == cmdTrim || r.cmd == cmdWriteZeroes
-		payload := r.cmd == cmdRead || r.cmd == cmdWrite
 		end := r.offset + uint64(r.length)
 		if end < r.offset || end > uint64(size) || r.offset%uint64(l.MinBlock) != 0 || int(r.length)%l.MinBlock != 0 ||
-			writes && l.ReadOnly || payload && r.length > MaxPayload || r.cmd == cmdBlockStatus && !l.status || r.cmd > cmdBlockStatus {
+			r.cmd == cmdRead && r.length > MaxPayload || r.cmd == cmdBlockStatus && !l.status || r.cmd > cmdBlockStatus {
 			t.Fatalf("%+v within %+v", r, l)
 		}
 	})

@@ -128,11 +128,11 @@ func TestHugeOption(t *testing.T) {
 func TestExportName(t *testing.T) {
 	for _, flags := range []int{0, flagFixedNewstyle, flagNoZeroes, fixed} {
 		l := newPipes()
-		start(t, only(newMemory(Info{Name: "", Size: 4096, ReadOnly: true})), l)
+		start(t, only(newMemory(Info{Name: "", Size: 4096})), l)
 		c := newClient(t, l.dial()).greet(flags)
 		c.write(option(optExportName))
 		reply := c.read(10)
-		if binary.BigEndian.Uint64(reply) != 4096 || binary.BigEndian.Uint16(reply[8:]) != hasFlags|isReadOnly|sendFlush|sendFUA|canMultiConn {
+		if binary.BigEndian.Uint64(reply) != 4096 || binary.BigEndian.Uint16(reply[8:]) != hasFlags|sendFlush|sendFUA|sendTrim|sendWriteZeroes|canMultiConn|sendFastZero {
 			t.Errorf("reply % x", reply)
 		}
 		if flags&flagNoZeroes == 0 {

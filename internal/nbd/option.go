@@ -63,7 +63,6 @@ const (
 // Transmission flags.
 const (
 	hasFlags        = 1 << 0
-	isReadOnly      = 1 << 1
 	sendFlush       = 1 << 2
 	sendFUA         = 1 << 3
 	sendTrim        = 1 << 5
@@ -185,19 +184,14 @@ func appendInfos(b []byte, option uint32, i Info, structured bool, infos []uint1
 		one(infoDescription, []byte(clean(i.Description, maxName)))
 	}
 	sizes := binary.BigEndian.AppendUint32(nil, uint32(i.MinBlock))
-	sizes = binary.BigEndian.AppendUint32(sizes, uint32(i.PreferredBlock))
-	one(infoBlockSize, binary.BigEndian.AppendUint32(sizes, uint32(i.MaxPayload)))
+	sizes = binary.BigEndian.AppendUint32(sizes, uint32(max(4096, i.MinBlock))) // the preferred one
+	one(infoBlockSize, binary.BigEndian.AppendUint32(sizes, MaxPayload))
 	return appendReply(b, option, repAck)
 }
 
 // appendExport appends size and transmission flags.
 func (i Info) appendExport(b []byte, structured bool) []byte {
-	flags := uint16(hasFlags | sendFlush | sendFUA | canMultiConn)
-	if i.ReadOnly {
-		flags |= isReadOnly
-	} else {
-		flags |= sendTrim | sendWriteZeroes | sendFastZero
-	}
+	flags := uint16(hasFlags | sendFlush | sendFUA | canMultiConn | sendTrim | sendWriteZeroes | sendFastZero)
 	if structured {
 		flags |= sendDF
 	}
@@ -208,16 +202,8 @@ func (i Info) appendExport(b []byte, structured bool) []byte {
 // complete replaces zeros by defaults, and returns an error if the rest violates the protocol.
 func (i Info) complete() (Info, error) {
 	i.MinBlock = cmp.Or(i.MinBlock, 1)
-	i.PreferredBlock = cmp.Or(i.PreferredBlock, max(4096, i.MinBlock))
-	i.MaxPayload = cmp.Or(i.MaxPayload, MaxPayload)
-	power := func(n int) bool { return n > 0 && n&(n-1) == 0 }
-	switch {
-	case !power(i.MinBlock) || i.MinBlock > 1<<16,
-		!power(i.PreferredBlock) || i.PreferredBlock < max(512, i.MinBlock),
-		i.MaxPayload < i.PreferredBlock || i.MaxPayload > MaxPayload,
-		i.Size < 0 || i.Size%int64(i.MinBlock) != 0:
-		return i, fmt.Errorf("a size of %d bytes and blocks of %d, %d and %d bytes: not as NBD has them",
-			i.Size, i.MinBlock, i.PreferredBlock, i.MaxPayload)
+	if i.MinBlock < 0 || i.MinBlock&(i.MinBlock-1) != 0 || i.MinBlock > 1<<16 || i.Size < 0 || i.Size%int64(i.MinBlock) != 0 {
+		return i, fmt.Errorf("a size of %d bytes and blocks of %d bytes: not as NBD has them", i.Size, i.MinBlock)
 	}
 	return i, checkName([]byte(i.Name))
 }

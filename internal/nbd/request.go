@@ -103,18 +103,17 @@ type limits struct {
 // check returns nil if the request may be executed. Its errors wrap the Errno that the protocol
 // requires.
 func (l *limits) check(r request) error {
-	allowed, writes, beyond := uint16(flagFUA), false, EINVAL
+	allowed, beyond := uint16(flagFUA), EINVAL
 	switch r.cmd {
 	case cmdRead:
 		if l.structured {
 			allowed |= flagDF
 		}
 	case cmdWrite:
-		writes, beyond = true, ENOSPC
+		beyond = ENOSPC
 	case cmdTrim:
-		writes = true
 	case cmdWriteZeroes:
-		writes, beyond = true, ENOSPC
+		beyond = ENOSPC
 		allowed |= flagNoHole | flagFastZero
 	case cmdBlockStatus:
 		allowed |= flagReqOne
@@ -131,21 +130,18 @@ func (l *limits) check(r request) error {
 	if extra := r.flags &^ allowed; extra != 0 {
 		return fmt.Errorf("command %d with flags %#x: %w", r.cmd, extra, EINVAL)
 	}
-	if writes && l.ReadOnly {
-		return fmt.Errorf("the export is read-only: %w", EPERM)
-	}
 	if r.offset > uint64(l.Size) || uint64(r.length) > uint64(l.Size)-r.offset {
 		return fmt.Errorf("%d bytes at %d of an export of %d: %w", r.length, r.offset, l.Size, beyond)
 	}
 	if mask := uint64(l.MinBlock) - 1; (r.offset|uint64(r.length))&mask != 0 {
 		return fmt.Errorf("%d bytes at %d, in blocks of %d: %w", r.length, r.offset, l.MinBlock, EINVAL)
 	}
-	if (r.cmd == cmdRead || r.cmd == cmdWrite) && int64(r.length) > int64(l.MaxPayload) {
+	if r.cmd == cmdRead && r.length > MaxPayload {
 		e := EINVAL
-		if r.cmd == cmdRead && l.structured {
+		if l.structured {
 			e = EOVERFLOW
 		}
-		return fmt.Errorf("%d bytes; at most %d: %w", r.length, l.MaxPayload, e)
+		return fmt.Errorf("%d bytes; at most %d: %w", r.length, MaxPayload, e)
 	}
 	if r.cmd == cmdBlockStatus && r.length == 0 {
 		return fmt.Errorf("BLOCK_STATUS of 0 bytes: %w", EINVAL)

@@ -14,7 +14,7 @@ import (
 // borrowed are the names of a package's other files that its pure files use: what a package of their
 // own would have to import, or to take along.
 var borrowed = map[string]string{
-	"internal/nbd": "EINVAL ENOSPC EOVERFLOW EPERM Errno Extent Info",
+	"internal/nbd": "EINVAL ENOSPC EOVERFLOW Errno Extent Info",
 	"pkg/mcrdma": "Departure ErrClosed ErrDaemon ErrFailed ErrInvalid ErrLimit ErrMinSize ErrRemoved ErrSenderLost ErrVersion Error" +
 		" Event EventAdded EventRecovered EventReformed EventRemoved EventResumed EventRoute EventSuspected EventType EventWaiting" +
 		" GroupID Info MaxPieces MaxUnicastMessage Path PathRelay PathSwitch Peer Phase Piece Region Stats View" +
