@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
@@ -21,23 +22,26 @@ func (h *Host) evict(s osdmap.VolumeState) {
 		h.opens(s.Volume.ID)
 		return
 	}
-	err := h.removeCopy(dir, s)
+	h.mu.Lock()
+	hosts := strings.Join(h.state.HostNames(s.Volume.Hosts), ", ")
+	h.mu.Unlock()
+	err := h.removeCopy(dir, s, hosts)
 	h.mu.Lock()
 	was := h.broken[s.Volume.ID]
 	h.broken[s.Volume.ID] = err
 	h.mu.Unlock()
 	switch {
 	case err == nil:
-		h.cfg.Log.Warn("this host has no place in the volume any more, another one was given it: the copy that was here is removed", "volume", s.Volume.Name, "hosts", s.Volume.Hosts)
+		h.cfg.Log.Warn("this host has no place in the volume any more, another one was given it: the copy that was here is removed", "volume", s.Volume.Name, "hosts", hosts)
 	case was == nil || was.Error() != err.Error():
 		h.cfg.Log.Error("this host has no place in the volume any more", "volume", s.Volume.Name, "error", err)
 	}
 }
 
 // removeCopy removes the data of a volume, or says why not yet.
-func (h *Host) removeCopy(dir string, s osdmap.VolumeState) error {
+func (h *Host) removeCopy(dir string, s osdmap.VolumeState, hosts string) error {
 	kept := func(format string, a ...any) error {
-		return fmt.Errorf("%w: %s has its copies on hosts %v, and what is in %s is not served, but kept: %w", ErrNotFound, s.Volume.Name, s.Volume.Hosts, dir, fmt.Errorf(format, a...))
+		return fmt.Errorf("%w: %s has its copies on %s, and what is in %s is not served, but kept: %w", ErrNotFound, s.Volume.Name, hosts, dir, fmt.Errorf(format, a...))
 	}
 	switch n := len(s.Map.Acting); {
 	case !slices.Contains(s.Map.Former, h.cfg.Self.ID):

@@ -126,7 +126,7 @@ func (h *Host) Volume(name string) (*Volume, error) {
 			return nil, err
 		}
 		if s.Volume.Name == name {
-			return nil, fmt.Errorf("%w: %s has its copies on hosts %v", ErrNotFound, name, s.Volume.Hosts)
+			return nil, fmt.Errorf("%w: %s has its copies on %s", ErrNotFound, name, strings.Join(h.state.HostNames(s.Volume.Hosts), ", "))
 		}
 	}
 	if h.state.Away != nil {

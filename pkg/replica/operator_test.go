@@ -208,7 +208,7 @@ func TestEvicted(t *testing.T) {
 			h.drop(v)
 		}
 		h.evict(x)
-		if _, err := h.Volume(volumeName); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), c.want) {
+		if _, err := h.Volume(volumeName); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "copies on h2, host 3") {
 			t.Errorf("%v; want %q", err, c.want)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "log")); err != nil {
