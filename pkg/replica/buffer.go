@@ -46,7 +46,8 @@ type register func(n int) (*mcrdma.Memory, error)
 type class struct {
 	size  int // of the data
 	alloc register
-	short func() // a buffer is missing: release those that need not be kept
+	short func()          // a buffer is missing: release those that need not be kept
+	ended <-chan struct{} // the volume is closed: buffers need not come back
 	free  chan *Buffer
 	slab  int // buffers that are made at once
 
@@ -104,6 +105,8 @@ func (c *class) get(ctx context.Context) (*Buffer, error) {
 	case b := <-c.free:
 		b.refs.Store(1)
 		return b, nil
+	case <-c.ended:
+		return nil, ErrClosed
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -114,11 +117,11 @@ func (c *class) get(ctx context.Context) (*Buffer, error) {
 type pool []*class
 
 // newPool makes a pool of about this many bytes. short is called when a buffer is missing.
-func newPool(bytes int, alloc register, short func()) pool {
+func newPool(bytes int, alloc register, short func(), ended <-chan struct{}) pool {
 	var p pool
 	for _, c := range []struct{ size, share int }{{8 << 10, 4}, {128 << 10, 4}, {MaxEntry, 2}} {
 		n := max(bytes/c.share/c.size, 4)
-		p = append(p, &class{size: c.size, alloc: alloc, short: short, slab: max(1, min(n, MaxEntry/c.size)), unmade: n, free: make(chan *Buffer, n)})
+		p = append(p, &class{size: c.size, alloc: alloc, short: short, ended: ended, slab: max(1, min(n, MaxEntry/c.size)), unmade: n, free: make(chan *Buffer, n)})
 	}
 	return p
 }
@@ -161,8 +164,8 @@ type memory struct {
 	pushed  pool // entries that come by messages
 }
 
-func newMemory(bytes int, alloc register, short func()) memory {
-	return memory{newPool(bytes, alloc, short), newPool(bytes, alloc, short), newPool(4*MaxEntry+bytes/8, alloc, short)}
+func newMemory(bytes int, alloc register, short func(), ended <-chan struct{}) memory {
+	return memory{newPool(bytes, alloc, short, ended), newPool(bytes, alloc, short, ended), newPool(4*MaxEntry+bytes/8, alloc, short, ended)}
 }
 
 // wanted says whether a buffer is waited for.

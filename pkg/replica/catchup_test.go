@@ -72,7 +72,7 @@ func TestSize(t *testing.T) {
 // TestPushFits: the memory that a host has for entries by messages takes all of one message, whatever their size: it
 // waits for it.
 func TestPushFits(t *testing.T) {
-	p := newMemory(4*MaxEntry, nil, nil).pushed // as little as Config allows
+	p := newMemory(4*MaxEntry, nil, nil, nil).pushed // as little as Config allows
 	for _, c := range p {
 		if n := cap(c.free) * c.size; n < maxPush {
 			t.Errorf("%d buffers of %d bytes for messages of %d", cap(c.free), c.size, maxPush)

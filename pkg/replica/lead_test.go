@@ -67,7 +67,7 @@ func TestAddedWithFullRing(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	client, events := rack.Dial("h1"), &leadEvents{}
-	memory := newPool(1<<20, client.Alloc, func() {})
+	memory := newPool(1<<20, client.Alloc, func() {}, nil)
 	g := lead(t.Context(), client, mcrdma.GroupConfig{Service: name}, iv, map[string]core.Member{receiver("h2"): {ID: 2, Incarnation: 1}}, 1, most*entry, &wg, func(f func()) { loop <- f }, events)
 	defer g.close()
 	until := func(what string, is func() bool) {

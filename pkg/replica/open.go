@@ -122,7 +122,7 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 	l.memory = newMemory(cfg.Memory, o.alloc, func() {
 		l.disk.log.Hurry(0)
 		l.post(func() { l.content.release(l.content.head()) })
-	})
+	}, v.closed)
 	v.memory = &l.memory
 	l.node = core.New(c, stored, now())
 	l.follow = &following{post: l.post, events: l, ctx: l.ctx, wg: &l.wg, incarnation: l.node.Status(now()).Self.Incarnation,

@@ -75,6 +75,26 @@ func TestOpened(t *testing.T) {
 	}
 }
 
+// TestClosedWaits: who waits for memory of a volume that is closed need not wait any more.
+func TestClosedWaits(t *testing.T) {
+	r := newRig(t, 2, 1, 8<<20, Options{})
+	v, failed := r.volume(1), make(chan error)
+	for {
+		b := v.memory.written.try(MaxEntry)
+		if b == nil {
+			break
+		}
+	}
+	go func() {
+		_, err := v.Buffer(r.ctx(), MaxEntry)
+		failed <- err
+	}()
+	r.must(osdmap.New(r.kv, osdmap.Options{}).Delete(r.ctx(), r.id))
+	if err := <-failed; !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
 // TestSyncs: a write with a flush after it is one sync of the log at each host, and none of the store; so is a write that is durable.
 // What no flush waits for is none.
 func TestSyncs(t *testing.T) {
