@@ -212,6 +212,40 @@ func TestPrimaryRestarts(t *testing.T) {
 	r.expect(p, writes)
 }
 
+// TestFailedMemory: a copy that has ended gives back the memory of its entries: clients at this host need it.
+func TestFailedMemory(t *testing.T) {
+	for _, what := range []string{"the store", "the log"} {
+		t.Run(what, func(t *testing.T) {
+			o := steady()
+			o.logDelay = time.Hour
+			r := newRig(t, 3, 2, 8<<20, o)
+			r.acting(3)
+			v := r.volume(r.primary())
+			for i := range 3 {
+				r.must(v.WriteAt(r.ctx(), fillBlock(i), int64(i)*block, false))
+			}
+			v.loop.post(func() {
+				if what == "the log" {
+					v.loop.synced(0, errors.New("broken"))
+					return
+				}
+				v.loop.fail(errors.New("broken"))
+				v.loop.disk.log.Hurry(0)
+			})
+			n := 0
+			r.wait("all memory is there, of "+what, func() error {
+				for v.memory.written.try(block) != nil {
+					n++
+				}
+				if n < cap(v.memory.written[0].free) {
+					return fmt.Errorf("%d buffers", n)
+				}
+				return nil
+			})
+		})
+	}
+}
+
 // TestBehind: a replica that comes back gets more entries by the log than its memory takes at once.
 func TestBehind(t *testing.T) {
 	o := Fast()

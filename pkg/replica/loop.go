@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 	"unsafe"
@@ -96,13 +97,17 @@ func (l *loop) fail(err error) {
 	l.log.Error("the volume's copy on this host has ended", "error", err)
 	l.cancel() // leaves its group, and ends the group that it leads
 	l.calls.end()
+	if l.lead != nil {
+		l.lead.close()
+	}
+	l.content.truncate(l.content.tail) // requests at this host, which others serve, need the memory
 }
 
 // synced: changes up to seq are durable.
 func (l *loop) synced(seq uint64, err error) {
 	if err != nil {
 		l.fail(fmt.Errorf("the log: %w", err))
-		return
+		seq = math.MaxUint64 // nothing is written any more
 	}
 	n := 0
 	for ; n < len(l.unsaved) && l.unsaved[n].seq <= seq; n++ {
