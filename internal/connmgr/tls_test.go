@@ -317,18 +317,18 @@ func TestBadPrepare(t *testing.T) {
 			return reason
 		}
 		for i, step := range []struct{ got, want string }{
-			{commit(2), "NOT_FOUND"},
+			{commit(2), "NO_SERVICE"},
 			{prepare(func(*mcrdmav1.PrepareRequest) {}), ""},
 			{prepare(func(q *mcrdmav1.PrepareRequest) { q.Timeout = nil }), ""},
 			{prepare(func(q *mcrdmav1.PrepareRequest) { q.Connection.Psn++ }), "STALE"},
 			{prepare(func(q *mcrdmav1.PrepareRequest) { q.Formation = 1 }), "STALE"},
 			{prepare(func(q *mcrdmav1.PrepareRequest) { q.Formation = 3; q.Regions[0].Length++ }), "INVALID"},
-			{commit(3), "NOT_FOUND"},
+			{commit(3), "NO_SERVICE"},
 			{commit(2), ""},
 			{commit(2), ""},
 			{prepare(func(q *mcrdmav1.PrepareRequest) { q.Formation = 3 }), ""},
 			{commit(3), ""},
-			{commit(2), "NOT_FOUND"},
+			{commit(2), "NO_SERVICE"},
 		} {
 			if step.got != step.want {
 				t.Errorf("step %d: %q, want %q", i, step.got, step.want)

@@ -211,7 +211,7 @@ func TestReceiverDies(t *testing.T) {
 		})
 		a := r.host(1).app("")
 		_, err := a.rpc.CreateGroup(t.Context(), a.request())
-		if reason, host, _ := reasonOf(err); reason != "CLOSED" || host != "h2" || !strings.Contains(err.Error(), "the application has ended") {
+		if reason, host, _ := reasonOf(err); reason != "NO_SERVICE" || host != "h2" || !strings.Contains(err.Error(), "the application has ended") {
 			t.Errorf("%v", err)
 		}
 		r.wantNothing()
@@ -223,7 +223,7 @@ func TestReceiverDies(t *testing.T) {
 			return nil
 		})
 		_, err = a.rpc.CreateGroup(t.Context(), a.request())
-		if reason, host, _ := reasonOf(err); reason != "CLOSED" || host != "h2" || !strings.Contains(err.Error(), "bored") {
+		if reason, host, _ := reasonOf(err); reason != "NO_SERVICE" || host != "h2" || !strings.Contains(err.Error(), "bored") {
 			t.Errorf("%v", err)
 		}
 		r.wantNothing()

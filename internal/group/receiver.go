@@ -280,11 +280,11 @@ func (r *Memberships) Load(x Membership, info *mcrdmav1.FormationInfo, now time.
 // end ends a membership.
 func (r *Memberships) end(x *membership, reason mcrdmav1.Detached_Reason, text string) {
 	r.do(TellEnded{x.Attach, x.User, x.state == membershipAsked, reason, text})
-	for _, call := range x.calls {
-		r.respond(call, nil, failure.New(mcrdmav1.Reason_CLOSED, "%s", text))
-	}
 	for _, w := range x.writers {
-		r.respond(w.call, nil, failure.New(mcrdmav1.Reason_NOT_FOUND, "formation %d of the group was given up: %s", x.Formation, text))
+		x.calls = append(x.calls, w.call)
+	}
+	for _, call := range x.calls {
+		r.respond(call, nil, failure.New(mcrdmav1.Reason_NO_SERVICE, "it is not in the group any longer: %s", text))
 	}
 	x.state, x.calls, x.writers = membershipEnded, nil, nil
 	if !x.writing {

@@ -124,7 +124,7 @@ func (r *Memberships) Answer(token string, attach uint64, answer *mcrdmav1.Prepa
 func (r *Memberships) Commit(call uint64, info *mcrdmav1.FormationInfo, v RecordedView) {
 	x := r.in(info.GetFormation())
 	if x == nil || x.state == membershipAsked {
-		r.respond(call, nil, failure.New(mcrdmav1.Reason_NOT_FOUND, "formation %d of the group has not been prepared, or was given up", info.GetFormation()))
+		r.respond(call, nil, failure.New(mcrdmav1.Reason_NO_SERVICE, "it is not in the group any longer: %s", r.missing(info.GetFormation())))
 		return
 	}
 	x.info, x.Path, x.MCID = info, info.GetPath(), info.GetMcId()
@@ -260,13 +260,18 @@ func (r *Memberships) Beat(formation uint32, now time.Time) (why string, known b
 			r.supersede(x) // after a restart, which came before the end of the others was durable
 		}
 	}
-	switch {
-	case known:
+	if known {
 		return "", true
-	case r.gone.formation >= max(formation, 1):
-		return r.gone.why, false
 	}
-	return "the host's daemon does not know the membership", false
+	return r.missing(formation), false
+}
+
+// missing returns why there is no membership in a formation.
+func (r *Memberships) missing(formation uint32) string {
+	if r.gone.formation >= max(formation, 1) {
+		return r.gone.why
+	}
+	return "the host's daemon does not know the membership"
 }
 
 // Leave ends a membership as its application asks.

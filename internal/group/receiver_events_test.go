@@ -294,7 +294,7 @@ func TestCallsOfOneThatEnds(t *testing.T) {
 	for _, a := range acts[Respond](r) {
 		got = append(got, fmt.Sprint(a.Call, " ", failure.Of(a.Err).Reason))
 	}
-	if slices.Sort(got); !slices.Equal(got, []string{"1 CLOSED", "2 NOT_FOUND"}) {
+	if slices.Sort(got); !slices.Equal(got, []string{"1 NO_SERVICE", "2 NO_SERVICE"}) {
 		t.Errorf("%q", got)
 	}
 	if m, ok := r.One(); ok || r.Idle() {
@@ -311,6 +311,45 @@ func TestCallsOfOneThatEnds(t *testing.T) {
 	r.Deleted(3)
 	if list := r.Take(); len(list) != 1 || list[0] != (Respond{Call: 9}) || !r.Idle() {
 		t.Errorf("deleted: %+v, idle %v", list, r.Idle())
+	}
+}
+
+// TestLeftWhileForming: a sender's daemon that asks for, or completes, a membership whose application or
+// daemon ends meanwhile learns that this receiver is missing. Its application may wait for that one
+// (GroupConfig.Wait), and does not take it for an end of its own daemon or client.
+func TestLeftWhileForming(t *testing.T) {
+	now := time.Unix(1000, 0)
+	const died = "the application has ended"
+	for _, c := range []struct {
+		name string
+		do   func(r *Memberships)
+		want string
+	}{
+		{"asked", func(r *Memberships) { r.SessionEnded("token", died, now) }, died},
+		{"ready", func(r *Memberships) {
+			_ = r.Answer("token", 1, &mcrdmav1.PrepareResponse{}, nil)
+			r.SessionEnded("token", died, now)
+			r.Take()
+			r.Commit(1, &mcrdmav1.FormationInfo{Formation: 1}, worldView(1, 1))
+		}, died},
+		{"committing", func(r *Memberships) {
+			_ = r.Answer("token", 1, &mcrdmav1.PrepareResponse{}, nil)
+			r.Take()
+			r.Commit(1, &mcrdmav1.FormationInfo{Formation: 1}, worldView(1, 1))
+			r.SessionEnded("token", died, now)
+		}, died},
+		{"the daemon is another run", func(r *Memberships) {
+			*r = Memberships{}
+			r.Commit(1, &mcrdmav1.FormationInfo{Formation: 1}, worldView(1, 1))
+		}, "the host's daemon does not know the membership"},
+	} {
+		var r Memberships
+		r.Prepare(1, invited(1), now)
+		c.do(&r)
+		calls := acts[Respond](&r)
+		if len(calls) != 1 || !failure.Is(calls[0].Err, mcrdmav1.Reason_NO_SERVICE) || calls[0].Err.Error() != "it is not in the group any longer: "+c.want {
+			t.Errorf("%s: %+v", c.name, calls)
+		}
 	}
 }
 
