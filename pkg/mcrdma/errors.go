@@ -174,7 +174,7 @@ func fromStatus(err error) error {
 	case codes.DeadlineExceeded:
 		return context.DeadlineExceeded
 	}
-	return fmt.Errorf("%w: %s (%v)", ErrDaemon, s.Message(), s.Code())
+	return fmt.Errorf("%w: %s", ErrDaemon, errinfo.Said(err))
 }
 
 // ignoreClosed ignores qp.ErrClosed: the application may have closed an object before, with

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	errinfo "github.com/mcrdma/mcrdma/internal/failure"
 )
@@ -41,6 +44,10 @@ func TestReasons(t *testing.T) {
 	}
 	if err := fromStatus(errinfo.New(mcrdmav1.Reason_AMBIGUOUS, "so").GRPCStatus().Err()); !errors.Is(err, ErrFailed) {
 		t.Errorf("a reason without a kind: %v", err)
+	}
+	err := fromStatus(status.Error(codes.Unavailable, "error reading from server: EOF"))
+	if !errors.Is(err, ErrDaemon) || err.Error() != "mcrdma: daemon: the connection was lost: EOF" {
+		t.Errorf("the daemon was killed: %v", err)
 	}
 	if errors.Is(ErrBusy, ErrFailed) || errors.Is(ErrFailed, &Error{}) {
 		t.Error("errors without a reason are taken for each other")
