@@ -235,6 +235,19 @@ func TestHealth(t *testing.T) {
 	if code, _, stderr := call("run", "--config", h.config); code != cli.ExitFailure || stderr == "" {
 		t.Errorf("a second daemon: %d, %s", code, stderr)
 	}
+	socket := filepath.Join(h.dir, "daemon.sock")
+	must(t, os.RemoveAll(socket))
+	must(t, os.Mkdir(socket, 0o700))
+	if code, body := get("/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, socket+" is there and is not a socket") {
+		t.Errorf("without its socket: %d, %s", code, body)
+	}
+	must(t, os.Remove(socket))
+	if code, body := get("/readyz"); code != http.StatusOK || body != "ready\n" {
+		t.Errorf("with a place for its socket: %d, %s", code, body)
+	}
+	if code, _, stderr := call("status", "--socket", socket); code != cli.ExitOK {
+		t.Errorf("by the new socket: %d, %s", code, stderr)
+	}
 	h.stop(t)
 
 	at = free(t)

@@ -230,6 +230,9 @@ func (m *Manager) Readiness() (ok bool, note string) {
 	if m.life.Err() != nil {
 		return false, "the daemon ends"
 	}
+	if err := m.renewSocket(); err != nil {
+		return false, err.Error()
+	}
 	if m.tor != nil {
 		if why := m.tor.Unusable(); why != "" {
 			note = "hosts relay new groups: switch " + m.tor.Name + ": " + why
@@ -258,6 +261,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer ticks.Stop()
 	m.resumeAll()
 	m.wg.Go(func() { m.tick(ticks.C) })
+	m.wg.Go(m.keepSocket)
 	if m.tor != nil {
 		m.wg.Go(m.followSwitch)
 	}
