@@ -105,6 +105,13 @@ func (t *Table) Problems() []string {
 			all.add("the MAC of a next hop at a host port is not known", p)
 		}
 	}
+	for k, mac := range t.neighbors {
+		p, h := t.byName[k.Port], t.hosts[k.Addr]
+		if h != nil && !h.static && (h.MAC != mac || p != nil && p.Number != h.Port) {
+			all.add(fmt.Sprintf("host %v was heard at port %d with MAC %v, and the topology file, or the kernel, has it at port %s with MAC %v, "+
+				"which is used until it is heard: correct that", h.Addr, h.Port, h.MAC, k.Port, mac), none)
+		}
+	}
 	var list []string
 	for cause, p := range all {
 		switch {
