@@ -66,7 +66,7 @@ func newGroup(c *Client, cfg GroupConfig) *Group {
 		cfg: cfg, events: newEventQueue(), begun: make(chan struct{}), ended: make(chan struct{}), drained: make(chan struct{}),
 		news: make(chan struct{}, 1), poster: poster{c: c, regions: cfg.Regions, room: make(chan struct{}, cfg.Depth)},
 	}
-	g.to, g.over = g, g.ended
+	g.to, g.over, g.cut = g, g.ended, func(error) {}
 	g.life.needViews, g.life.waits = cfg.OnView != nil, cfg.WaitForMinSize
 	g.ctx, g.stop = context.WithCancelCause(c.ctx)
 	return g

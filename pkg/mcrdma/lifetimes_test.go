@@ -558,4 +558,10 @@ func TestOvertaken(t *testing.T) {
 			t.Errorf("before: %v: it is waited for: %v", before, kinds)
 		}
 	}
+	c := &calm{t: t, now: time.Unix(1000, 0)}
+	c.created(formationOf(2, "a", "b"))
+	c.changed(again)
+	if kinds, _ := c.does(); !slices.Contains(kinds, "cut") {
+		t.Errorf("the first formation is waited for: %v", kinds)
+	}
 }

@@ -209,7 +209,7 @@ func (l *life) changed(e *mcrdmav1.GroupChanged) {
 // overtaken cuts the connecting of a formation that is to be formed anew: a member that has ended would be waited for.
 func (l *life) overtaken() {
 	for _, e := range l.early {
-		if l.state == reForming && l.job == connecting && e.GetType() == mcrdmav1.GroupChanged_TYPE_REFORM && e.GetFormation() == l.re.next.GetFormation() {
+		if l.job == connecting && e.GetType() == mcrdmav1.GroupChanged_TYPE_REFORM && e.GetFormation() == l.re.next.GetFormation() {
 			l.do(cut{&formationError{err: errors.New(e.GetText())}})
 		}
 	}
