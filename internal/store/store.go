@@ -109,12 +109,12 @@ type Store struct {
 func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		if err := create(path); err != nil {
-			return nil, fmt.Errorf("store: making %s: %w", path, err)
+			return nil, fmt.Errorf("store: making %s: %w", path, permitted(err))
 		}
 	}
 	db, file, err := open(ctx, path, o)
 	if err != nil {
-		return nil, fmt.Errorf("store: opening %s: %w", path, err)
+		return nil, fmt.Errorf("store: opening %s: %w", path, permitted(err))
 	}
 	s := &Store{path: path, kind: o.Kind, file: file, db: db, queue: make(chan *request), quit: make(chan struct{}), stopped: make(chan struct{})}
 	if err := guard(func() error { return db.Update(s.begin) }); err != nil {
@@ -122,6 +122,14 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	}
 	go s.write()
 	return s, nil
+}
+
+// permitted adds what to do to an error if the file or its directory is another user's, as after a start by root.
+func permitted(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: give the file and its directory to the user of this program, %d now (chown)", err, os.Geteuid())
+	}
+	return err
 }
 
 // options are bbolt's. The list of free pages is not stored: the check at Open
