@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"syscall"
 	"time"
@@ -32,7 +31,8 @@ func (d *demo) keep(ctx context.Context) error {
 		select {
 		case <-tick.C:
 			if err := g.Write(ctx, mcrdma.At{}, piece); err != nil && ctx.Err() == nil {
-				return fmt.Errorf("writing: %w", err)
+				d.say("   nothing is written any more: %v", err)
+				tick.Stop()
 			}
 		case e, ok := <-events:
 			if !ok {
