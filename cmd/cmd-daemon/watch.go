@@ -71,7 +71,7 @@ func writeEvent(w io.Writer, out *cli.Output, e *mcrdmav1.WatchEventsResponse) e
 	line := fmt.Sprintf("%s  %-10s  %-26s  %-8s  %-15s  %s", e.GetTime().AsTime().Local().Format("15:04:05.000"), e.GetKind(), group, cli.QPN(e.GetMcId()),
 		cmp.Or(e.GetHost(), e.GetAddress()), e.GetText())
 	if e.GetProgram() != "" {
-		line += fmt.Sprintf(" (%s, pid %d)", e.GetProgram(), e.GetPid())
+		line += fmt.Sprintf(" (this host's application: %s, pid %d)", e.GetProgram(), e.GetPid())
 	}
 	_, err := fmt.Fprintln(w, strings.TrimRight(line, " "))
 	return err
