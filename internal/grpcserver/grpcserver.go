@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
@@ -48,10 +49,7 @@ type Config struct {
 // Stop waits for handlers. A handler that panics ends the process: nothing else could
 // repair what it had locked or changed in part, while what is durable is right.
 func New(c Config, creds credentials.TransportCredentials, more ...grpc.ServerOption) *grpc.Server {
-	creds = identity.Watched(creds, func(err error) {
-		c.Metrics.handshakes.Inc()
-		c.Log.Warn("a connection was refused", "error", err)
-	})
+	creds = identity.Watched(creds, c.refusals())
 	s := grpc.NewServer(append(append(grpcwindow.Serve(),
 		grpc.Creds(creds), grpc.MaxRecvMsgSize(c.MaxMessage), grpc.MaxSendMsgSize(c.MaxMessage), grpc.WaitForHandlers(true),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: c.MinPing, PermitWithoutStream: true}),
@@ -61,6 +59,16 @@ func New(c Config, creds credentials.TransportCredentials, more ...grpc.ServerOp
 	healthpb.RegisterHealthServer(s, c.Health)
 	reflection.Register(s)
 	return s
+}
+
+// refusals counts connections that were refused. It logs the first ones, and then one each ten seconds: a
+// host that tries again and again does not fill the log.
+func (c Config) refusals() func(error) {
+	some := rate.Sometimes{First: 100, Interval: 10 * time.Second}
+	return func(err error) {
+		c.Metrics.handshakes.Inc()
+		some.Do(func() { c.Log.Warn("a connection was refused", "error", err) })
+	}
 }
 
 func (c Config) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {

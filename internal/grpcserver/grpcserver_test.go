@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -187,4 +188,19 @@ func TestServeMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	none()
+}
+
+// TestRefusals: a host that is refused again and again does not fill the log.
+func TestRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		refused := Config{Log: slog.New(slog.NewTextHandler(&log, nil)), Metrics: NewMetrics(promauto.With(prometheus.NewRegistry()), "host", "h1")}.refusals()
+		for range 20 * 60 {
+			refused(errors.New("no certificate"))
+			time.Sleep(50 * time.Millisecond)
+		}
+		if n := strings.Count(log.String(), "no certificate"); n < 100 || n > 106 {
+			t.Errorf("%d lines for 1200 connections within a minute", n)
+		}
+	})
 }
