@@ -82,7 +82,8 @@ func TestOwnCertificate(t *testing.T) {
 			want        string
 		}{
 			{own, -time.Hour, 30 * 24 * time.Hour, ""},
-			{own, -time.Hour, 24 * time.Hour, "ends soon"},
+			{own, -30 * 24 * time.Hour, 24 * time.Hour, "ends soon"},
+			{own, -time.Hour, 24 * time.Hour, ""}, // issued for a day
 			{own, -time.Hour, -time.Minute, "has ended"},
 			{own, time.Hour, 30 * 24 * time.Hour, "is valid only from"},
 			{other, -time.Hour, 30 * 24 * time.Hour, "should be for host:h1 127.9.0.1"},

@@ -12,6 +12,12 @@ const soon = 7 * 24 * time.Hour
 // ErrSoon means that a certificate is accepted, but not for long.
 var ErrSoon = errors.New("ends soon")
 
+// EndsSoon reports whether a certificate should be renewed: less than most is left, or of one that is issued for a short
+// time a third.
+func EndsSoon(from, until, now time.Time, most time.Duration) bool {
+	return until.Sub(now) < min(most, until.Sub(from)/3)
+}
+
 // Accepted returns why others will not accept the certificate as that of own, now or (ErrSoon) soon;
 // nil: they will, or there are no files. Errors of files wrap ErrFiles.
 func (f Files) Accepted(own Identity) error {
@@ -35,7 +41,7 @@ func (f Files) Accepted(own Identity) error {
 	if err := f.trusts(m); err != nil {
 		return err
 	}
-	if until.Sub(now) < soon {
+	if EndsSoon(from, until, now, soon) {
 		return fmt.Errorf("the certificate %s %w, on %s: renew it (cmd-daemon init --renew for a lab's)", f.Cert, ErrSoon, at(until))
 	}
 	return nil

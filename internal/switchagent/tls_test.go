@@ -376,7 +376,9 @@ func TestCertificateInStatus(t *testing.T) {
 			want string
 		}{
 			{"sw1", func(*x509.Certificate) {}, ""},
-			{"sw1", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(time.Hour) }, "ends soon, on " + time.Now().Add(time.Hour).UTC().Format(time.DateTime)},
+			{"sw1", func(c *x509.Certificate) {
+				c.NotBefore, c.NotAfter = time.Now().Add(-24*time.Hour), time.Now().Add(time.Hour)
+			}, "ends soon, on " + time.Now().Add(time.Hour).UTC().Format(time.DateTime)},
 			{"sw1", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }, "has ended"},
 			{"sw2", func(*x509.Certificate) {}, "is for switch:sw2, and should be for switch:sw1"},
 		} {

@@ -207,7 +207,7 @@ func (d *diagnosis) certificate() {
 			"set the clock (NTP)")
 	case d.Now.After(c.Until):
 		d.Add(failure, who, "has ended, on "+at(c.Until), "or this host's clock is fast: it says "+at(d.Now), renew)
-	case c.Until.Sub(d.Now) < soon:
+	case identity.EndsSoon(c.From, c.Until, d.Now, soon):
 		d.Add(warning, who, "ends soon, on "+at(c.Until), "", renew)
 	}
 	switch {

@@ -92,7 +92,10 @@ func TestRules(t *testing.T) {
 		{"a switch's", func(f *Facts) { f.Certificate.Own.Role = identity.Switch }, "error certificate: h1.crt is for switch:h1"},
 		{"slow clock", func(f *Facts) { f.Certificate.From = noon.Add(90 * time.Second) }, "error certificate: is valid only from 2026-01-02 12:01:30 UTC on"},
 		{"ended", func(f *Facts) { f.Certificate.Until = noon.Add(-time.Second) }, "error certificate: has ended"},
-		{"ends soon", func(f *Facts) { f.Certificate.Until = noon.Add(13 * 24 * time.Hour) }, "warning certificate: ends soon"},
+		{"ends soon", func(f *Facts) {
+			f.Certificate.From, f.Certificate.Until = noon.Add(-100*24*time.Hour), noon.Add(13*24*time.Hour)
+		}, "warning certificate: ends soon"},
+		{"for a day", func(f *Facts) { f.Certificate.Until = noon.Add(23 * time.Hour) }, ""},
 		{"CA ended", func(f *Facts) { f.Certificate.CAUntil = noon.Add(-time.Second) }, "error certificate: that of the CA has ended"},
 		{"CA ends", func(f *Facts) { f.Certificate.CAUntil = noon.Add(40 * 24 * time.Hour) }, "warning certificate: that of the CA ends on"},
 		{"open key", func(f *Facts) { f.Certificate.KeyMode = 0o640 }, "warning certificate: others can read the key h1.key (mode 0640)"},
