@@ -191,14 +191,13 @@ func TestStreamLimits(t *testing.T) {
 	for _, s := range []*session{first, second, r.open(1), none()} {
 		s.expectEnd(codes.ResourceExhausted, full)
 	}
-	s := r.channel()
 	for i := 1; i < maxRoles; i++ {
 		s := r.channel()
 		s.update(&p4.MasterArbitrationUpdate{DeviceId: device, Role: &p4.Role{Name: fmt.Sprint("role", i)}})
 		s.next()
 		s.close()
 	}
-	s = r.channel()
+	s := r.channel()
 	s.update(&p4.MasterArbitrationUpdate{DeviceId: device, Role: &p4.Role{Name: "one too many"}})
 	s.expectEnd(codes.ResourceExhausted, "there are 64 roles already")
 }
