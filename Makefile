@@ -66,10 +66,10 @@ else
 	@$(MAKE) --no-print-directory -k -j2 test-race test-once-more test-serial
 endif
 
-# Two of these run side by side, as many tests wait most of the time. Those below tests/ and of
+# Two of these run side by side, as many tests wait most of the time. Those below tests/ and
 # pkg/replica take longest, and begin.
 test-race:
-	$(TEST) -race -p 3 -timeout 15m $$($(GO) list ./tests/... ./pkg/replica ./... | grep -vE '/($(subst $() ,|,$(SERIAL)))$$')
+	$(TEST) -race -p 3 -timeout 15m $$($(GO) list ./tests/... ./pkg/replica/... ./... | grep -vE '/($(subst $() ,|,$(SERIAL)))$$')
 
 test-once-more:
 	$(TEST) -p 2 -run '$(ONCE_MORE)' -timeout 15m \
