@@ -90,7 +90,7 @@ func TestOperate(t *testing.T) {
 
 	v, err := hosts["h1"].Volume("vol")
 	if err == nil {
-		err = v.WriteZeroes(t.Context(), 4<<20, 8192, true)
+		err = v.WriteAt(t.Context(), make([]byte, 8192), 4<<20, true)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ type Buffer struct {
 // Bytes returns the memory to fill with the data of the write.
 func (b *Buffer) Bytes() []byte { return b.data }
 
-// Release releases the buffer. StartWrite does so, too.
+// Release releases the buffer. WriteBuffer and StartWrite do so, too.
 func (b *Buffer) Release() {
 	if b != nil && b.refs.Add(-1) == 0 {
 		b.class.put(b)

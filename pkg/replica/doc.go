@@ -4,9 +4,8 @@
 //
 //	host, err := replica.Open(replica.Config{Self: …, Client: client, Manager: manager, Dir: dir, Listener: l, Files: files})
 //	v, err := host.Volume("vol")
-//	b, err := v.Buffer(ctx, n)                   // to be filled
-//	v.StartWrite(ctx, b, offset, false, written) // all acting members have it in memory
-//	v.StartFlush(ctx, flushed)                   // … and on disk
+//	err = v.WriteAt(ctx, data, offset, false) // all acting members have it in memory
+//	err = v.Flush(ctx)                        // … and on disk
 //
 // # Parts
 // A loop (loop.go, mailbox.go, actions.go, run.go) owns a volume's core.Node. Everything else posts

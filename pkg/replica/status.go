@@ -5,14 +5,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 )
 
 // Status is the status of a volume at this host.
 type Status struct {
 	core.Status
-	Failure error  // why this host's copy has ended, and what to do about it; nil: it has not
-	Copied  uint64 // bytes of the volume that have been copied to this host, while Backfilling
+	Failure error        // why this host's copy has ended, and what to do about it; nil: it has not
+	Group   *mcrdma.Info // of the group that this node leads; nil: there is none
+	Copied  uint64       // bytes of the volume that have been copied to this host, while Backfilling
 	// Oldest is the age of the oldest unanswered request of this host's clients; 0: there is none.
 	Oldest time.Duration
 	Waits  string // of the primary: why requests wait, if it knows
@@ -21,13 +23,20 @@ type Status struct {
 // Status returns the present status.
 func (v *Volume) Status() Status {
 	var s Status
+	var group *mcrdma.Group
 	select {
 	case <-v.loop.await(func() {
-		s = v.last
+		if s = v.last; v.loop.lead != nil {
+			group = v.loop.lead.group
+		}
 		s.Waits = v.waits()
 	}):
 	case <-v.loop.stopped:
 		return v.last
+	}
+	if group != nil {
+		i := group.Info()
+		s.Group = &i
 	}
 	s.Copied, s.Oldest = v.loop.disk.copied.Load(), v.pending.oldest()
 	return s

@@ -59,6 +59,9 @@ func (v *Volume) Info() osdmap.Volume {
 	return i
 }
 
+// Done returns a channel that is closed when the volume is closed at this host, or deleted.
+func (v *Volume) Done() <-chan struct{} { return v.closed }
+
 // check checks that a range has whole blocks inside the volume.
 func (v *Volume) check(off, n int64) error {
 	b := int64(v.info.BlockSize)
@@ -68,7 +71,7 @@ func (v *Volume) check(off, n int64) error {
 	return nil
 }
 
-// Buffer returns a buffer of min(n, MaxEntry) bytes, to be filled and passed to StartWrite. It
+// Buffer returns a buffer of min(n, MaxEntry) bytes, to be filled and passed to WriteBuffer. It
 // waits for memory.
 func (v *Volume) Buffer(ctx context.Context, n int) (*Buffer, error) {
 	return v.memory.written.get(ctx, min(max(n, 0), MaxEntry))
@@ -91,9 +94,18 @@ func (v *Volume) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// StartWrite writes all bytes of a buffer atomically, and releases it, even if it fails. done is called once,
-// by any goroutine, perhaps before StartWrite returns, when all acting members have the bytes in memory, or,
-// with durable, on disk. It must not block.
+// WriteBuffer writes all bytes of a buffer atomically. It releases the buffer, even if it fails. It
+// returns when all acting members have the bytes in memory, or, with durable, on disk.
+func (v *Volume) WriteBuffer(ctx context.Context, b *Buffer, off int64, durable bool) error {
+	defer b.Release()
+	if err := v.check(off, int64(len(b.data))); err != nil || len(b.data) == 0 {
+		return err
+	}
+	return v.do(ctx, v.changing(opWrite, off, int64(len(b.data)), b, durable))
+}
+
+// StartWrite is WriteBuffer without waiting: done is called once, by any goroutine, perhaps before
+// StartWrite returns. It must not block.
 func (v *Volume) StartWrite(ctx context.Context, b *Buffer, off int64, durable bool, done func(error)) {
 	if err := v.check(off, int64(len(b.data))); err != nil || len(b.data) == 0 {
 		b.Release()
@@ -104,6 +116,26 @@ func (v *Volume) StartWrite(ctx context.Context, b *Buffer, off int64, durable b
 		b.Release()
 		done(err)
 	})
+}
+
+// WriteAt is WriteBuffer for a byte slice, which it copies. More than MaxEntry bytes are written in
+// several parts, which is not atomic.
+func (v *Volume) WriteAt(ctx context.Context, p []byte, off int64, durable bool) error {
+	if err := v.check(off, int64(len(p))); err != nil {
+		return err
+	}
+	for len(p) > 0 {
+		b, err := v.Buffer(ctx, len(p))
+		if err != nil {
+			return err
+		}
+		n := copy(b.data, p)
+		if err := v.WriteBuffer(ctx, b, off, durable); err != nil {
+			return err
+		}
+		p, off = p[n:], off+int64(n)
+	}
+	return nil
 }
 
 // Trim makes a range read as zeros and frees its space.
@@ -135,8 +167,11 @@ func (v *Volume) changing(op replicav1.Operation, off, n int64, b *Buffer, durab
 	return r
 }
 
-// StartFlush calls done, as StartWrite does, when all writes that were complete before the call are on the disks
-// of all acting members.
+// Flush returns when all writes that were complete before the call are on the disks of all acting
+// members.
+func (v *Volume) Flush(ctx context.Context) error { return v.do(ctx, &request{op: opFlush}) }
+
+// StartFlush is Flush without waiting; done is as in StartWrite.
 func (v *Volume) StartFlush(ctx context.Context, done func(error)) {
 	v.start(ctx, &request{op: opFlush}, done)
 }

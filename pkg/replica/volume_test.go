@@ -42,11 +42,9 @@ func TestVolume(t *testing.T) {
 					t.Errorf("h%d reads the whole volume wrong", i)
 				}
 			}
-			var led *mcrdma.Group
-			l := r.volume(r.primary()).loop
-			<-l.await(func() { led = l.lead.group })
-			if path := map[mcrdma.Mode]mcrdma.Path{mcrdma.ModeRequire: mcrdma.PathSwitch, mcrdma.ModeOff: mcrdma.PathRelay}[mode]; led.Info().Path != path {
-				t.Errorf("%+v", led.Info())
+			s := r.volume(r.primary()).Status()
+			if path := map[mcrdma.Mode]mcrdma.Path{mcrdma.ModeRequire: mcrdma.PathSwitch, mcrdma.ModeOff: mcrdma.PathRelay}[mode]; s.Group == nil || s.Group.Path != path {
+				t.Errorf("%+v", s.Group)
 			}
 		})
 	}
