@@ -130,9 +130,6 @@ func (l *loop) apply(a core.Apply) {
 		before = int64(a.Before) //nolint:gosec // an offset in the volume
 	}
 	l.disk.apply(entries, a.To, before, func(counts bool) {
-		for i := range entries {
-			entries[i].buf.Release()
-		}
 		if counts {
 			l.shown = a.To
 			l.spare()

@@ -183,6 +183,11 @@ func (d *disk) apply(entries []item, to uint64, before int64, then func(counts b
 		}
 		return nil
 	}, func() { then(era == d.era.Load()) })
+	d.jobs.post(func() { // also if the store has broken
+		for i := range entries {
+			entries[i].buf.Release()
+		}
+	})
 	if d.applied = to; d.applied-d.synced >= d.step && !d.syncing {
 		d.sync(func() {})
 	}

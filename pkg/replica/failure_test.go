@@ -214,24 +214,34 @@ func TestPrimaryRestarts(t *testing.T) {
 
 // TestFailedMemory: a copy that has ended gives back the memory of its entries: clients at this host need it.
 func TestFailedMemory(t *testing.T) {
-	for _, what := range []string{"the store", "the log"} {
+	for _, what := range []string{"a volume whose store breaks", "one whose log breaks"} {
 		t.Run(what, func(t *testing.T) {
 			o := steady()
 			o.logDelay = time.Hour
 			r := newRig(t, 3, 2, 8<<20, o)
 			r.acting(3)
 			v := r.volume(r.primary())
+			broken := make(chan error)
+			v.loop.disk.job(func() error { return <-broken }, nil)
 			for i := range 3 {
 				r.must(v.WriteAt(r.ctx(), fillBlock(i), int64(i)*block, false))
 			}
-			v.loop.post(func() {
-				if what == "the log" {
-					v.loop.synced(0, errors.New("broken"))
-					return
-				}
-				v.loop.fail(errors.New("broken"))
-				v.loop.disk.log.Hurry(0)
-			})
+			if what == "one whose log breaks" {
+				v.loop.post(func() { v.loop.synced(0, errors.New("broken")) })
+				broken <- nil
+			} else {
+				r.must(v.Flush(r.ctx()))
+				r.wait("the store is to have the writes", func() error {
+					v.loop.disk.log.Hurry(0) // for the record of what the store gets
+					applied := uint64(0)
+					<-v.loop.await(func() { applied = v.loop.disk.applied })
+					if applied < 3 {
+						return fmt.Errorf("%d of them", applied)
+					}
+					return nil
+				})
+				broken <- errors.New("broken")
+			}
 			n := 0
 			r.wait("all memory is there, of "+what, func() error {
 				for v.memory.written.try(block) != nil {
