@@ -73,7 +73,8 @@ func (cfg GroupConfig) check() (GroupConfig, error) {
 }
 
 // Create creates a group, and returns when it is ready. On an error, nothing remains on any host.
-// The error wraps one of this package's errors, or ctx's.
+// The error wraps one of this package's errors, or ctx's. Create waits for a daemon of this host
+// that is away for as long as the daemon keeps sessions (beat.grace); then the error is ErrDaemon.
 func (c *Client) Create(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	cfg, err := cfg.check()
 	if err != nil {
@@ -204,7 +205,7 @@ func (g *Group) ask(ctx context.Context, b *brought) (resp *mcrdmav1.CreateGroup
 		req.Regions = append(req.Regions, &mcrdmav1.RegionSpec{Name: r.Name, Length: r.Length})
 	}
 	err = c.repeat(ctx, func(ctx context.Context) (_ *connection, err error) {
-		on, err = c.ready(ctx)
+		on, err = c.readySoon(ctx)
 		return on, err
 	}, func(ctx context.Context) (err error) {
 		req.Token = c.token()

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ func TestCreate(t *testing.T) {
 		{"a receiver does not listen", noListener},
 		{"no such host", noSuchHost},
 		{"a daemon does not run", noDaemon},
+		{"the sender's own daemon stays away", ownDaemonAway},
 		{"receivers start later", startLater},
 		{"receivers do not start in time", neverStart},
 		{"two groups at once", twoGroups},
@@ -157,6 +159,30 @@ func noDaemon(l *lab, cfg mcrdma.GroupConfig) {
 	l.fails(l.create(cfg), mcrdma.ErrUnreachable, "h3")
 	l.hosts[2].start()
 	l.noGroups("after an error")
+}
+
+// ownDaemonAway: a creation does not wait for longer than the daemon keeps sessions.
+func ownDaemonAway(l *lab, cfg mcrdma.GroupConfig) {
+	for _, h := range l.others() {
+		h.receive()
+	}
+	l.hosts[0].run()
+	l.hosts[0].stop()
+	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
+	defer cancel()
+	begun := time.Now()
+	_, err := l.hosts[0].app.client.Create(ctx, groupTo(cfg, l.others()...))
+	if took := time.Since(begun); !errors.Is(err, mcrdma.ErrDaemon) || ctx.Err() != nil || took < 5*time.Second || took > 15*time.Second {
+		l.t.Errorf("%v after %v", err, took)
+	}
+	l.hosts[0].start()
+	l.eventually("the session is resumed", func() error {
+		g, err := l.hosts[0].app.client.Create(l.t.Context(), groupTo(cfg, l.others()...))
+		if err == nil {
+			err = g.Close(l.t.Context())
+		}
+		return err
+	})
 }
 
 func startLater(l *lab, cfg mcrdma.GroupConfig) {
