@@ -9,9 +9,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// errLeft is the refusal for a member that has ended, or is about to.
+// errLeft is the refusal for a member that has ended, or is about to. Another one may take its place.
 func (c *Client) errLeft() error {
-	return newError(mcrdmav1.Reason_CLOSED, "the application of host %s has left the group", c.Host())
+	return newError(mcrdmav1.Reason_NO_SERVICE, "the application of host %s has left the group", c.Host())
 }
 
 // answer tells the daemon, and through it the sender's daemon, whether the application joins: yes,
@@ -69,7 +69,10 @@ func (m *Member) grant(req *mcrdmav1.AttachRequested) error {
 		r.Regions = append(r.Regions, Region{s.GetName(), s.GetLength()})
 	}
 	g, err := m.ask(r)
-	if err != nil {
+	switch {
+	case m.c.isClosed():
+		return m.c.errLeft()
+	case err != nil:
 		return newError(mcrdmav1.Reason_DENIED, "%v", err)
 	}
 	if g == nil {
@@ -98,7 +101,7 @@ func (m *Member) ask(r *Request) (*Grant, error) {
 	case <-done:
 		return g, err
 	case <-m.c.closed:
-		return nil, m.c.errLeft()
+		return nil, errClientClosed
 	}
 }
 

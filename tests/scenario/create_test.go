@@ -17,6 +17,7 @@ func TestCreate(t *testing.T) {
 		{"created", created},
 		{"refused by a receiver", refused},
 		{"a receiver does not listen", noListener},
+		{"a receiver ends while it is asked", endsAsked},
 		{"no such host", noSuchHost},
 		{"a daemon does not run", noDaemon},
 		{"the sender's own daemon stays away", ownDaemonAway},
@@ -143,6 +144,24 @@ func noListener(l *lab, cfg mcrdma.GroupConfig) {
 	l.hosts[2].run()
 	l.hosts[3].receive()
 	l.fails(l.create(cfg), because(mcrdmav1.Reason_NO_SERVICE), "h3")
+	l.noGroups("after an error")
+}
+
+// endsAsked: an application that ends is one that does not listen, and the sender's group is not closed.
+func endsAsked(l *lab, cfg mcrdma.GroupConfig) {
+	l.hosts[1].receive()
+	l.hosts[3].receive()
+	a := l.hosts[2].run()
+	a.listen(func(*mcrdma.Request) error {
+		time.Sleep(500 * time.Millisecond)
+		return nil
+	})
+	l.wg.Go(func() {
+		time.Sleep(100 * time.Millisecond)
+		a.close()
+	})
+	l.fails(l.create(cfg), mcrdma.ErrUnreachable, "h3")
+	time.Sleep(time.Second)
 	l.noGroups("after an error")
 }
 
