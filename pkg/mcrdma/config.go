@@ -94,7 +94,8 @@ type GroupConfig struct {
 	// Depth is the maximum number of operations in flight; 0: DefaultDepth.
 	Depth int
 	// Wait is how long Create waits for receivers that are still starting: for daemons that do not
-	// answer, and for hosts where no application listens for the service; 0: it does not wait.
+	// answer, and for hosts where no application listens for the service, or where it ends before
+	// the group has begun; 0: it does not wait.
 	Wait time.Duration
 	// OnView, if not nil, is called with each view of the group. Operations complete with the view
 	// only after OnView has returned: it is called before the first operation of a formation is

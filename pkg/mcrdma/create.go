@@ -86,11 +86,10 @@ func (c *Client) Create(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	if c.ctx.Err() != nil {
 		return nil, errClientClosed
 	}
-	g := newGroup(c, cfg)
 	c.mu.Lock()
 	c.creating++
 	c.mu.Unlock()
-	err = g.create(ctx)
+	g, err := c.createUntil(ctx, cfg, time.Now().Add(cfg.Wait))
 	var strangers []GroupID
 	c.mu.Lock()
 	if c.creating--; c.creating == 0 {
@@ -106,15 +105,36 @@ func (c *Client) Create(ctx context.Context, cfg GroupConfig) (*Group, error) {
 		c.closeGroup(id)
 	}
 	if err != nil {
-		g.stop(err)
 		return nil, fmt.Errorf("create a group for %q: %w", cfg.Service, err)
 	}
 	return g, nil
 }
 
-func (g *Group) create(ctx context.Context) error {
+// createUntil creates a group again if a receiver ends before the group has begun.
+func (c *Client) createUntil(ctx context.Context, cfg GroupConfig, deadline time.Time) (*Group, error) {
+	for {
+		g := newGroup(c, cfg)
+		err := g.create(ctx, deadline)
+		if err == nil {
+			return g, nil
+		}
+		g.stop(err)
+		_, unconnected := errors.AsType[*formationError](err)
+		few := g.id.Number != 0 && errors.Is(err, ErrMinSize)
+		if !unconnected && !few || !time.Now().Before(deadline) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, waitedError{err, ctx.Err()}
+		case <-time.After(createEvery):
+		}
+	}
+}
+
+func (g *Group) create(ctx context.Context, deadline time.Time) error {
 	c := g.c
-	b, resp, conn, err := g.askUntil(ctx, time.Now().Add(g.cfg.Wait))
+	b, resp, conn, err := g.askUntil(ctx, deadline)
 	if err != nil {
 		return err
 	}

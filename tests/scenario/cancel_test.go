@@ -21,6 +21,7 @@ func TestCancel(t *testing.T) {
 		{"closing", cancelClose},
 		{"the application ends during the creation", diesCreating},
 		{"a receiver's application ends during the creation", receiverDiesCreating},
+		{"a receiver's application restarts during the creation", receiverRestartsCreating},
 		{"connections break during the creation", connectionsBreak},
 		{"a host is silent during the creation", silentCreating},
 		{"listening and dialing", cancelDial},
@@ -164,6 +165,44 @@ func receiverDiesCreating(l *lab, cfg mcrdma.GroupConfig) {
 		l.noGroups("a receiver has died " + d.String() + " after a creation began")
 		return err == nil
 	})
+}
+
+// receiverRestartsCreating: GroupConfig.Wait also helps if a receiver ends at any time before the group has begun.
+func receiverRestartsCreating(l *lab, cfg mcrdma.GroupConfig) {
+	l.hosts[1].receive()
+	l.hosts[3].receive()
+	l.hosts[2].receive()
+	a := l.hosts[0].run()
+	cfg.Wait = 10 * time.Second
+	for _, to := range [][]*host{l.others(), l.hosts[2:3]} {
+		for _, end := range []func(*app){(*app).kill, (*app).close} {
+			l.upTo(50*time.Millisecond, func(d time.Duration) bool { return restartsAfter(l, a, cfg, to, d, end) })
+		}
+	}
+}
+
+// restartsAfter ends and restarts a receiver d after the creation of a group began. It reports that this was too late.
+func restartsAfter(l *lab, a *app, cfg mcrdma.GroupConfig, to []*host, d time.Duration, end func(*app)) bool {
+	restarted := make(chan struct{})
+	l.wg.Go(func() {
+		defer close(restarted)
+		time.Sleep(d)
+		end(l.hosts[2].app)
+		time.Sleep(2 * time.Second)
+		l.hosts[2].receive()
+	})
+	begun := time.Now()
+	g, err := a.client.Create(l.t.Context(), groupTo(cfg, to...))
+	took := time.Since(begun)
+	if err != nil {
+		l.t.Errorf("ended after %v: %v after %v", d, err, took)
+		<-restarted
+		return true
+	}
+	_ = g.Close(l.t.Context()) // a group without receivers has failed
+	<-restarted
+	l.noGroups("a receiver was away, from " + d.String() + " after a creation began")
+	return took < 2*time.Second
 }
 
 func connectionsBreak(l *lab, cfg mcrdma.GroupConfig) {
