@@ -40,7 +40,7 @@ func (p *inRelay) run(ctx context.Context) {
 	case <-g.Done(): // the sender or another member handles it
 	case <-ctx.Done():
 	}
-	_ = g.Close(ended)
+	p.m.c.closeRelay(ended, g)
 }
 
 func (p *inRelay) more() { poke(p.news) }

@@ -57,11 +57,19 @@ func (c *Client) joinRelay(ctx context.Context, l net.Listener, info *mcrdmav1.F
 	return rdmcfallback.Join(ctx, cfg, &counted{t, count})
 }
 
+// closeRelay ends a relay, and returns when it uses no memory any more. Members that do not read why are waited for by Close of
+// the Client.
+func (c *Client) closeRelay(ctx context.Context, g *rdmcfallback.Group) {
+	c.wg.Go(func() { _ = g.Close(ctx) })
+	<-g.Done()
+}
+
 // A relayTransport is what both transports implement.
 type relayTransport interface {
 	rdmcfallback.Transport
 	rdmcfallback.Ring
 	rdmcfallback.Defaults
+	rdmcfallback.Leaver
 }
 
 // transport connects the members. It takes ownership of the listener in opt.
@@ -194,7 +202,7 @@ func (r *relayed) run(ctx context.Context) error {
 	return suspectOf(err, r.info)
 }
 
-// leave ends the group, normally if nothing is in flight.
+// leave ends the group, normally if nothing is in flight. It does not wait for members that do not read why.
 func (r *relayed) leave(err error) {
 	ctx := ended
 	r.mu.Lock()
@@ -205,7 +213,7 @@ func (r *relayed) leave(err error) {
 		ctx, cancel = context.WithTimeout(context.Background(), goodbye)
 		defer cancel()
 	}
-	_ = r.group.Close(ctx)
+	r.g.c.closeRelay(ctx, r.group)
 }
 
 // settle completes the operations that all members have.

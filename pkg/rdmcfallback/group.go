@@ -97,7 +97,8 @@ type Group struct {
 	small     [][]byte         // used by the loop only: the content of the ring
 	messages  [accepted][]byte // used by the loop only: incomplete messages, by number
 	joined    chan struct{}
-	done      chan struct{}
+	done      chan struct{} // closed when no memory is used any more
+	gone      chan struct{} // closed when the transport is closed
 	room      chan struct{} // has a token for each message that Send has accepted and that is not complete here
 
 	mu      sync.Mutex
@@ -146,7 +147,7 @@ func Join(ctx context.Context, cfg Config, t Transport) (*Group, error) {
 	}
 	g := &Group{
 		cfg: cfg, transport: t, ring: ring, engine: e,
-		joined: make(chan struct{}), done: make(chan struct{}), room: make(chan struct{}, accepted),
+		joined: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}), room: make(chan struct{}, accepted),
 	}
 	if cfg.Self != 0 {
 		g.spare = make([]byte, e.BlockSize())
@@ -155,10 +156,10 @@ func Join(ctx context.Context, cfg Config, t Transport) (*Group, error) {
 	select {
 	case <-g.joined:
 		return g, nil
-	case <-g.done:
+	case <-g.gone:
 	case <-ctx.Done():
 		g.leave(ctx)
-		<-g.done
+		<-g.gone
 	}
 	if g.err == nil {
 		// It joined and ended cleanly meanwhile.
@@ -222,18 +223,19 @@ func (g *Group) Send(ctx context.Context, msg []byte) error {
 
 // Close ends the group. It returns nil if every member has every message, and otherwise a
 // FailedError. At the root, Close ends the sequence of messages; other members wait for that. If
-// ctx ends before the group does, this member leaves, which fails the group. Close may be called
-// again, and returns the same result.
+// ctx ends before the group does, this member leaves, which fails the group. Close waits up to 2 s
+// for members that do not read why the group has failed; Done does not. Close may be called again,
+// and returns the same result.
 func (g *Group) Close(ctx context.Context) error {
 	g.mu.Lock()
 	g.closing = true
 	g.poke()
 	g.mu.Unlock()
 	select {
-	case <-g.done:
+	case <-g.gone:
 	case <-ctx.Done():
 		g.leave(ctx)
-		<-g.done
+		<-g.gone
 	}
 	return g.err
 }

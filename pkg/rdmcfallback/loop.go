@@ -32,14 +32,29 @@ func (g *Group) loop() {
 			ended = g.perform()
 		}
 	}
+	defer close(g.gone)
+	f := g.engine.Failure()
+	if l, ok := g.transport.(Leaver); ok && f != nil {
+		l.Leave()
+		g.end(f)
+		_ = g.transport.Close()
+		return
+	}
 	err := g.transport.Close()
+	switch {
+	case f != nil: // the error of closing does not matter then
+		err = f
+	case err != nil:
+		err = fmt.Errorf("rdmcfallback: all members have all messages, but the transport failed: %w", err)
+	}
+	g.end(err)
+}
+
+// end says that the group has ended and uses no memory any more.
+func (g *Group) end(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if f := g.engine.Failure(); f != nil {
-		g.err = f // the error of closing does not matter then
-	} else if err != nil {
-		g.err = fmt.Errorf("rdmcfallback: all members have all messages, but the transport failed: %w", err)
-	}
+	g.err = err
 	if g.wake != nil {
 		g.wake()
 	}

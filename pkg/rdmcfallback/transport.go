@@ -53,6 +53,14 @@ type Defaults interface {
 	Defaults() (blockSize, ahead int)
 }
 
+// Leaver is an optional interface of a Transport: the first part of Close, which does not wait for peers. A wrapper with
+// only a Transport's methods hides it.
+type Leaver interface {
+	// Leave returns when the transport no longer uses any buffer. Earlier messages of Tell still reach peers that read
+	// them. Close must follow, and waits for that. Only Close may be called after Leave.
+	Leave()
+}
+
 // An EventKind is the kind of an event.
 type EventKind uint8
 

@@ -25,11 +25,12 @@ type Transport struct {
 	quit   chan struct{} // closed when closing
 	next   chan struct{} // has a token when more events may be requested from the mesh
 	ended  chan struct{} // closed when the mesh's goroutine has ended
-	gone   chan struct{} // closed when Close has finished
+
+	closing func() error // Close, once
 
 	mu       sync.Mutex // guards the following fields, and the use of those above
 	closed   bool
-	closeErr error
+	closeErr error   // of the device
 	peers    []*peer // nil at this member's own number
 	memory   memory
 	entries  int  // reserved entries of cq
@@ -59,6 +60,7 @@ type scratch struct {
 var (
 	_ rdmcfallback.Transport = (*Transport)(nil)
 	_ rdmcfallback.Defaults  = (*Transport)(nil)
+	_ rdmcfallback.Leaver    = (*Transport)(nil)
 )
 
 // Connect creates the transport of one member. All members call it, in any order. It returns when
@@ -83,7 +85,8 @@ func Connect(ctx context.Context, o Options) (*Transport, error) {
 		return nil, err
 	}
 	t := &Transport{mesh: mesh, self: o.Self, device: o.Device, mtu: mtu, quit: make(chan struct{}), next: make(chan struct{}, 1), ended: make(chan struct{}),
-		gone: make(chan struct{}), peers: make([]*peer, len(o.Members))}
+		peers: make([]*peer, len(o.Members))}
+	t.closing = sync.OnceValue(t.close)
 	if err := t.open(&o); err != nil {
 		return nil, errors.Join(err, t.destroy(), mesh.Close())
 	}
@@ -170,24 +173,40 @@ func (t *Transport) Forget(buf []byte) error {
 
 // Close implements rdmcfallback.Transport. It waits up to 2 s for peers that do not read their
 // messages. The device stays open.
-func (t *Transport) Close() error {
-	t.mu.Lock()
-	if t.closed {
-		t.mu.Unlock()
-		<-t.gone
-		return t.closeErr
-	}
-	t.closed = true
-	t.wait.end()
-	t.mu.Unlock()
-	close(t.quit)
+func (t *Transport) Close() error { return t.closing() }
+
+func (t *Transport) close() error {
+	left := t.end(func() {})
 	err := t.mesh.Close()
 	<-t.ended
 	t.mu.Lock()
-	t.closeErr = errors.Join(err, t.destroy())
-	t.mu.Unlock()
-	close(t.gone)
-	return t.closeErr
+	defer t.mu.Unlock()
+	if !left {
+		t.closeErr = t.destroy()
+	}
+	return errors.Join(err, t.closeErr)
+}
+
+// Leave implements rdmcfallback.Leaver.
+func (t *Transport) Leave() {
+	t.end(func() {
+		t.closeErr = t.destroy()
+		t.mesh.Leave()
+	})
+}
+
+// end makes the transport closed, unless it is, which it reports. Then it calls f, under the lock.
+func (t *Transport) end(f func()) (closed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.closed {
+		t.closed = true
+		t.wait.end()
+		close(t.quit)
+		f()
+		return false
+	}
+	return true
 }
 
 // destroy closes the objects created from the device.

@@ -34,7 +34,7 @@ func (p *peer) postRecv(buf []byte) (lost, err error) {
 	}
 	if !p.in.dialed {
 		p.in.dialed = true
-		p.wg.Go(p.receive)
+		p.useBuffers(p.receive)
 	}
 	return nil, nil
 }
@@ -114,7 +114,7 @@ func (p *peer) supply(conn stream) error {
 	}
 	p.out.conn = conn
 	p.wg.Go(func() { p.fail(p.readReadies(conn), true) })
-	p.wg.Go(func() { p.writeBlocks(conn) })
+	p.useBuffers(func() { p.writeBlocks(conn) })
 	return nil
 }
 

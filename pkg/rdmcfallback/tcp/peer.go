@@ -56,6 +56,7 @@ type peer struct {
 	failing bool  // no new goroutines or sends
 	err     error // first reason of the failure
 	wg      sync.WaitGroup
+	users   sync.WaitGroup  // goroutines that use callers' buffers; wg counts them, too
 	ctx     context.Context // ends when the peer fails, which ends block connections
 	stop    context.CancelFunc
 	cut     chan struct{} // closed when the control connection ends
@@ -115,6 +116,15 @@ func newPeer(self *local, id int) *peer {
 		o.lock, o.wg, o.lost = &p.mu, &p.wg, lost
 	}
 	return p
+}
+
+// useBuffers calls f in a goroutine that uses callers' buffers. The lock must be held, and the peer not be failing.
+func (p *peer) useBuffers(f func()) {
+	p.users.Add(1)
+	p.wg.Go(func() {
+		defer p.users.Done()
+		f()
+	})
 }
 
 // use calls f with the lock held, unless the peer is failing. If f returns lost, the peer fails.
@@ -361,12 +371,8 @@ func (p *peer) cutOff() {
 	p.wg.Wait()
 }
 
-// part ends the connections to the peer because this transport is closing: it gives the peer time
-// to read what was sent.
+// part follows end because this transport is closing: it gives the peer time to read what was sent.
 func (p *peer) part() {
-	if !p.end(ErrClosed) {
-		return
-	}
 	defer p.self.wg.Done()
 	if p.ctl != nil {
 		_ = p.ctl.SetDeadline(time.Now().Add(parting))

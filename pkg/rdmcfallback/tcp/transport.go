@@ -23,7 +23,9 @@ type Transport struct {
 	lent []lent // messages returned by the last Events
 
 	cancel    context.CancelFunc
+	leaving   sync.Once
 	closing   sync.Once
+	unlisten  error         // of closing the listener
 	greetings chan struct{} // a token for each greeting being read
 	callers   callers
 }
@@ -31,6 +33,7 @@ type Transport struct {
 var (
 	_ rdmcfallback.Transport = (*Transport)(nil)
 	_ rdmcfallback.Defaults  = (*Transport)(nil)
+	_ rdmcfallback.Leaver    = (*Transport)(nil)
 )
 
 // A lent buffer will be returned to its peer.
@@ -171,20 +174,33 @@ func (t *Transport) beat() {
 // messages.
 func (t *Transport) Close() (err error) {
 	t.closing.Do(func() {
-		t.cancel()
-		if err = t.listen.Close(); errors.Is(err, net.ErrClosed) {
-			err = nil
-		}
-		for _, p := range t.peers {
-			if p != nil {
-				t.wg.Go(p.part)
-			}
-		}
+		t.Leave()
 		t.wg.Done()
 		t.wg.Wait()
 		t.events.close()
+		err = t.unlisten
 	})
 	return err
+}
+
+// Leave implements rdmcfallback.Leaver.
+func (t *Transport) Leave() {
+	t.leaving.Do(func() {
+		t.cancel()
+		if err := t.listen.Close(); !errors.Is(err, net.ErrClosed) {
+			t.unlisten = err
+		}
+		for _, p := range t.peers {
+			if p != nil && p.end(ErrClosed) {
+				go p.part()
+			}
+		}
+		for _, p := range t.peers {
+			if p != nil {
+				p.users.Wait()
+			}
+		}
+	})
 }
 
 // newRun returns a random number that identifies this process.
