@@ -25,6 +25,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/hostload"
 	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
@@ -95,7 +96,7 @@ func runCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "config", "c", "", "the daemon's configuration, a YAML `file`")
-	f.BoolVar(&o.check, "check", false, "only check the configuration, and what it names: device, socket, certificates")
+	f.BoolVar(&o.check, "check", false, "only check the configuration, and what it names: device, socket, state, certificates")
 	logger = cli.AddLogFlags(cmd)
 	f.StringVar(&o.onStop, "on-stop", "keep", "what to do with this host's groups when the daemon ends: `keep` them for the next one, or close")
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -161,16 +162,12 @@ func (s *setup) check() error {
 	if i, err := os.Stat(s.cfg.Socket); err == nil && i.Mode()&os.ModeSocket == 0 {
 		add("socket", fmt.Errorf("%s is there and is not a socket: name another file", s.cfg.Socket))
 	}
-	if i, err := os.Stat(s.cfg.State); err == nil && !i.Mode().IsRegular() {
-		add("state", fmt.Errorf("%s is there and is not a file of data: name another file", s.cfg.State))
+	if i, err := os.Stat(filepath.Dir(s.cfg.Socket)); err == nil && !i.IsDir() {
+		add("socket", fmt.Errorf("%s is not a directory: name another file", filepath.Dir(s.cfg.Socket)))
+	} else if errors.Is(err, syscall.ENOTDIR) {
+		add("socket", err)
 	}
-	for field, file := range map[string]string{"socket": s.cfg.Socket, "state": s.cfg.State} {
-		if i, err := os.Stat(filepath.Dir(file)); err == nil && !i.IsDir() {
-			add(field, fmt.Errorf("%s is not a directory: name another file", filepath.Dir(file)))
-		} else if errors.Is(err, syscall.ENOTDIR) {
-			add(field, err)
-		}
-	}
+	add("state", store.Check(s.cfg.State))
 	add("tls", identity.Files(s.cfg.TLS).Exposed())
 	return errors.Join(errs...)
 }

@@ -48,6 +48,9 @@ func TestAnothersFile(t *testing.T) {
 	}()
 	for _, file := range []string{path, filepath.Join(dir, "new.db")} {
 		_, err := Open(t.Context(), file, Options{})
+		if checked := Check(file); !errors.Is(checked, fs.ErrPermission) || !strings.Contains(checked.Error(), "(chown)") {
+			t.Errorf("%s: by Check: %v", file, checked)
+		}
 		if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), fmt.Sprintf("to the user of this program, %d now (chown)", os.Geteuid())) {
 			t.Errorf("%s: %v", file, err)
 		}

@@ -124,6 +124,27 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	return s, nil
 }
 
+// Check reports why this user could not open the file called path, or make it. It neither locks nor reads it.
+func Check(path string) error {
+	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
+		return fmt.Errorf("%s is there and is not a file of data: name another file", path)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".check*")
+		if errors.Is(err, fs.ErrNotExist) { // Open makes the directory
+			return nil
+		}
+		if err == nil {
+			defer func() { _ = os.Remove(f.Name()) }()
+		}
+	}
+	if err != nil {
+		return permitted(err)
+	}
+	return f.Close()
+}
+
 // permitted adds what to do to an error if the file or its directory is another user's, as after a start by root.
 func permitted(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
