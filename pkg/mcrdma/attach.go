@@ -190,7 +190,7 @@ func (m *Member) prepare(a *attach) (err error) {
 	}
 	if a.req.GetRelay() {
 		if err := a.listen(c); err != nil {
-			return newError(mcrdmav1.Reason_LIMIT, "host %s: %v", c.Host(), err)
+			return err
 		}
 	}
 	return nil

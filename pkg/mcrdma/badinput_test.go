@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -399,5 +401,17 @@ func TestCounters(t *testing.T) {
 				t.Errorf("%v", d)
 			}
 		})
+	}
+}
+
+// TestNoBootstrap: a host whose bootstrap address is not its own says so, and which setting that is.
+func TestNoBootstrap(t *testing.T) {
+	for errno, want := range map[syscall.Errno]error{syscall.EADDRNOTAVAIL: ErrInvalid, syscall.EMFILE: ErrLimit} {
+		c := &Client{hello: &mcrdmav1.Hello{Host: "h1", Bootstrap: "192.0.2.1"}}
+		c.opt.Listen = func(string, string) (net.Listener, error) { return nil, &net.OpError{Op: "listen", Err: errno} }
+		err := new(endpoint).listen(c)
+		if _, ok := errors.AsType[*Error](err); !ok || !errors.Is(err, want) || !errors.Is(err, errno) || !strings.Contains(err.Error(), "host h1 cannot listen for relaying (see bootstrap") {
+			t.Errorf("%v", err)
+		}
 	}
 }

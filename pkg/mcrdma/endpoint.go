@@ -3,9 +3,11 @@ package mcrdma
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -86,10 +88,16 @@ func (e *endpoint) bootstrap() string {
 // listen listens for the other members of a group in which hosts relay.
 func (e *endpoint) listen(c *Client) (err error) {
 	e.listener, err = c.opt.Listen("tcp", net.JoinHostPort(cmp.Or(c.hello.GetBootstrap(), c.hello.GetAddress()), "0"))
-	if err != nil {
-		return fmt.Errorf("listen for relaying: %w", err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	reason := mcrdmav1.Reason_LIMIT
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		reason = mcrdmav1.Reason_INVALID
+	}
+	failed := newError(reason, "host %s cannot listen for relaying (see bootstrap in its daemon's configuration): %v", c.Host(), err)
+	failed.under = err
+	return failed
 }
 
 // close closes what no path has taken over.
