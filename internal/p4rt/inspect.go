@@ -35,7 +35,7 @@ type Said struct {
 // How a session notices that its switch hangs, which leaves the connection as it is.
 const (
 	askEach = time.Second
-	silence = 3 * time.Second // after which the session is lost
+	asks    = 3 // of these times, after which the session is lost
 )
 
 // Said returns what the switch has said of itself in the last second or so.
@@ -47,15 +47,34 @@ func (s *Session) Said() Said {
 
 // ask asks the switch what it says of itself. Any answer will do; without one, the session is lost.
 func (s *Session) ask() error {
-	ctx, cancel := context.WithTimeout(s.life, silence)
+	ctx, cancel := context.WithCancel(s.life)
 	defer cancel()
 	var header metadata.MD
-	_, err := s.c.rpc.Capabilities(ctx, &p4.CapabilitiesRequest{DeviceId: s.c.cfg.DeviceID}, grpc.Header(&header))
-	if status.Code(err) == codes.DeadlineExceeded {
-		s.lose(fmt.Errorf("p4rt: %s: %w: %w", s.c.cfg.Target, ErrStreamLost, ErrSilent))
-		s.end()
-		return s.Err()
+	answered := make(chan struct{})
+	s.work.Go(func() {
+		defer close(answered)
+		_, _ = s.c.rpc.Capabilities(ctx, &p4.CapabilitiesRequest{DeviceId: s.c.cfg.DeviceID}, grpc.Header(&header))
+	})
+	// A ticker, unlike a deadline, counts once how long this process itself did not run.
+	tick := time.NewTicker(askEach)
+	defer tick.Stop()
+	for left := asks; ; {
+		select {
+		case <-answered:
+			s.hear(header)
+			return nil
+		case <-tick.C:
+			if left--; left == 0 {
+				s.lose(fmt.Errorf("p4rt: %s: %w: %w", s.c.cfg.Target, ErrStreamLost, ErrSilent))
+				s.end()
+				return s.Err()
+			}
+		}
 	}
+}
+
+// hear takes what the switch says of itself.
+func (s *Session) hear(header metadata.MD) {
 	said := Said{FastPath: strings.Join(header.Get("mcrdma-fast-path"), "; ")}
 	remedies := header.Get("mcrdma-remedy")
 	for i, what := range header.Get("mcrdma-problem") {
@@ -68,7 +87,6 @@ func (s *Session) ask() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.said = said
-	return nil
 }
 
 // watch asks the switch until the session ends.
