@@ -34,6 +34,7 @@ const (
 	maxAttempts = 5                     // of one Write
 	firstWait   = 20 * time.Millisecond // before the second attempt; doubled for each further
 	callTime    = 10 * time.Second      // of one attempt
+	allTime     = time.Minute           // without an answer, of a call that concerns all that a switch has
 	maxQueue    = 1024                  // packets and digests that wait to be taken
 )
 

@@ -1,6 +1,7 @@
 package p4rt
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -108,4 +109,12 @@ func perUpdate(err error, n int) []*p4.Error {
 // transient says whether trying again may help.
 func transient(c codes.Code) bool {
 	return c == codes.Unavailable || c == codes.Aborted || c == codes.DeadlineExceeded
+}
+
+// silence is the error of a call: ErrSilent if that is why ctx has ended.
+func silence(ctx context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), ErrSilent) {
+		return ErrSilent
+	}
+	return err
 }

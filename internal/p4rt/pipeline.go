@@ -17,12 +17,14 @@ import (
 func (s *Session) HasPipeline(ctx context.Context) (bool, error) {
 	ctx, cancel := s.during(ctx)
 	defer cancel()
+	ctx, late := context.WithTimeoutCause(ctx, allTime, ErrSilent)
+	defer late()
 	get := func(what p4.GetForwardingPipelineConfigRequest_ResponseType) (*p4.ForwardingPipelineConfig, error) {
 		r, err := s.c.rpc.GetForwardingPipelineConfig(ctx, &p4.GetForwardingPipelineConfigRequest{DeviceId: s.c.cfg.DeviceID, ResponseType: what})
 		if c := status.Code(err); c == codes.FailedPrecondition || c == codes.NotFound {
 			return nil, nil // none is set
 		}
-		return r.GetConfig(), err
+		return r.GetConfig(), silence(ctx, err)
 	}
 	c, err := get(p4.GetForwardingPipelineConfigRequest_COOKIE_ONLY)
 	if err == nil && c != nil && c.GetCookie() == nil {
@@ -47,11 +49,14 @@ func (s *Session) PushPipeline(ctx context.Context) error {
 	if err == nil {
 		err = s.deleteGroups(ctx)
 	}
+	ctx, late := context.WithTimeoutCause(ctx, allTime, ErrSilent)
+	defer late()
 	if err == nil {
 		_, err = s.c.rpc.SetForwardingPipelineConfig(ctx, &p4.SetForwardingPipelineConfigRequest{
 			DeviceId: s.c.cfg.DeviceID, ElectionId: id.wire(), Action: p4.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
 			Config: &p4.ForwardingPipelineConfig{P4Info: s.c.schema.info, P4DeviceConfig: bmv2.JSON,
 				Cookie: &p4.ForwardingPipelineConfig_Cookie{Cookie: s.c.schema.cookie}}})
+		err = silence(ctx, err)
 	}
 	switch {
 	case status.Code(err) == codes.PermissionDenied:

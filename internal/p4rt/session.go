@@ -72,6 +72,7 @@ type Session struct {
 	mu      sync.Mutex
 	id      ElectionID
 	role    Role // 0: the switch has not answered yet
+	orphans int  // how often in turn it has answered that there is no primary
 	highest ElectionID
 	changed chan struct{}
 	err     error
@@ -288,6 +289,10 @@ func (s *Session) lose(err error) {
 	s.changed = make(chan struct{})
 }
 
+// maxOrphans is how often in turn a session follows a primary that has left. Others may follow, and leave, too; but a switch
+// that never has a primary must not be asked without end.
+const maxOrphans = 16
+
 func (s *Session) arbitrated(m *p4.MasterArbitrationUpdate) {
 	role := Backup
 	switch codes.Code(m.GetStatus().GetCode()) { //nolint:gosec // an unknown code is none of these
@@ -299,9 +304,18 @@ func (s *Session) arbitrated(m *p4.MasterArbitrationUpdate) {
 	highest := ElectionID{m.GetElectionId().GetHigh(), m.GetElectionId().GetLow()}
 	s.mu.Lock()
 	s.role, s.highest = role, highest
+	if s.orphans++; role != Orphaned {
+		s.orphans = 0
+	}
+	vain := s.orphans > maxOrphans
 	close(s.changed)
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
+	if vain {
+		s.lose(fmt.Errorf("p4rt: %s: %w: it has no primary, and makes none of who asks for it", s.c.cfg.Target, ErrStreamLost))
+		s.end()
+		return
+	}
 	if role == Orphaned && !s.c.cfg.Standby {
 		// Sending must not block receiving. If it fails, Recv fails too.
 		go func() {
@@ -358,6 +372,9 @@ func (s *Session) EnableDigests(ctx context.Context) error {
 	err := s.call(ctx, []*p4.Update{{Type: p4.Update_INSERT, Entity: entity}})
 	if pe := perUpdate(err, 1); pe != nil && codes.Code(pe[0].GetCanonicalCode()) == codes.AlreadyExists { //nolint:gosec // a code
 		err = s.call(ctx, []*p4.Update{{Type: p4.Update_MODIFY, Entity: entity}})
+	}
+	if pe := perUpdate(err, 1); pe != nil {
+		err = status.Error(codes.Code(pe[0].GetCanonicalCode()), pe[0].GetMessage()) //nolint:gosec // a code
 	}
 	if err != nil {
 		return fmt.Errorf("p4rt: enabling digests: %w", err)

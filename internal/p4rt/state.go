@@ -64,11 +64,13 @@ func (s *Session) read(ctx context.Context, ask []*p4.Entity, f func(*p4.Entity)
 
 // read calls f for each entity that the switch has of those asked for.
 func (c *Client) read(ctx context.Context, ask []*p4.Entity, f func(*p4.Entity) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(allTime, func() { cancel(ErrSilent) })
+	defer silent.Stop()
 	stream, err := c.rpc.Read(ctx, &p4.ReadRequest{DeviceId: c.cfg.DeviceID, Entities: ask})
 	if err != nil {
-		return err
+		return silence(ctx, err)
 	}
 	for {
 		r, err := stream.Recv()
@@ -76,8 +78,9 @@ func (c *Client) read(ctx context.Context, ask []*p4.Entity, f func(*p4.Entity) 
 			return nil
 		}
 		if err != nil {
-			return err
+			return silence(ctx, err)
 		}
+		silent.Reset(allTime)
 		for _, e := range r.GetEntities() {
 			if err := f(e); err != nil {
 				return err
