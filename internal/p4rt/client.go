@@ -9,6 +9,7 @@ import (
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/grpcwindow"
@@ -66,7 +67,9 @@ func New(cfg Config) (*Client, error) {
 	if dial == nil {
 		dial = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 	}
-	dial = append(append(grpcwindow.Dial(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage))), dial...)
+	// A connection that carries nothing more is replaced: a new session would use it, too.
+	dial = append(append(grpcwindow.Dial(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: asks * askEach})), dial...)
 	conn, err := grpc.NewClient(cfg.Target, dial...)
 	if err != nil {
 		return nil, fmt.Errorf("p4rt: %w: %s: %w", ErrConfig, cfg.Target, err)

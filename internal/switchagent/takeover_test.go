@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,6 +180,97 @@ func TestTwoAgentsOfOneSwitch(t *testing.T) {
 		}
 		l.remove(1, g)
 		l.noLeftovers()
+	})
+}
+
+// TestAgentThatIsStopped: an agent that is stopped, or whose machine is gone, keeps its
+// connection, but not its switch: another one takes over.
+func TestAgentThatIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 1)
+		l.start(1, func(c *config.Config, o *Options) {
+			c.P4Runtime.ElectionID = 2
+			o.DialSwitch = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+				return l.net.Dial(ctx, "elsewhere/agent", addr)
+			})}
+		})
+		a, err := l.second(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := l.running(a)
+		time.Sleep(time.Minute)
+		if isReady(a) {
+			t.Fatal("the second did not wait")
+		}
+		l.net.Silence("elsewhere", true)
+		begun := time.Now()
+		select {
+		case <-a.Ready():
+		case <-time.After(time.Hour):
+			t.Error("the second does not take over")
+		}
+		if d := time.Since(begun); d > 25*time.Second {
+			t.Errorf("it took %v", d)
+		}
+		end()
+	})
+}
+
+// A mute connection stays open, and carries nothing once it is dead.
+type mute struct {
+	net.Conn
+	dead   *atomic.Bool
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (m *mute) Read(b []byte) (int, error) {
+	n, err := m.Conn.Read(b)
+	if m.dead.Load() {
+		<-m.closed
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (m *mute) Write(b []byte) (int, error) {
+	if m.dead.Load() {
+		return len(b), nil
+	}
+	return m.Conn.Write(b)
+}
+
+func (m *mute) Close() error {
+	m.once.Do(func() { close(m.closed) })
+	return m.Conn.Close()
+}
+
+// TestConnectionIsDead: an agent whose connection to the switch stays open and carries nothing
+// more, as behind a tunnel, makes another one.
+func TestConnectionIsDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 1)
+		last := &atomic.Pointer[atomic.Bool]{}
+		l.start(1, func(_ *config.Config, o *Options) {
+			o.DialSwitch = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+				c, err := l.net.Dial(ctx, "switches/client", addr)
+				if err != nil {
+					return nil, err
+				}
+				m := &mute{Conn: c, dead: &atomic.Bool{}, closed: make(chan struct{})}
+				last.Store(m.dead)
+				return m, nil
+			})}
+		})
+		a := l.nodes[0].agent
+		for range 3 {
+			last.Load().Store(true)
+			time.Sleep(30 * time.Second)
+			if why := a.waitsFor(); why != "" {
+				t.Fatal(why)
+			}
+		}
 	})
 }
 

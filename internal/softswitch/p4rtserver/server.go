@@ -11,6 +11,7 @@ import (
 
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/mcrdma/mcrdma/internal/grpcwindow"
@@ -94,10 +95,17 @@ func New(t Target, o Options) *Server {
 	return s
 }
 
+// aliveTime is after how long a controller that is not heard is asked, and again how long it has to answer. Without an
+// answer its connection ends, so that another controller becomes the primary.
+const aliveTime = 10 * time.Second
+
 // ServerOptions returns the options for the gRPC server: pipelines may exceed gRPC's default
-// message limit, and after Stop returns, no call still accesses the switch.
+// message limit, after Stop returns, no call still accesses the switch, and controllers that are
+// gone or stopped lose their connection.
 func ServerOptions() []grpc.ServerOption {
-	return append(grpcwindow.Serve(), grpc.MaxRecvMsgSize(maxMessage), grpc.WaitForHandlers(true))
+	return append(grpcwindow.Serve(), grpc.MaxRecvMsgSize(maxMessage), grpc.WaitForHandlers(true),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: aliveTime, Timeout: aliveTime}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: aliveTime / 2, PermitWithoutStream: true}))
 }
 
 // Register adds the service to a gRPC server.
