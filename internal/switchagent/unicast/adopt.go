@@ -111,7 +111,7 @@ func (t *Table) adoptHost(s *switchspec.State, p netip.Prefix, a *adopted) bool 
 	if e, ok := s.Find(switchspec.BridgeMAC{MAC: h.MAC}.Key()); !ok || e.(switchspec.BridgeMAC).Port != h.Port {
 		return false // a route of the source's
 	}
-	if t.hosts[h.Addr] == nil && t.unfit(h) == "" {
+	if why, _ := t.unfit(h); why == "" && t.hosts[h.Addr] == nil {
 		t.hosts[h.Addr] = &host{Host: h}
 	}
 	return true

@@ -88,7 +88,7 @@ func New(cfg Config) (*Table, error) {
 		cfg: cfg, hops: newHopNumbers(),
 		surroundings: surroundings{ports: map[uint16]*port{}, byName: map[string]*port{}, switches: map[string]*Switch{},
 			byAddr: map[netip.Addr]string{}, own: map[netip.Addr]bool{}, ownMACs: map[switchspec.MAC]bool{}},
-		sources: sources{routes: map[prefix]*set{}, sets: map[string]*set{}, hosts: map[netip.Addr]*host{}, refused: map[string]uint64{}},
+		sources: sources{routes: map[prefix]*set{}, sets: map[string]*set{}, hosts: map[netip.Addr]*host{}, refused: map[Host]refusal{}},
 		compiled: compiled{all: true, changed: map[prefix]bool{}, version: 1, ways: 1, table: map[prefix]*way{}, led: map[string]*way{},
 			bridged: map[switchspec.MAC]uint16{}, cache: map[netip.Addr]bifurcation.Route{}, lacking: map[switchspec.Key]*Change{}},
 	}
@@ -177,7 +177,7 @@ func (t *Table) addPorts() error {
 
 func (t *Table) addHosts() error {
 	for _, h := range t.cfg.Hosts {
-		if why := t.unfit(h); why != "" {
+		if why, _ := t.unfit(h); why != "" {
 			return bad("host %v: %s", h.Addr, why)
 		}
 		if t.hosts[h.Addr] != nil {

@@ -1,6 +1,7 @@
 package unicast
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -21,60 +22,62 @@ type host struct {
 	asks   int // since it was heard
 }
 
-// Why Learn refuses a host, as Refused counts it.
-const (
-	RefusedPort    = "not a port of hosts"
-	RefusedAddress = "not an address of a host in the switch's prefixes"
-	RefusedOwn     = "the switch's own address"
-	RefusedMAC     = "not a station's MAC"
-	RefusedOwnMAC  = "the switch's own MAC"
-	RefusedStatic  = "contradicts a static host"
-	RefusedLimit   = "too many hosts"
-)
+// refusedFor is how long a host that was refused is a problem.
+const refusedFor = 5 * time.Minute
 
-// Refused counts the hosts that Learn did not take, by the reason.
-func (t *Table) Refused() map[string]uint64 { return maps.Clone(t.refused) }
+// A refusal is why Learn did not take a host that somebody has to correct.
+type refusal struct {
+	why string
+	at  time.Time
+}
 
-// unfit says why there can be no such host; empty: there can.
-func (t *Table) unfit(h Host) string {
+// unfit says why there can be no such host; empty: there can. wrong: if it is heard, somebody has to correct that.
+func (t *Table) unfit(h Host) (why string, wrong bool) {
 	p := t.ports[h.Port]
 	switch {
 	case p == nil || p.routed():
-		return RefusedPort
+		return fmt.Sprintf("port %d is not a port of hosts", h.Port), false // neighbors send ARP, too
 	case t.own[h.Addr]:
-		return RefusedOwn
+		return fmt.Sprintf("a host at port %d with MAC %v uses %v, which is the switch's own address", h.Port, h.MAC, h.Addr), true
 	case !h.Addr.Is4() || !t.ownPrefix(h.Addr) || t.edge(h.Addr):
-		return RefusedAddress
+		return "its address is not one of a host in the switch's prefixes", false // hosts may have others, too
 	case !h.MAC.IsStation():
-		return RefusedMAC
+		return "its MAC is not a station's", false
 	case t.ownMACs[h.MAC]:
-		return RefusedOwnMAC
+		return fmt.Sprintf("host %v at port %d uses %v, which is the switch's own MAC", h.Addr, h.Port, h.MAC), true
 	}
 	known := t.hosts[h.Addr]
 	if known != nil && known.static && known.Host != h {
-		return RefusedStatic
+		return contradicts(h, known.Host), true
 	}
 	if known != nil && known.MAC == h.MAC && known.Port == h.Port {
-		return "" // as nearly always; saves looking at all
+		return "", false // as nearly always; saves looking at all
 	}
 	for _, o := range t.hosts {
 		if o.static && o.MAC == h.MAC && o.Port != h.Port {
-			return RefusedStatic // a station is behind one port
+			return contradicts(h, o.Host), true // a station is behind one port
 		}
 	}
 	if known == nil && len(t.hosts) >= MaxHosts {
-		return RefusedLimit
+		return fmt.Sprintf("there is room for %d hosts, and others are not known", MaxHosts), true
 	}
-	return ""
+	return "", false
+}
+
+func contradicts(h, static Host) string {
+	return fmt.Sprintf("host %v at port %d with MAC %v contradicts the agent's configuration, which has %v at port %d with MAC %v, and is used: correct one of them",
+		h.Addr, h.Port, h.MAC, static.Addr, static.Port, static.MAC)
 }
 
 // Learn says that a host was heard, by ARP, and reports whether that changes a
 // route. A host that is elsewhere than before, or has another MAC, has moved; so have
 // the others with its MAC, as a station is behind one port. Static hosts do not move.
-// What is refused is counted, see Refused.
+// What is refused, and should be corrected, is one of the Problems for a while.
 func (t *Table) Learn(h Host, now time.Time) (changed bool) {
-	if why := t.unfit(h); why != "" {
-		t.refused[why]++
+	if why, wrong := t.unfit(h); why != "" {
+		if _, ok := t.refused[h]; wrong && (ok || len(t.refused) < maxProblems) {
+			t.refused[h] = refusal{why, now}
+		}
 		return false
 	}
 	known := t.hosts[h.Addr]
@@ -100,6 +103,7 @@ func (t *Table) Learn(h Host, now time.Time) (changed bool) {
 // forgets those that did not answer; changed says whether there were any. It is to
 // be called now and then, best every second.
 func (t *Table) Probe(now time.Time) (ask []Host, changed bool) {
+	maps.DeleteFunc(t.refused, func(_ Host, r refusal) bool { return now.Sub(r.at) >= refusedFor })
 	for a, h := range t.hosts {
 		if h.static || now.Sub(h.heard) < ProbeAfter || h.asks > 0 && now.Sub(h.asked) < ProbeEvery {
 			continue

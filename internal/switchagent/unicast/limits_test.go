@@ -172,9 +172,12 @@ func TestTooManyHosts(t *testing.T) {
 			t.Fatal(i)
 		}
 	}
-	if tb.Learn(host(MaxHosts+1), epoch) || tb.Refused()[RefusedLimit] != 1 {
-		t.Errorf("refused: %v", tb.Refused())
+	for i := range uint32(3) {
+		if tb.Learn(host(MaxHosts+1+i), epoch) {
+			t.Error("one more is taken")
+		}
 	}
+	wantProblem(t, tb, fmt.Sprintf("there is room for %d hosts, and others are not known", MaxHosts))
 	moved := host(1)
 	moved.MAC = mac("77")
 	if !tb.Learn(moved, epoch) {

@@ -112,6 +112,9 @@ func (t *Table) Problems() []string {
 				"which is used until it is heard: correct that", h.Addr, h.Port, h.MAC, k.Port, mac), none)
 		}
 	}
+	for _, r := range t.refused {
+		all.add(r.why, none)
+	}
 	var list []string
 	for cause, p := range all {
 		switch {

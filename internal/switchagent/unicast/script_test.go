@@ -2,9 +2,7 @@ package unicast
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -116,10 +114,6 @@ func (s *script) run() string {
 	case "problems":
 		for _, p := range s.table.Problems() {
 			say("%s", p)
-		}
-	case "refused":
-		for _, why := range slices.Sorted(maps.Keys(s.table.Refused())) {
-			say("%d %s", s.table.Refused()[why], why)
 		}
 	case "list":
 		for _, r := range s.table.RouteList() {

@@ -38,7 +38,7 @@ type sources struct {
 	sets      map[string]*set
 	neighbors map[routing.NeighborKey]switchspec.MAC
 	hosts     map[netip.Addr]*host
-	refused   map[string]uint64
+	refused   map[Host]refusal
 	adopted   map[prefix]*adopted // until settled
 	settled   bool
 }
