@@ -316,3 +316,27 @@ func TestSignals(t *testing.T) {
 		}
 	}
 }
+
+// TestLogFileMoved: after SIGUSR2 the log goes on in a new file of the same name.
+func TestLogFileMoved(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("optional: signals are tested on Linux")
+	}
+	log := filepath.Join(t.TempDir(), "log")
+	p := startProcess(t, nil, "softswitch", "--no-p4", "-i", "3@udp:127.0.0.1:0,127.0.0.1:9", "--log-file", log, "--grpc-server-addr", "127.0.0.1:0")
+	must(t, os.Rename(log, log+".1"))
+	must(t, p.Process.Signal(syscall.SIGUSR2))
+	end := time.Now().Add(patience)
+	for _, err := os.Stat(log); err != nil && time.Now().Before(end); _, err = os.Stat(log) {
+		time.Sleep(time.Millisecond)
+	}
+	must(t, p.Process.Signal(syscall.SIGTERM))
+	if err := p.Wait(); err != nil {
+		t.Errorf("%v: %s", err, p.stderr)
+	}
+	for name, want := range map[string]string{log + ".1": "the switch runs", log: "msg=counters port=3"} {
+		if b, err := os.ReadFile(name); err != nil || !strings.Contains(string(b), want) {
+			t.Errorf("%s: %s, %v", name, b, err)
+		}
+	}
+}

@@ -49,11 +49,14 @@ func (o *softswitchOptions) serve(ctx context.Context, stdout, stderr io.Writer)
 	counters := make(chan os.Signal, 1)
 	signal.Notify(counters, syscall.SIGUSR1)
 	defer signal.Stop(counters)
-	log, closeLog, err := o.logger(stderr)
+	moved := make(chan os.Signal, 1)
+	signal.Notify(moved, syscall.SIGUSR2)
+	defer signal.Stop(moved)
+	log, file, err := o.logger(stderr)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeLog()) }()
+	defer func() { err = errors.Join(err, file.close()) }()
 
 	sw, err := softswitch.New(softswitch.Config{CPUPort: o.cpuPort, DropPort: o.dropPort, Traffic: o.traffic, Rate: o.rate,
 		PRE: o.replication(), Log: log, LogMessages: o.detailed()})
@@ -113,6 +116,10 @@ func (o *softswitchOptions) serve(ctx context.Context, stdout, stderr io.Writer)
 		case <-counters:
 			logCounters(log, sw.Stats(), server.Stats())
 			fast.log(sw, log)
+		case <-moved:
+			if err := file.reopen(); err != nil {
+				log.Error("the log file is not opened again", "error", err)
+			}
 		case err := <-served:
 			return fmt.Errorf("P4Runtime server: %w", err)
 		case <-ctx.Done():

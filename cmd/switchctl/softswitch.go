@@ -66,7 +66,8 @@ accepted, with a note if that makes a difference.
 
 Once everything works, a line that begins with "ready" goes to standard output;
 --ready-file and systemd (Type=notify) are told too. SIGINT, SIGTERM and SIGHUP end the
-switch; SIGUSR1 has it log its counters.`
+switch; SIGUSR1 has it log its counters, and SIGUSR2 open its --log-file again, after
+that was moved.`
 
 const softswitchExamples = `  # an empty switch on two veth interfaces, for a controller to load
   switchctl softswitch --no-p4 -i 0@veth0 -i 1@veth2 --device-id 1

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"sync"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
@@ -33,17 +34,55 @@ func (o *softswitchOptions) checkLogging() error {
 // detailed reports whether the program's own messages are logged.
 func (o *softswitchOptions) detailed() bool { return o.logConsole || o.logFile != "" }
 
-// logger returns the log, and a function that closes its file.
-func (o *softswitchOptions) logger(stderr io.Writer) (*slog.Logger, func() error, error) {
-	w, done := stderr, func() error { return nil }
+// logger returns the log, and its file; nil: it is standard error.
+func (o *softswitchOptions) logger(stderr io.Writer) (*slog.Logger, *logFile, error) {
+	w, file := stderr, (*logFile)(nil)
 	if o.logFile != "" {
-		f, err := os.OpenFile(o.logFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
-		if err != nil {
-			return nil, nil, fmt.Errorf("--log-file: %w", err)
+		file = &logFile{name: o.logFile}
+		if err := file.reopen(); err != nil {
+			return nil, nil, err
 		}
-		w, done = f, f.Close
+		w = file
 	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: levels[o.logLevel]})), done, nil
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: levels[o.logLevel]})), file, nil
+}
+
+// A logFile is appended to. Its methods may be called concurrently; those of nil do nothing.
+type logFile struct {
+	name string
+	mu   sync.Mutex
+	f    *os.File
+}
+
+func (l *logFile) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.f.Write(b)
+}
+
+// reopen opens the file by its name, after it was moved away. If that fails, the one before stays in use.
+func (l *logFile) reopen() error {
+	if l == nil {
+		return nil
+	}
+	f, err := os.OpenFile(l.name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return fmt.Errorf("--log-file: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f != nil {
+		err = l.f.Close()
+	}
+	l.f = f
+	return err
+}
+
+func (l *logFile) close() error {
+	if l == nil {
+		return nil
+	}
+	return l.f.Close()
 }
 
 // nonZero returns the members of a struct of counters that are not 0.
