@@ -183,12 +183,16 @@ func (o *softswitchOptions) load(sw *softswitch.Switch, server *p4rtserver.Serve
 // attach opens the ports, and returns those that are network interfaces.
 func (o *softswitchOptions) attach(sw *softswitch.Switch, log *slog.Logger) (interfaces []fastpath.Port, err error) {
 	for _, spec := range o.ports {
-		p, err := spec.open(ports.Options{Hint: func(text string) { log.Warn("frames are dropped", "port", spec.number, "why", text) }})
+		options := ports.Options{Hint: func(text string) { log.Warn("frames are dropped", "port", spec.number, "why", text) }}
+		p, err := spec.open(options)
 		if err != nil {
 			return nil, fmt.Errorf("port %d: %w", spec.number, err)
 		}
 		if i, ok := p.(*ports.Interface); ok {
 			interfaces = append(interfaces, fastpath.Port{Number: spec.number, Name: spec.name, Index: i.Index()})
+			if o.fastPath == fastOff { // which has its programs at this very interface
+				p = ports.NewLasting(i, options)
+			}
 		}
 		if o.pcap != "" {
 			c, err := ports.Capture(p, o.pcap)
