@@ -3,6 +3,7 @@ package p4rt
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -109,6 +110,9 @@ func (c *Client) Open(ctx context.Context) (*Session, error) {
 	}
 	if err != nil {
 		s.Close()
+		if errors.Is(err, ErrStreamLost) {
+			return nil, err // which says where
+		}
 		return nil, fmt.Errorf("p4rt: %s: arbitration: %w", c.cfg.Target, err)
 	}
 	s.work.Go(s.watch)

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/mcrdma/mcrdma/bmv2"
 	"github.com/mcrdma/mcrdma/internal/softswitch"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/tests/memnet"
@@ -99,6 +100,15 @@ func TestSaid(t *testing.T) {
 		}
 	}
 	says("")
+	other, err := softswitch.New(softswitch.Config{CPUPort: bmv2.CPUPort - 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := embeddedWith(t, "127.0.0.1:0", other)
+	s := open(t, client(t, Config{Target: d.target}))
+	if p := s.Said().Problems; len(p) == 0 || p[0].Remedy != "start it with --cpu-port 510" {
+		t.Errorf("of another CPU port it says %q", p)
+	}
 	r.sw.Accelerate(softswitch.NoFastPath("it is\na test"))
 	says("off: it is; a test")
 	for n := range uint16(2) {

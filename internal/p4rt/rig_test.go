@@ -48,6 +48,11 @@ func embeddedAt(t testing.TB, addr string, o ...grpc.ServerOption) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return embeddedWith(t, addr, sw, o...)
+}
+
+func embeddedWith(t testing.TB, addr string, sw *softswitch.Switch, o ...grpc.ServerOption) *rig {
+	t.Helper()
 	near, far := memnet.Pair("switch", "test")
 	if err := sw.Attach(1, near); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,9 @@ import (
 
 // This file implements p4rtserver.Target.
 
+// CPUPort returns the port of packet-in and packet-out; 0: there is none.
+func (s *Switch) CPUPort() uint16 { return s.cfg.CPUPort }
+
 // Do calls f with exclusive access to the pipeline and the packet replication engine, which are nil
 // before the first Load. f must not call the Switch.
 func (s *Switch) Do(f func(*pipeline.Pipeline, *pre.Engine)) {

@@ -134,7 +134,7 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 		Started: timestamppb.New(a.start.at), Routing: a.cfg.Routing.Source, Settled: a.start.settled.reached(),
 		IcrcOff: a.cfg.ICRC == config.ICRCOff, Icrc: a.cfg.ICRC,
 		WaitsFor: a.waitsFor(),
-		P4Runtime: &mcrdmav1.P4RuntimeStatus{Target: a.cfg.P4Runtime.Target, Connected: d.phase != away, Primary: d.phase == serving,
+		P4Runtime: &mcrdmav1.P4RuntimeStatus{Target: a.cfg.P4Runtime.Target, Connected: d.phase != away, Primary: d.phase == serving || d.phase == reading,
 			Pushes: d.pushes, Reconnects: max(d.sessions, 1) - 1, Cleared: d.cleared}}
 	if d.err != nil {
 		out.P4Runtime.Error = d.err.Error()

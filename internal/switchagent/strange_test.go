@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
 
@@ -83,7 +84,12 @@ func TestStrangeSwitch(t *testing.T) {
 				on := &atomic.Bool{}
 				on.Store(true)
 				a := l.launch(1, strangely(on, c.method, c.change)).agent
-				time.Sleep(61 * time.Second)
+				time.Sleep(30 * time.Second)
+				if st, err := mcrdmav1.NewSwitchStatusClient(l.conn(1)).GetStatus(t.Context(), &mcrdmav1.GetStatusRequest{}); err != nil ||
+					c.method != "" && !st.GetP4Runtime().GetPrimary() {
+					t.Errorf("no other agent has the switch: %v, %v", st.GetP4Runtime(), err)
+				}
+				time.Sleep(31 * time.Second)
 				if d, _ := a.driver.current(); d.err == nil || !strings.Contains(d.err.Error(), c.says) {
 					t.Errorf("it says %v", d.err)
 				}

@@ -37,6 +37,8 @@ func (t target) NewPipeline(prog *program.Program) (*pipeline.Pipeline, *pre.Eng
 
 func (t target) Inject([]byte) error { return nil }
 
+func (t target) CPUPort() uint16 { return 0 }
+
 func (t target) Subscribe(func([]byte), func([]pipeline.Digest), func([]pipeline.Expired)) {}
 
 func (t target) Now() time.Duration { return 0 }

@@ -58,6 +58,8 @@ type bench struct {
 	idle     func([]pipeline.Expired)
 }
 
+func (b *bench) CPUPort() uint16 { return cpuPort }
+
 func (b *bench) Do(f func(*pipeline.Pipeline, *pre.Engine)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,9 +39,10 @@ const (
 	maxMessage = 128 << 20
 )
 
-// Headers of the response of Capabilities: where packets are processed, and, as often as there are
-// problems of the switch, what is wrong and what to do.
+// Headers of the response of Capabilities: the port of packet-in, where packets are processed, and, as often as there
+// are problems of the switch, what is wrong and what to do.
 const (
+	CPUPortHeader  = "mcrdma-cpu-port"
 	FastPathHeader = "mcrdma-fast-path"
 	ProblemHeader  = "mcrdma-problem"
 	RemedyHeader   = "mcrdma-remedy"
@@ -161,7 +163,7 @@ func (s *Server) Stats() Stats {
 
 // Capabilities implements p4.v1.P4Runtime.
 //
-// Response headers carry the fast path and problems of [Options], for which P4Runtime has no
+// Response headers carry the CPU port, and the fast path and problems of [Options], for which P4Runtime has no
 // fields.
 func (s *Server) Capabilities(ctx context.Context, req *p4.CapabilitiesRequest) (*p4.CapabilitiesResponse, error) {
 	if id := req.GetDeviceId(); id != 0 {
@@ -173,6 +175,7 @@ func (s *Server) Capabilities(ctx context.Context, req *p4.CapabilitiesRequest) 
 		text = strings.ReplaceAll(text, "\n", "; ")        // of joined errors; HTTP headers cannot contain newlines
 		_ = grpc.SetHeader(ctx, metadata.Pairs(key, text)) // fails if this is not called by gRPC
 	}
+	say(CPUPortHeader, strconv.Itoa(int(s.target.CPUPort())))
 	if f := s.opt.FastPath; f != nil {
 		if text := f(); text != "" {
 			say(FastPathHeader, text)

@@ -33,6 +33,9 @@ type Target interface {
 	// reads the entries. They neither block nor call the Target.
 	Subscribe(packetIn func(frame []byte), digests func([]pipeline.Digest), idle func([]pipeline.Expired))
 
+	// CPUPort is the port of packet-in and packet-out; 0: none.
+	CPUPort() uint16
+
 	// Now returns the pipeline's time.
 	Now() time.Duration
 }

@@ -75,7 +75,7 @@ func (d *diagnosis) p4runtime(a *Agent) {
 	switch {
 	case !p.GetConnected():
 		d.Add(findings.Error, a.name(), "the agent has no connection to the switch by P4Runtime, at "+p.GetTarget(), p.GetError(),
-			"start the switch, or restart it if it hangs, or correct p4runtime.target; what is on the switch stays, and goes on forwarding")
+			"start the switch, or restart it if it hangs, or correct p4runtime.target or p4runtime.device_id; what is on the switch stays, and goes on forwarding")
 	case !p.GetPrimary():
 		d.Add(findings.Error, a.name(), "the agent is not the primary controller of the switch, so it may not change anything",
 			"another controller is connected to "+p.GetTarget()+" with a higher election ID",
