@@ -37,6 +37,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
+	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
 // gracePeriod is how long running calls may take when the switch ends.
@@ -210,11 +211,14 @@ func (o *softswitchOptions) attach(sw *softswitch.Switch, log *slog.Logger) (int
 
 // listen listens on HOST:PORT or unix:PATH.
 func listen(addr string) (net.Listener, error) {
-	network := "tcp"
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
-		network, addr = "unix", path
+		l, err := unixsock.Listen(path, 0o600) // a program that may connect controls the switch
+		if err != nil {
+			return nil, fmt.Errorf("--grpc-server-addr %s: %w", addr, err)
+		}
+		return l, nil
 	}
-	l, err := net.Listen(network, addr)
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, grpcserver.CannotListen("--grpc-server-addr", addr, err)
 	}

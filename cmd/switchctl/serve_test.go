@@ -235,8 +235,13 @@ func TestNoP4IgnoresProgram(t *testing.T) {
 	}
 }
 
+// TestUnixSocket: the socket that a killed switch has left behind is replaced.
 func TestUnixSocket(t *testing.T) {
 	sock := filepath.Join(t.TempDir(), "p4rt")
+	l, err := net.Listen("unix", sock)
+	must(t, err)
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	must(t, l.Close())
 	r := startSwitch(t, "--no-p4", "--grpc-server-addr", "unix:"+sock)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -280,7 +280,7 @@ func TestNewRefuses(t *testing.T) {
 		{"no certificate", func(c *config.Config, _ *Options) { c.TLS.Cert = "/none" }, "bad configuration"},
 		{"no directory", func(c *config.Config, _ *Options) { c.State = "/proc/none/x.db" }, "/proc/none"},
 		{"listener in use", func(c *config.Config, _ *Options) { c.Listen = r.host(1).listen }, "another program listens there (ss -ltnp says which); end it, or choose another address for listen"},
-		{"socket in use", func(c *config.Config, _ *Options) { c.Socket = filepath.Join(r.dir, "h1.sock") }, "another daemon serves"},
+		{"socket in use", func(c *config.Config, _ *Options) { c.Socket = filepath.Join(r.dir, "h1.sock") }, "another program serves"},
 		{"socket is a file", func(c *config.Config, _ *Options) { c.Socket = filepath.Join(r.dir, "h1.db") }, "is not a socket"},
 	} {
 		cfg, o := r.config(2), Options{}

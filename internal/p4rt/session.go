@@ -312,7 +312,7 @@ func (s *Session) arbitrated(m *p4.MasterArbitrationUpdate) {
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
 	if vain {
-		s.lose(fmt.Errorf("p4rt: %s: %w: it has no primary, and makes none of who asks for it", s.c.cfg.Target, ErrStreamLost))
+		s.lose(fmt.Errorf("p4rt: %s: %w: it has no primary, and does not make this controller one", s.c.cfg.Target, ErrStreamLost))
 		s.end()
 		return
 	}

@@ -58,7 +58,7 @@ func (s strangeStream) RecvMsg(m any) error {
 	return err
 }
 
-// TestStrangeSwitch: a switch that hangs in a call while it answers others, or has no primary whoever asks, is not waited for
+// TestStrangeSwitch: a switch that hangs in a call while it answers others, or has no primary however often it is asked, is not waited for
 // without end, nor asked without pause; the status says what is wrong, and the agent is ready soon after it is mended.
 func TestStrangeSwitch(t *testing.T) {
 	var asked atomic.Int64
@@ -76,7 +76,7 @@ func TestStrangeSwitch(t *testing.T) {
 		{"does not tell its program", "GetForwardingPipelineConfig", nil, "the switch does not answer"},
 		{"does not take a program", "SetForwardingPipelineConfig", nil, "the switch does not answer"},
 		{"cannot be read", "Read", nil, "the switch does not answer"},
-		{"has no primary", "", orphaned, "makes none"},
+		{"has no primary", "", orphaned, "does not make"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -116,7 +116,7 @@ func removeStale(path string) error {
 	c, err := net.Dial("unix", path)
 	if err == nil {
 		_ = c.Close()
-		return fmt.Errorf("another daemon serves %s: stop it, or configure another socket", path)
+		return fmt.Errorf("another program serves %s: stop it, or configure another socket", path)
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return err

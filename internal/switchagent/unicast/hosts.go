@@ -25,13 +25,13 @@ type host struct {
 // refusedFor is how long a host that was refused is a problem.
 const refusedFor = 5 * time.Minute
 
-// A refusal is why Learn did not take a host that somebody has to correct.
+// A refusal is why Learn did not take a host, which an operator has to correct.
 type refusal struct {
 	why string
 	at  time.Time
 }
 
-// unfit says why there can be no such host; empty: there can. wrong: if it is heard, somebody has to correct that.
+// unfit says why there can be no such host; empty: there can. wrong: if it is heard, an operator has to correct that.
 func (t *Table) unfit(h Host) (why string, wrong bool) {
 	p := t.ports[h.Port]
 	switch {
