@@ -117,6 +117,7 @@ func TestInit(t *testing.T) {
 	}
 	must(t, os.WriteFile(own, []byte(bare), 0o600))
 	for _, c := range [][3]string{
+		{"address: 10.0.9.1 ", "address: 10.1.0.12 ", own + ": host h2: 10.1.0.12 is this switch's own in its agent's configuration"},
 		{"10.1.0.0/24", "10.1.0.0/16", own + ": the prefixes of leaf are [10.1.0.0/24], and in its agent's configuration [10.1.0.0/16]: want the same"},
 		{"port: 9", "port: 8", own + ": port 9 of leaf leads to spine, and not so in its agent's configuration: want {port: 9, to: spine} under ports there"},
 		{"port: 2}", "port: 8}", own + ": port 2 of leaf leads to h2, and not so in its agent's configuration: want {port: 2} under ports there"},

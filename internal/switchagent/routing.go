@@ -118,6 +118,10 @@ func openStatic(cfg *config.Config) (*routes, error) {
 			return nil, fmt.Errorf("%s: host %s: %v is the gateway of its prefix: give the host another address, or set gateways in this switch's configuration",
 				cfg.Routing.Topology, h.Name, h.Address)
 		}
+		if h.Address == cfg.Address || slices.ContainsFunc(cfg.Ports, func(p config.Port) bool { return p.Address.Addr() == h.Address }) {
+			return nil, fmt.Errorf("%s: host %s: %v is this switch's own in its agent's configuration: give one of them another address",
+				cfg.Routing.Topology, h.Name, h.Address)
+		}
 	}
 	s, err := static.Open(t, cfg.Name)
 	if err == nil {
