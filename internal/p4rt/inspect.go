@@ -78,8 +78,8 @@ func (s *Session) ask() error {
 func (s *Session) hear(header metadata.MD) {
 	said := Said{FastPath: strings.Join(header.Get("mcrdma-fast-path"), "; ")}
 	if port, own := strings.Join(header.Get("mcrdma-cpu-port"), ""), strconv.Itoa(bmv2.CPUPort); port != "" && port != own {
-		said.Problems = append(said.Problems, Problem{"the switch was not started with --cpu-port " + own +
-			", so that nothing which is for the agent reaches it: no ARP, and no hellos of neighbors", "start it with --cpu-port " + own})
+		said.Problems = append(said.Problems, Problem{"there is no CPU port " + own + ", so that nothing reaches the agent: no ARP, and no hellos of neighbors",
+			"start the switch with --cpu-port " + own})
 	}
 	remedies := header.Get("mcrdma-remedy")
 	for i, what := range header.Get("mcrdma-problem") {

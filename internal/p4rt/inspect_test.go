@@ -106,7 +106,7 @@ func TestSaid(t *testing.T) {
 	}
 	d := embeddedWith(t, "127.0.0.1:0", other)
 	s := open(t, client(t, Config{Target: d.target}))
-	if p := s.Said().Problems; len(p) == 0 || p[0].Remedy != "start it with --cpu-port 510" {
+	if p := s.Said().Problems; len(p) == 0 || p[0].Remedy != "start the switch with --cpu-port 510" {
 		t.Errorf("of another CPU port it says %q", p)
 	}
 	r.sw.Accelerate(softswitch.NoFastPath("it is\na test"))
