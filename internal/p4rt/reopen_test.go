@@ -6,7 +6,11 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
 
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
@@ -170,3 +174,27 @@ func cuts(t *testing.T, target string) {
 func TestConnectionIsCut(t *testing.T) { cuts(t, embedded(t).target) }
 
 func TestConnectionToBMv2IsCut(t *testing.T) { cuts(t, real(t)) }
+
+// TestLostDuringWrite: that the session is lost is why a write under way ends.
+func TestLostDuringWrite(t *testing.T) {
+	begun, hang := make(chan struct{}, 1), &atomic.Bool{}
+	r := embedded(t, grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+		if _, ok := req.(*p4.WriteRequest); ok && hang.Load() {
+			begun <- struct{}{}
+			<-ctx.Done()
+		}
+		return h(ctx, req)
+	}))
+	s := ready(t, r.target)
+	hang.Store(true)
+	go func() {
+		<-begun
+		s.lose(ErrStreamLost)
+		s.end()
+	}()
+	err := s.Apply(within(t), switchspec.Diff(&switchspec.State{}, everything(t)))
+	var w *WriteError
+	if !errors.Is(err, ErrStreamLost) || !errors.As(err, &w) || len(w.Unknown) == 0 {
+		t.Errorf("%v", err)
+	}
+}

@@ -171,7 +171,7 @@ func (b *batch) run(ctx context.Context) error {
 		if err == nil {
 			err = again
 		} else if !transient(status.Code(err)) {
-			return err
+			return cmp.Or(b.s.Err(), err) // the end of the session cancels calls
 		}
 		if attempt++; attempt > b.s.c.attempts {
 			return fmt.Errorf("after %d attempts: %w", attempt-1, err)
