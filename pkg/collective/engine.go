@@ -29,10 +29,10 @@ type engine struct {
 	node       *core.Node
 	changed    chan struct{} // closed when what is known of ranks has changed
 	announcing bool
-	announce   uint32 // what waits until an announcement is done; 0: nothing
-	givenUp    string // why, if this rank has
-	closing    bool   // Close was called
-	closed     error  // why there is nothing to be done any more
+	announce   []uint32 // what waits until an announcement is done
+	givenUp    string   // why, if this rank has
+	closing    bool     // Close was called
+	closed     error    // why there is nothing to be done any more
 }
 
 // A lane does one operation at a time.
@@ -72,7 +72,10 @@ func (e *engine) perform() {
 			case core.Tell:
 				_ = e.peers[a.To].member.SetCounter(counter(a.Lane, a.Path), a.Seq) // an error: Recv says it too
 			case core.Announce:
-				e.announce = a.Imm
+				e.announce = []uint32{a.Imm}
+				e.tellState()
+			case core.Also:
+				e.announce = append(e.announce, a.Imm)
 				e.tellState()
 			case core.Wake:
 				e.lanes[a.Lane].signal()
@@ -135,19 +138,19 @@ func (e *engine) write(a core.Action) {
 	}
 }
 
-// tellState tells the others what is known of ranks, if that is to be done.
+// tellState tells the others what is known of ranks and calls, if that is to be done.
 func (e *engine) tellState() {
-	if e.announce == 0 || e.announcing || e.group == nil {
+	if len(e.announce) == 0 || e.announcing || e.group == nil {
 		return
 	}
-	op := &mcrdma.Op{Kind: mcrdma.OpWriteImm, Imm: e.announce}
+	op := &mcrdma.Op{Kind: mcrdma.OpWriteImm, Imm: e.announce[0]}
 	op.Done = func(*mcrdma.Op) {
 		e.locked(func() {
 			e.announcing = false
 			e.tellState()
 		})
 	}
-	e.announce, e.announcing = 0, true
+	e.announce, e.announcing = e.announce[1:], true
 	if e.group.Submit(e.ctx, op) != nil {
 		e.announcing = false // the group has ended, as its events say
 	}

@@ -330,6 +330,7 @@ func TestCollectiveFails(t *testing.T) {
 		{"a rank's context ends before its turn", rankTooLate},
 		{"a rank's function ends its goroutine", rankExits},
 		{"ranks do different things", ranksDiffer},
+		{"ranks wait for one another in different calls", ranksWait},
 		{"a rank closes, and others go on", func(l *lab, cfg mcrdma.GroupConfig) { rankCloses(l, cfg, 2) }},
 		{"the first rank closes, and others go on", func(l *lab, cfg mcrdma.GroupConfig) { rankCloses(l, cfg, 0) }},
 		{"ranks close during an operation of another lane", ranksClose},
@@ -545,6 +546,21 @@ func ranksDiffer(l *lab, cfg mcrdma.GroupConfig) {
 		})
 	}
 	r.giveUp() // which does not depend on what was before
+	r.close()
+}
+
+// ranksWait: of two ranks that are each the root of a reduction, neither gets a message of the other's, but both soon learn of it.
+func ranksWait(l *lab, cfg mcrdma.GroupConfig) {
+	r := l.join(2, usually(cfg))
+	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
+		begun := time.Now()
+		err = collective.Reduce(ctx, c, i, make([]int32, 100), collective.Sum)
+		if took := time.Since(begun); !errors.Is(err, collective.ErrMismatch) && !errors.Is(err, collective.ErrGivenUp) || took > time.Second {
+			return fmt.Errorf("after %v: %w", took, err)
+		}
+		r.comms[i], err = c.Shrink(ctx)
+		return err
+	})
 	r.close()
 }
 

@@ -148,7 +148,7 @@ func (s *simNode) perform(lane int) {
 	wake := map[int]bool{lane: lane >= 0}
 	for _, act := range s.Actions() {
 		switch act.Type {
-		case Write, Announce:
+		case Write, Announce, Also:
 			s.send(act)
 		case Rewrite:
 			act.Message.Data = nil
@@ -191,7 +191,7 @@ func (s *simNode) send(act Action) {
 	if act.To == All {
 		path = Multicast
 	}
-	if act.Type != Announce {
+	if act.Type != Announce && act.Type != Also {
 		if act.Type == Write {
 			l.Fill(staging, act.Message, act.Seq)
 		}
@@ -214,7 +214,7 @@ func (s *simNode) send(act Action) {
 				}
 				o.perform(-1)
 			}
-			if left--; left == 0 && act.Type != Announce {
+			if left--; left == 0 && act.Type != Announce && act.Type != Also {
 				by := [2]int{s.id, act.To}
 				a.later[by] = append(a.later[by], func() {
 					if s.dead || o.dead && path == Unicast {
@@ -389,6 +389,13 @@ func runAdversary(t *testing.T, seed uint64) map[string]int {
 			a.connections[by]++
 			a.land(by)
 		}
+		if s := a.nodes[steps/20%size]; seed%5 == 1 && steps%20 == 0 && !s.dead {
+			if s.quiet {
+				a.done["asked"]++
+			}
+			s.Ask()
+			s.perform(-1)
+		}
 		i := r.IntN(len(a.names))
 		name := a.names[i]
 		q := a.queues[name]
@@ -466,8 +473,8 @@ func TestAdversary(t *testing.T) {
 			t.Fatalf("go test ./pkg/collective/core -run TestAdversary -core.seed=%d", seed)
 		}
 	}
-	if *seedFlag == 0 && len(done) != 10 {
-		t.Errorf("of some kinds no operation was completed, no rank was excluded, or nothing sent again or landed late: %v", done)
+	if *seedFlag == 0 && len(done) != 11 {
+		t.Errorf("of some kinds no operation was completed, no rank was excluded, or nothing sent again, landed late or asked: %v", done)
 	}
 	t.Log(done)
 }
@@ -533,7 +540,7 @@ func TestDifferent(t *testing.T) {
 		}
 		buf := make([]byte, 8)
 		_, err := n.Take(n.Begin(n.Group(), 0, NewOp(task, buf, buf, nil)))
-		if m, ok := errors.AsType[*Mismatch](err); !ok || *m != (Mismatch{1, Broadcast, Broadcast}) {
+		if m, ok := errors.AsType[*Mismatch](err); !ok || *m != (Mismatch{1, Broadcast, Broadcast, false}) {
 			t.Error("it takes a message of another operation:", err)
 		}
 	}

@@ -28,4 +28,7 @@
 // and each change is sent to all others. Any change ends all operations. Ranks go on, without the
 // lost ones, as soon as all remaining ranks have reported the same knowledge. The size of the
 // knowledge numbers epochs; messages carry their epoch, and those of a later epoch wait.
+//
+// Ranks that wait tell all others what they know, and in which calls they wait. So a rank learns
+// that another one's call differs even if neither gets a message of the other.
 package core

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 )
 
 // A Node is a rank. Ranks have ids, which stay when others are lost: Calls have ranks of those that are left. The caller
@@ -42,8 +43,10 @@ const (
 	Rewrite
 	// Tell tells To that Seq messages were taken.
 	Tell
-	// Announce tells all others Imm, in the order of multicast messages.
+	// Announce tells all others Imm, in the order of multicast messages, instead of what is still to be announced.
 	Announce
+	// Also announces more, after that.
+	Also
 	// Wake: the lane's Call may have something to do.
 	Wake
 	// Changed: what is known of the ranks has changed, or what others know. All Calls, and who waits for Shrink, have to look.
@@ -161,7 +164,7 @@ func (n *Node) changed() {
 }
 
 // Ask is called now and then. If something is awaited, and no message has come since the last time, all others are told what is known here, new or not: one that does
-// not acknowledge that is lost, even if no rank has anything else to send to it.
+// not acknowledge that is lost, even if no rank has anything else to send to it. They are also told in which calls this rank waits: see claim.
 func (n *Node) Ask() {
 	waits := !n.members.agreed()
 	for i := range n.lanes {
@@ -169,6 +172,11 @@ func (n *Node) Ask() {
 	}
 	if waits && n.quiet {
 		n.actions = append(n.actions, Action{Type: Announce, To: All, Imm: n.members.own().imm()})
+		for i := range n.lanes {
+			if c := n.lanes[i].call; c != nil && n.Failed(c.Group) == nil {
+				n.actions = append(n.actions, Action{Type: Also, To: All, Imm: c.claim().imm()})
+			}
+		}
 	}
 	n.quiet = true
 }
@@ -205,16 +213,18 @@ type Call struct {
 	Group
 	op     *Op
 	lane   int
+	number uint64
 	hash   uint32
-	window uint64 // see Task.window
-	unsent int    // messages that wait for a slot
-	held   []int  // messages that Take has returned and that are not free, by rank and path
+	heard  map[int]claim // of other ranks that wait, by rank
+	window uint64        // see Task.window
+	unsent int           // messages that wait for a slot
+	held   []int         // messages that Take has returned and that are not free, by rank and path
 }
 
 // Begin begins an operation of the present group on a lane that has none.
 func (n *Node) Begin(g Group, lane int, op *Op) *Call {
 	l := &n.lanes[lane]
-	c := &Call{Group: g, op: op, lane: lane, hash: op.Hash(l.number), window: op.window(n.layout.Slots), held: make([]int, len(g.IDs)*int(paths))}
+	c := &Call{Group: g, op: op, lane: lane, number: l.number, hash: op.Hash(l.number), heard: map[int]claim{}, window: op.window(n.layout.Slots), held: make([]int, len(g.IDs)*int(paths))}
 	l.number++
 	l.all.begin()
 	for i := range l.one {
@@ -246,26 +256,6 @@ type Arrival struct {
 	Data []byte
 }
 
-// A Mismatch is that a rank does not do the same operation.
-type Mismatch struct {
-	Rank         int
-	Theirs, Ours Kind
-}
-
-// Error says what each does.
-func (m *Mismatch) Error() string {
-	const same = "all ranks have to do the same, in the same order"
-	switch {
-	case m.Theirs == Close:
-		return fmt.Sprintf("rank %d closes, where this one does %v: %s", m.Rank, m.Ours, same)
-	case m.Ours == Close:
-		return fmt.Sprintf("rank %d does %v, where this one closes: %s", m.Rank, m.Theirs, same)
-	case m.Theirs != m.Ours:
-		return fmt.Sprintf("rank %d does %v, where this one does %v: %s", m.Rank, m.Theirs, m.Ours, same)
-	}
-	return fmt.Sprintf("rank %d does another %v than this one, of another size, type or root: %s", m.Rank, m.Ours, same)
-}
-
 // Take returns what has arrived for an operation. The error is a Mismatch.
 func (n *Node) Take(c *Call) (list []Arrival, err error) {
 	l := &n.lanes[c.lane]
@@ -277,7 +267,7 @@ func (n *Node) Take(c *Call) (list []Arrival, err error) {
 			i := 0
 			for ; i < most && q.waiting[i].Epoch == n.epoch; i++ {
 				if !q.waiting[i].of(c.hash) {
-					return nil, &Mismatch{r, q.waiting[i].Kind, c.op.Kind}
+					return nil, &Mismatch{r, q.waiting[i].Kind, c.op.Kind, false}
 				}
 				list = append(list, Arrival{r, p, q.waiting[i].Data})
 			}
@@ -287,6 +277,9 @@ func (n *Node) Take(c *Call) (list []Arrival, err error) {
 		}
 		if len(list) > before {
 			l.ended(id)
+		}
+		if err := c.differs(r); err != nil {
+			return nil, err
 		}
 	}
 	if len(list) > 0 {
@@ -450,9 +443,17 @@ func (n *Node) Arrived(id int, p Path, memory []byte, written int, imm uint32) e
 		n.actions = append(n.actions, Action{Type: Changed})
 		return err
 	}
-	lane := int(imm >> laneAt)
+	lane := int(imm &^ claimImm >> laneAt)
 	if lane >= len(n.lanes) {
 		return fmt.Errorf("lane %d: %w", lane, errMessage)
+	}
+	if imm&claimImm != 0 {
+		// If it knows the same of ranks as the call under way here, both are of an epoch, and Take compares them.
+		if c := n.lanes[lane].call; c != nil && n.Failed(c.Group) == nil && n.members.state[id] == c.state {
+			c.heard[slices.Index(c.IDs, id)] = claimOf(imm)
+			n.wake(lane)
+		}
+		return nil
 	}
 	at := id*int(paths) + int(p)
 	q := &n.lanes[lane].from[at]

@@ -1,0 +1,60 @@
+package core
+
+import (
+	"errors"
+	"testing"
+)
+
+// Ranks that wait in calls that differ, and get no message of one another, learn of it by claims; and of a rank that has gone on, if it would have
+// sent a multicast message before. Claims of calls that are the same, and of a rank that is late, are no mismatch.
+func TestClaims(t *testing.T) {
+	l := Layout{Lanes: 2, Slots: 2, Block: 16}
+	reduce := func(root int) Task {
+		return Task{Kind: Reduce, Size: 2, Root: root, Elem: 4, Count: 1, Block: 16, Small: 16, Degree: 1}
+	}
+	broadcast := Task{Kind: Broadcast, Size: 2, Root: 1, Elem: 4, Count: 1, Block: 16, Degree: 1}
+	for _, c := range []struct {
+		what         string
+		ours, theirs []Task // the last of which wait
+		want         *Mismatch
+	}{
+		{"the same", []Task{broadcast}, []Task{broadcast}, nil},
+		{"other roots", []Task{reduce(0)}, []Task{reduce(1)}, &Mismatch{1, Reduce, Reduce, false}},
+		{"other kinds", []Task{broadcast}, []Task{reduce(1)}, &Mismatch{1, Reduce, Broadcast, false}},
+		{"it is late", []Task{{Kind: Broadcast, Size: 2, Elem: 4, Block: 16}, broadcast}, []Task{reduce(1)}, nil},
+		{"it has not sent a broadcast", []Task{broadcast}, []Task{{Kind: Broadcast, Size: 2, Elem: 4, Block: 16}, reduce(1)}, &Mismatch{1, Reduce, Broadcast, true}},
+		{"it has not sent to one alone", []Task{reduce(0)}, []Task{{Kind: Broadcast, Size: 2, Elem: 4, Block: 16}, reduce(1)}, nil},
+	} {
+		nodes := []*Node{NewNode(0, 2, l), NewNode(1, 2, l)}
+		var calls []*Call
+		for rank, tasks := range [][]Task{c.ours, c.theirs} {
+			n := nodes[rank]
+			var call *Call
+			for _, task := range tasks {
+				if call != nil {
+					n.End(call)
+				}
+				task.Rank = rank
+				buf := make([]byte, 4)
+				call = n.Begin(n.Group(), 1, NewOp(task, buf, buf, combineBytes))
+			}
+			calls = append(calls, call)
+			n.Ask()
+			n.Ask()
+		}
+		for _, a := range nodes[1].Actions() {
+			if a.Type == Announce || a.Type == Also {
+				if err := nodes[0].Arrived(1, Multicast, nil, 0, a.Imm); err != nil {
+					t.Errorf("%s: %v", c.what, err)
+				}
+			}
+		}
+		_, err := nodes[0].Take(calls[0])
+		if m, _ := errors.AsType[*Mismatch](err); (m == nil) != (c.want == nil) || m != nil && *m != *c.want {
+			t.Errorf("%s: %v, want %v", c.what, err, c.want)
+		}
+	}
+	if err := NewNode(0, 2, l).Arrived(1, Multicast, nil, 0, claim{lane: 2}.imm()); !errors.Is(err, errMessage) {
+		t.Errorf("a lane that is not: %v", err)
+	}
+}
