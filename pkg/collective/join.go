@@ -41,13 +41,10 @@ func Join(ctx context.Context, client *mcrdma.Client, cfg Config) (*Comm, error)
 	c := &Comm{e: e, group: e.node.Group(), rank: cfg.Rank}
 	err := e.alloc(client)
 	if err == nil && len(cfg.Hosts) > 1 {
-		err = e.connect(ctx, client)
+		err = c.connect(ctx, client)
 	}
 	if err == nil {
-		err = c.measure(ctx)
-	}
-	if lost := c.Err(); err != nil && lost != nil {
-		err = lost
+		err = c.cause(c.measure(ctx))
 	}
 	if err != nil {
 		now, cancel := context.WithCancel(ctx)
@@ -77,8 +74,17 @@ func (e *engine) alloc(client *mcrdma.Client) (err error) {
 	return err
 }
 
+// cause returns why there is an error: that of the Comm, if there is one.
+func (c *Comm) cause(err error) error {
+	if lost := c.Err(); err != nil && lost != nil {
+		return lost
+	}
+	return err
+}
+
 // connect makes this rank's group, and becomes a member of the others'.
-func (e *engine) connect(ctx context.Context, client *mcrdma.Client) error {
+func (c *Comm) connect(ctx context.Context, client *mcrdma.Client) error {
+	e := c.e
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var mu sync.Mutex
@@ -141,6 +147,7 @@ func (e *engine) connect(ctx context.Context, client *mcrdma.Client) error {
 	if err == nil {
 		return e.begin()
 	}
+	err = c.cause(err)
 	mu.Lock()
 	defer mu.Unlock()
 	if refused != nil {

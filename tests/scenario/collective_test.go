@@ -336,6 +336,7 @@ func TestCollectiveFails(t *testing.T) {
 		{"ranks close during an operation of another lane", ranksClose},
 		{"two ranks die, and a rank of the others' Comm after that", ranksDie},
 		{"a rank never joins", rankMissing},
+		{"a rank has the hosts in another order", ranksOrder},
 		{"a rank dies while it joins", rankDiesJoining},
 	})
 }
@@ -647,6 +648,21 @@ func rankMissing(l *lab, cfg mcrdma.GroupConfig) {
 	_, err := collective.Join(l.t.Context(), a.client, collective.Config{Service: "c", Hosts: []string{"h1", "h2"}, Mode: cfg.Mode, Wait: 2 * time.Second})
 	if l.fails(err, mcrdma.ErrUnreachable, "h2"); !strings.Contains(err.Error(), `; h2 was refused: it joins as "rank 1 of 3"`) {
 		l.t.Error(err)
+	}
+	wg.Wait()
+}
+
+// ranksOrder: a rank whose group was made, because its own number is right, says why the others are not there: it has refused them.
+func ranksOrder(l *lab, cfg mcrdma.GroupConfig) {
+	var wg sync.WaitGroup
+	for rank, hosts := range [][]string{{"h1", "h2", "h3"}, {"h1", "h2", "h3"}, {"h2", "h1", "h3"}} {
+		client := l.hosts[rank].run().client
+		wg.Go(func() {
+			_, err := collective.Join(l.t.Context(), client, collective.Config{Service: "c", Hosts: hosts, Rank: rank, Mode: cfg.Mode})
+			if err == nil || !strings.Contains(err.Error(), "Hosts have another order there, or Rank is wrong") {
+				l.t.Errorf("rank %d: %v", rank, err)
+			}
+		})
 	}
 	wg.Wait()
 }
