@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,6 +52,16 @@ func TestInterruptWithoutRace(t *testing.T) {
 	}
 	if err := cmd.Wait(); err == nil || strings.TrimSpace(errs.String()) != "mcbench coll: interrupted" {
 		t.Errorf("%v: %q", err, errs.String())
+	}
+}
+
+// TestInterruptStarting: a lab that is interrupted before it has started says so, too.
+func TestInterruptStarting(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var errs testenv.SyncBuffer
+	if code := run(ctx, []string{"coll", "--lab"}, io.Discard, &errs); code != 1 || errs.String() != "mcbench coll: interrupted\n" {
+		t.Errorf("%d: %q", code, errs.String())
 	}
 }
 

@@ -181,6 +181,11 @@ func inLab(ctx context.Context, p labPlan, args []string, stdout, stderr io.Writ
 		return 0, err
 	}
 	defer remove()
+	defer func(ctx context.Context) {
+		if err != nil && ctx.Err() != nil {
+			err = errors.New("interrupted")
+		}
+	}(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := &wires{rate: p.sends}

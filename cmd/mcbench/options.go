@@ -15,7 +15,6 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/rates"
 	"github.com/mcrdma/mcrdma/internal/cmdline"
 	"github.com/mcrdma/mcrdma/internal/lab"
-	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
 	"github.com/mcrdma/mcrdma/internal/topology"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
@@ -249,14 +248,11 @@ func numbers(flag, list string, most int) (out []int, err error) {
 
 // hostRate parses --rate: bits per second, or 0. Errors are usage errors.
 func hostRate(text string) (uint64, error) {
-	rate, err := traffic.ParseRate(text)
-	if err == nil && rate.PerSecond > 0 && !rate.Bits {
-		err = fmt.Errorf("%q is not in bits a second, such as 100mbit", text)
+	if text == "0" {
+		return 0, nil
 	}
-	if err != nil {
-		return 0, cli.Usagef("--rate: %w", err)
-	}
-	return rate.PerSecond, nil
+	rate, err := rates.Bits("rate", text)
+	return uint64(rate), err
 }
 
 // share parses a probability: 0.001 or 1/1024. Errors are usage errors.
