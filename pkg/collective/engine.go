@@ -25,14 +25,14 @@ type engine struct {
 	lanes  []lane
 	device poller // nil: it cannot poll, or shall not
 
-	mu         sync.Mutex
-	node       *core.Node
-	changed    chan struct{} // closed when what is known of ranks has changed
-	announcing bool
-	announce   []uint32 // what waits until an announcement is done
-	givenUp    string   // why, if this rank has
-	closing    bool     // Close was called
-	closed     error    // why there is nothing to be done any more
+	mu        sync.Mutex
+	node      *core.Node
+	changed   chan struct{} // closed when what is known of ranks has changed
+	announced chan struct{} // closed when the announcement under way is done; nil: there is none
+	announce  []uint32      // what waits until an announcement is done
+	givenUp   string        // why, if this rank has
+	closing   bool          // Close was called
+	closed    error         // why there is nothing to be done any more
 }
 
 // A lane does one operation at a time.
@@ -140,19 +140,21 @@ func (e *engine) write(a core.Action) {
 
 // tellState tells the others what is known of ranks and calls, if that is to be done.
 func (e *engine) tellState() {
-	if len(e.announce) == 0 || e.announcing || e.group == nil {
+	if len(e.announce) == 0 || e.announced != nil || e.group == nil {
 		return
 	}
 	op := &mcrdma.Op{Kind: mcrdma.OpWriteImm, Imm: e.announce[0]}
+	done := make(chan struct{})
 	op.Done = func(*mcrdma.Op) {
 		e.locked(func() {
-			e.announcing = false
+			close(done)
+			e.announced = nil
 			e.tellState()
 		})
 	}
-	e.announce, e.announcing = e.announce[1:], true
+	e.announce, e.announced = e.announce[1:], done
 	if e.group.Submit(e.ctx, op) != nil {
-		e.announcing = false // the group has ended, as its events say
+		e.announced = nil // the group has ended, as its events say
 	}
 }
 
@@ -214,7 +216,11 @@ func (e *engine) ask() {
 	for tick := time.NewTicker(askEvery); ; {
 		select {
 		case <-tick.C:
-			e.locked(e.node.Ask)
+			e.locked(func() {
+				if e.closed == nil {
+					e.node.Ask()
+				}
+			})
 		case <-e.ctx.Done():
 			tick.Stop()
 			return
@@ -279,6 +285,15 @@ func (e *engine) close(ctx context.Context) (err error) {
 		e.lanes[i].signal()
 	}
 	group := e.group
+	for e.announced != nil && ctx.Err() == nil { // the others are to learn first whom this rank has lost
+		announced := e.announced
+		e.mu.Unlock()
+		select {
+		case <-announced:
+		case <-ctx.Done():
+		}
+		e.mu.Lock()
+	}
 	e.mu.Unlock()
 	if group != nil {
 		if e := group.Close(ctx); ctx.Err() != nil {

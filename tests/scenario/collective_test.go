@@ -326,6 +326,7 @@ func TestCollectiveFails(t *testing.T) {
 		{"a rank that was frozen resumes", func(l *lab, cfg mcrdma.GroupConfig) { rankResumes(l, cfg, 3, 2) }},
 		{"the first rank was frozen, and resumes", func(l *lab, cfg mcrdma.GroupConfig) { rankResumes(l, cfg, 4, 0) }},
 		{"the first of three was frozen: the last one's group has all members in another rack", func(l *lab, cfg mcrdma.GroupConfig) { rankResumes(l, cfg, 3, 0) }},
+		{"a rank is frozen, and others close as soon as they know", ranksCloseSoon},
 		{"a rank gives an operation up", rankGivesUp},
 		{"a rank's context ends before its turn", rankTooLate},
 		{"a rank's function ends its goroutine", rankExits},
@@ -422,6 +423,23 @@ func rankResumes(l *lab, cfg mcrdma.GroupConfig, size, victim int) {
 	_ = c.Close(ctx)
 	r.each(func(ctx context.Context, _ int, c *collective.Comm) error { return sums(ctx, c, 100, nothing) })
 	r.close()
+}
+
+// ranksCloseSoon: a rank that leaves because another one is lost tells the others first who that is.
+func ranksCloseSoon(l *lab, cfg mcrdma.GroupConfig) {
+	r := l.join(4, usually(cfg))
+	r.apps[0].h.cable.Cut(true)
+	frozen := r.apps[0]
+	r.apps[0] = nil
+	r.each(func(ctx context.Context, _ int, c *collective.Comm) error {
+		err := collective.Broadcast(ctx, c, 1, make([]int32, 100)) // the second rank is the first to find out
+		if err == nil {
+			err = c.Barrier(ctx)
+		}
+		return errors.Join(lostRank(err, 0), c.Close(ctx))
+	})
+	frozen.h.cable.Cut(false)
+	_ = r.comms[0].Close(l.t.Context())
 }
 
 func rankGivesUp(l *lab, cfg mcrdma.GroupConfig) {
