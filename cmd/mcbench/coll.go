@@ -218,8 +218,6 @@ func (f *collFlags) checkLab(b *collBench, named bool) error {
 		return cli.Usagef("--ranks %d: want 2 to %d", f.ranks, mostRanks)
 	case f.lab && f.nic != "":
 		return cli.Usagef("--interface does not go with --lab, whose switch counts")
-	case f.agent != "" && (f.lab || len(b.mpi) == 0):
-		return cli.Usagef("--mpi-agent goes with --mpi and --hosts: it starts MPI's ranks on other hosts")
 	case f.lab && len(b.mpi) > 0 && b.rate > 0:
 		return cli.Usagef("--mpi does not go with --rate: it would run on loopback, whose rate is unlimited")
 	case !f.lab && b.rate > 0:

@@ -91,7 +91,6 @@ func TestUsage(t *testing.T) {
 		{"coll --lab --ranks 17", "want 2 to 16"},
 		{"coll --lab --ranks 1", "want 2 to 16"},
 		{"coll -r h1,h2 --ranks 2", "--ranks goes with --lab"},
-		{"coll -r h1,h2 --mpi-agent x", "--mpi-agent goes with --mpi"},
 		{"coll --lab --block 15", "Block of 15 bytes"},
 		{"coll --lab --slots 1000", "1000 Slots"},
 		{"coll --lab --degree 2", "Degree 2"},
