@@ -27,7 +27,7 @@ const (
 )
 
 func main() {
-	hosts := flag.String("hosts", "", "the hosts, with commas between; the first is the server")
+	hosts := flag.String("hosts", "", "the hosts or their addresses, with commas between; the first is the server")
 	steps := flag.Int("steps", 200, "how often the weights are changed")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), "paramserver -hosts SERVER,WORKER,…   on each of these hosts: train a model together\n\nThe daemon's socket is $MCRDMA_SOCKET, or /run/mcrdma/daemon.sock.\n")
@@ -44,9 +44,9 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	rank := slices.Index(names, client.Host())
+	rank := slices.IndexFunc(names, func(name string) bool { return name == client.Host() || name == client.Address() })
 	if rank < 0 {
-		log.Fatalf("this host is %s, which is none of -hosts %s", client.Host(), *hosts)
+		log.Fatalf("this host is %s (%s), which is none of -hosts %s", client.Host(), client.Address(), *hosts)
 	}
 	comm, err := collective.Join(ctx, client, collective.Config{Service: "paramserver", Hosts: names, Rank: rank})
 	if err != nil {
