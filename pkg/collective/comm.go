@@ -106,7 +106,7 @@ func (c *Comm) blame(b core.Blame) string {
 	if c.e.givenUp != "" {
 		return c.e.givenUp
 	}
-	who := fmt.Sprintf("rank %d (%s)", slices.Index(c.group.IDs, b.ID()), c.e.cfg.Hosts[b.ID()])
+	who := c.name(b.ID())
 	switch b.Cause() {
 	case core.Closing:
 		return who + " closes, and others do something else"
@@ -147,7 +147,7 @@ func (c *Comm) run(ctx context.Context, t core.Task, in, out []byte, combine fun
 	case <-ctx.Done(): // before its turn
 	}
 	e.mu.Lock()
-	if err := c.goesOn(ctx); err != nil {
+	if err := c.goesOn(ctx, ""); err != nil {
 		e.mu.Unlock()
 		return fmt.Errorf("it was not begun: %w", err)
 	}
@@ -172,11 +172,24 @@ func (c *Comm) run(ctx context.Context, t core.Task, in, out []byte, combine fun
 	}
 }
 
+// awaited says whose messages an operation waits for.
+func (c *Comm) awaited(op *core.Op) (text string) {
+	for i, r := range op.Awaited() {
+		text += []string{"; it has waited for ", ", "}[min(i, 1)] + c.name(c.group.IDs[r])
+	}
+	return text
+}
+
+// name names a rank by its id.
+func (c *Comm) name(id int) string {
+	return fmt.Sprintf("rank %d (%s)", slices.Index(c.group.IDs, id), c.e.cfg.Hosts[id])
+}
+
 // goesOn returns why no operation goes on: those of this Comm have ended, or the context has, and then they are given up. The engine is locked.
-func (c *Comm) goesOn(ctx context.Context) error {
+func (c *Comm) goesOn(ctx context.Context, waited string) error {
 	err := c.err()
 	if err == nil && ctx.Err() != nil {
-		why := context.Cause(ctx).Error()
+		why := context.Cause(ctx).Error() + waited
 		c.giveUp(core.Blames(c.e.cfg.Rank, core.ContextEnded), why)
 		err = &Error{kind: ErrGivenUp, text: why, cause: ctx.Err()}
 	}
@@ -201,7 +214,7 @@ func (c *Comm) step(ctx context.Context, call *core.Call, op *core.Op, size int)
 		case <-ctx.Done():
 		}
 		e.mu.Lock()
-		return c.goesOn(ctx)
+		return c.goesOn(ctx, c.awaited(op))
 	}
 	if err == nil {
 		e.mu.Unlock()

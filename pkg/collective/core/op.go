@@ -316,6 +316,16 @@ func (o *Op) Want(from int, p Path) int {
 	return len(s.plan) - s.got
 }
 
+// Awaited returns the ranks whose messages are missing.
+func (o *Op) Awaited() (ranks []int) {
+	for r := range o.Size {
+		if o.Want(r, Multicast)+o.Want(r, Unicast) > 0 {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks
+}
+
 // Arrive takes a message, of those that it wants. Its bytes must stay until Take says that they are free. The error is that they
 // are not as many as they have to be.
 func (o *Op) Arrive(from int, p Path, data []byte) error {
