@@ -23,6 +23,7 @@ func TestClaims(t *testing.T) {
 		{"other kinds", []Task{broadcast}, []Task{reduce(1)}, &Mismatch{1, Reduce, Broadcast, false}},
 		{"it is late", []Task{{Kind: Broadcast, Size: 2, Elem: 4, Block: 16}, broadcast}, []Task{reduce(1)}, nil},
 		{"it has not sent a broadcast", []Task{broadcast}, []Task{{Kind: Broadcast, Size: 2, Elem: 4, Block: 16}, reduce(1)}, &Mismatch{1, Reduce, Broadcast, true}},
+		{"it has sent a broadcast, and gone on", []Task{broadcast}, []Task{broadcast, reduce(1)}, nil},
 		{"it has not sent to one alone", []Task{reduce(0)}, []Task{{Kind: Broadcast, Size: 2, Elem: 4, Block: 16}, reduce(1)}, nil},
 	} {
 		nodes := []*Node{NewNode(0, 2, l), NewNode(1, 2, l)}
@@ -42,9 +43,17 @@ func TestClaims(t *testing.T) {
 			n.Ask()
 			n.Ask()
 		}
+		memory := make([]byte, 2*l.Half())
 		for _, a := range nodes[1].Actions() {
-			if a.Type == Announce || a.Type == Also {
-				if err := nodes[0].Arrived(1, Multicast, nil, 0, a.Imm); err != nil {
+			written := 0
+			if a.Type == Write {
+				at := l.At(Multicast, a.Lane, a.Seq)
+				l.Fill(memory[at:at+l.Slot()], a.Message, a.Seq)
+				from, to := l.Span(a.Size)
+				written = to - from
+			}
+			if a.To == All {
+				if err := nodes[0].Arrived(1, Multicast, memory, written, a.Imm); err != nil {
 					t.Errorf("%s: %v", c.what, err)
 				}
 			}

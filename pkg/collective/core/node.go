@@ -277,8 +277,7 @@ func (n *Node) Take(c *Call) (list []Arrival, err error) {
 		}
 		if len(list) > before {
 			l.ended(id)
-		}
-		if err := c.differs(r); err != nil {
+		} else if err := c.differs(r); err != nil { // what is in list still has to arrive at the Op, which wants it until then
 			return nil, err
 		}
 	}
