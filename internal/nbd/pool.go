@@ -14,19 +14,23 @@ import (
 const shortStall = 5 * time.Second
 
 // A pool is the memory for replies to READ, of all connections of a server. It bounds the memory
-// that clients occupy by not reading their replies. Requests for memory are served in order, so
-// that a long READ does not starve.
+// that clients occupy by not reading their replies, and counts whole buffers, which may be longer
+// than the data. Requests for memory are served in order, so that a long READ does not starve.
 type pool struct{ free *semaphore.Weighted }
 
 func newPool(bytes int) *pool { return &pool{semaphore.NewWeighted(int64(bytes))} }
 
 // buffer waits for memory for n bytes of data.
 func (p *pool) buffer(ctx context.Context, n int) (*readBuffer, error) {
-	if p.free.Acquire(ctx, int64(n)) != nil {
+	class := bits.Len(uint(n - 1))
+	if p.free.Acquire(ctx, 1<<class) != nil {
 		return nil, context.Cause(ctx)
 	}
-	b := newReadBuffer(n)
-	b.of = p
+	b, _ := readBuffers[class].Get().(*readBuffer)
+	if b == nil {
+		b = &readBuffer{mem: make([]byte, dataLen+1<<class)}
+	}
+	b.to, b.of = dataLen+n, p
 	return b, nil
 }
 
@@ -50,21 +54,11 @@ type readBuffer struct {
 // readBuffers[i] holds buffers for up to 1<<i bytes of data.
 var readBuffers [26]sync.Pool
 
-func newReadBuffer(n int) *readBuffer {
-	class := bits.Len(uint(n - 1))
-	b, _ := readBuffers[class].Get().(*readBuffer)
-	if b == nil {
-		b = &readBuffer{mem: make([]byte, dataLen+1<<class)}
-	}
-	b.to = dataLen + n
-	return b
-}
-
 func (b *readBuffer) data() []byte { return b.mem[dataLen:b.to] }
 
 func (b *readBuffer) release() {
-	of, n := b.of, b.to-dataLen
-	readBuffers[bits.Len(uint(len(b.mem)-dataLen-1))].Put(b)
+	of, n := b.of, len(b.mem)-dataLen
+	readBuffers[bits.Len(uint(n-1))].Put(b)
 	of.free.Release(int64(n))
 }
 

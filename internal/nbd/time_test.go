@@ -2,6 +2,7 @@ package nbd
 
 import (
 	"bytes"
+	"context"
 	"net"
 	"sync/atomic"
 	"syscall"
@@ -238,6 +239,31 @@ func TestReading(t *testing.T) {
 				t.Error(e)
 			}
 			other.read(8 * mib)
+		}
+	})
+}
+
+// TestReadingWhole: the bound on replies is one on memory: a buffer counts whole, also where it is longer than the data.
+func TestReadingWhole(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		l := newPipes()
+		m := newMemory(Info{Name: "vol", Size: 32 * mib})
+		var begun atomic.Int32
+		m.before = func(_ context.Context, method string) error {
+			if method == "read" {
+				begun.Add(1)
+			}
+			return nil
+		}
+		config := only(m)
+		config.MaxReading = 32 * mib
+		start(t, config, l)
+		for range 8 {
+			newClient(t, l.dial()).enter("vol", false).write(req(cmdRead, 0, 1, 0, 4*mib+512))
+		}
+		synctest.Wait()
+		if n := begun.Load(); n != 32/8 {
+			t.Errorf("%d replies of 4 MiB and a block, in buffers of 8 MiB each, where 32 MiB are to be the most", n)
 		}
 	})
 }
