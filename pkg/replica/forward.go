@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,16 @@ func (v *Volume) forward(ctx context.Context, to *route, r *request) error {
 	call, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(to.ctx, cancel)()
+	if r.op == opRead {
+		n := r.n
+		if n > 32<<10 {
+			n = max(n, 1<<20) // gRPC has no size of buffers in between
+		}
+		if x.reads.Acquire(call, n) != nil {
+			return cmp.Or(ctx.Err(), errAgain)
+		}
+		defer x.reads.Release(n)
+	}
 	var a *replicav1.ForwardResponse
 	unsent, err := x.conn.Call(call, func(ctx context.Context) (err error) {
 		a, err = x.rpc.Forward(ctx, q)

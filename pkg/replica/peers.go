@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sync/semaphore"
+
 	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
 	"github.com/mcrdma/mcrdma/internal/grpcclient"
 	"github.com/mcrdma/mcrdma/internal/identity"
@@ -19,6 +21,7 @@ import (
 const (
 	maxMessage = 16 << 20 // bytes
 	maxQueue   = 256      // messages queued to one host; more are dropped, because any message may be lost
+	maxReading = 64 << 20 // bytes of reads in flight to one host, which are in memory several times at both
 )
 
 var (
@@ -48,6 +51,7 @@ type peer struct {
 	conn  *grpcclient.Conn
 	rpc   replicav1.ReplicasClient
 	queue chan message
+	reads *semaphore.Weighted // maxReading
 	end   context.CancelFunc
 }
 
@@ -83,7 +87,8 @@ func (p *peers) connect(h osdmap.Host) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &peer{host: h, conn: conn, rpc: replicav1.NewReplicasClient(conn), queue: make(chan message, maxQueue)}
+	x := &peer{host: h, conn: conn, rpc: replicav1.NewReplicasClient(conn), queue: make(chan message, maxQueue),
+		reads: semaphore.NewWeighted(maxReading)}
 	ctx, end := context.WithCancel(p.ctx)
 	x.end = end
 	p.wg.Go(func() {
