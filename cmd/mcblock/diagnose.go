@@ -194,7 +194,11 @@ func (d *diagnosis) host(h osdmap.Host) {
 		}
 	}
 	for _, b := range t.GetBroken() {
-		d.Add(findings.Error, name, fmt.Sprintf("it cannot open its copy of volume %s", d.volumeName(b.GetVolume())), cli.Clean(b.GetError()), "repair what that says, and start its mcblock again")
+		what := "it cannot open its copy of volume %s"
+		if v := d.state.Volume(b.GetVolume()); v != nil && !slices.Contains(v.Volume.Hosts, h.ID) {
+			what = "it has a copy of volume %s, in which it has no place"
+		}
+		d.Add(findings.Error, name, fmt.Sprintf(what, d.volumeName(b.GetVolume())), cli.Clean(b.GetError()), "repair what that says, and start its mcblock again")
 	}
 }
 

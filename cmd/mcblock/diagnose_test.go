@@ -92,6 +92,12 @@ func TestDiagnose(t *testing.T) {
 			f.hosts[3].Volumes = nil
 			acting(f, 1, 2)
 		}, []string{"error host h3: it cannot open its copy of volume vol", "error volume vol: it is degraded: h3 has no copy"}},
+		{"a copy of no use", func(f *facts) {
+			f.hosts[3].Broken = []*replicav1.BrokenVolume{{Volume: 7, Error: "it came with a disk"}}
+			f.hosts[3].Volumes = nil
+			f.state.Volumes[0].Volume.Hosts = []core.ID{1, 2}
+			acting(f, 1, 2)
+		}, []string{"error host h3: it has a copy of volume vol, in which it has no place"}},
 		{"broken, and needed", func(f *facts) {
 			f.hosts[3].Broken = []*replicav1.BrokenVolume{{Volume: 7, Error: "log"}}
 			f.hosts[3].Volumes = nil

@@ -12,6 +12,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
+// errLater: the copy is removed, without anyone's help, when enough members act.
+var errLater = errors.New("it is removed when enough of them act")
+
 // evict removes this host's closed copy of a volume in which another host has taken its place. It
 // does so when enough members act: until then this may be the last copy, and the operator can give
 // the host its place again. A copy that came with the disk of another host is kept: that the others
@@ -33,7 +36,10 @@ func (h *Host) evict(s osdmap.VolumeState) {
 	switch {
 	case err == nil:
 		h.cfg.Log.Warn("this host has no place in the volume any more, another one was given it: the copy that was here is removed", "volume", s.Volume.Name, "hosts", hosts)
-	case was == nil || was.Error() != err.Error():
+	case was != nil && was.Error() == err.Error():
+	case errors.Is(err, errLater):
+		h.cfg.Log.Info("this host has no place in the volume any more", "volume", s.Volume.Name, "copy", err)
+	default:
 		h.cfg.Log.Error("this host has no place in the volume any more", "volume", s.Volume.Name, "error", err)
 	}
 }
@@ -47,9 +53,9 @@ func (h *Host) removeCopy(dir string, s osdmap.VolumeState, hosts string) error 
 	case !slices.Contains(s.Map.Former, h.cfg.Self.ID):
 		return kept("this host was not replaced by one of them, and so it may be another host's copy: move it back, or give this host the place (mcblock volume replace); remove it if it is not needed")
 	case s.Map.Since == 0:
-		return kept("the volume is not served yet: it is removed when it is")
+		return kept("the volume is not served yet: %w", errLater)
 	case n < s.Map.MinSize:
-		return kept("%d hosts act, and min_size is %d: it is removed when enough do", n, s.Map.MinSize)
+		return kept("%d hosts act, and min_size is %d: %w", n, s.Map.MinSize, errLater)
 	}
 	l, err := wal.Open(filepath.Join(dir, "log"), s.Volume.ID, wal.Options{})
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 
 // Health is the state of a host, apart from its volumes.
 type Health struct {
-	Known   bool    // the configuration manager has reported the hosts and volumes
-	Unknown error   // why the configuration manager did not accept this host the last time
-	Away    error   // why the configuration manager no longer answers; nil: it does
-	Faults  []error // records that cannot be used
-	Broken  map[uint64]error
+	Known   bool             // the configuration manager has reported the hosts and volumes
+	Unknown error            // why the configuration manager did not accept this host the last time
+	Away    error            // why the configuration manager no longer answers; nil: it does
+	Faults  []error          // records that cannot be used
+	Broken  map[uint64]error // why volumes cannot be opened; to be repaired by an operator
 }
 
 // Health returns the current state of the host.
@@ -24,7 +24,7 @@ func (h *Host) Health() Health {
 	defer h.mu.Unlock()
 	s := Health{Known: len(h.state.Hosts) > 0, Unknown: h.unknown, Away: h.state.Away, Faults: slices.Clone(h.state.Faults), Broken: map[uint64]error{}}
 	maps.Copy(s.Broken, h.broken)
-	maps.DeleteFunc(s.Broken, func(_ uint64, err error) bool { return err == nil })
+	maps.DeleteFunc(s.Broken, func(_ uint64, err error) bool { return err == nil || errors.Is(err, errLater) })
 	return s
 }
 

@@ -196,11 +196,12 @@ func TestEvicted(t *testing.T) {
 	for _, c := range []struct {
 		change func(m *core.Map)
 		want   string
+		broken bool // otherwise there is nothing to repair
 	}{
-		{func(m *core.Map) { m.MinSize = 2 }, "1 hosts act, and min_size is 2"},
-		{func(m *core.Map) { m.Since = 0 }, "the volume is not served yet"},
-		{func(m *core.Map) { m.Former = nil }, "it may be another host's copy"}, // it came with that one's disk
-		{func(m *core.Map) { m.Epoch-- }, "restore a newer one"},
+		{func(m *core.Map) { m.MinSize = 2 }, "1 hosts act, and min_size is 2", false},
+		{func(m *core.Map) { m.Since = 0 }, "the volume is not served yet", false},
+		{func(m *core.Map) { m.Former = nil }, "it may be another host's copy", true}, // it came with that one's disk
+		{func(m *core.Map) { m.Epoch-- }, "restore a newer one", true},
 	} {
 		x := s
 		c.change(&x.Map)
@@ -210,6 +211,9 @@ func TestEvicted(t *testing.T) {
 		h.evict(x)
 		if _, err := h.Volume(volumeName); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "copies on h2, host 3") {
 			t.Errorf("%v; want %q", err, c.want)
+		}
+		if ok, note := h.Ready(); ok == c.broken || len(h.Health().Broken) > 0 != c.broken {
+			t.Errorf("%s: ready: %v, %s", c.want, ok, note)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "log")); err != nil {
 			t.Fatal(err)
