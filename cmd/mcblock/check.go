@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/durable"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
 // checkCertificate reports whether others accept this host now, and this host others.
@@ -87,6 +90,25 @@ func addresses(cfg *config.Config, runs bool) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// unique returns an error if etcd has another host of this one's name or number, and a note if etcd does not
+// answer, as before any host has started.
+func unique(ctx context.Context, cfg *config.Config) (note string, err error) {
+	flags := clusterFlags{timeout: noteTime}
+	err = flags.connect(ctx, cfg, func(ctx context.Context, c *cluster) error {
+		s, away := c.Read(ctx)
+		if away != nil {
+			note = "; whether another host has its name or number is not known, as etcd does not answer"
+		}
+		for _, h := range s.Hosts {
+			if err := (osdmap.Host{ID: core.ID(cfg.ID), Name: cfg.Name}).Beside(h); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return note, err
 }
 
 // runs reports whether a process uses a data directory.

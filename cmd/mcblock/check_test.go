@@ -35,7 +35,8 @@ func TestCheck(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	three := fmt.Sprintf("{name: h1, address: %v}", at) + ", {name: h2, address: 127.0.0.2}, {name: h3, address: 127.0.0.3}"
+	p := ports(t, 4)
+	three := fmt.Sprintf(`{name: h1, address: %v, peer: "%[1]v:%[2]d", client: "%[1]v:%[3]d"}`, at, p[0], p[1]) + ", {name: h2, address: 127.0.0.2}, {name: h3, address: 127.0.0.3}"
 	for _, c := range []struct {
 		name, data, members string
 		files               identity.Files
@@ -57,13 +58,13 @@ func TestCheck(t *testing.T) {
 		{name: "four members", files: right, members: three + ", {name: h4, address: 127.0.0.4}", want: "no more of them may be lost than of 3"},
 		{name: "renamed", files: right, members: strings.ReplaceAll(three, "h1", "host1"), code: cli.ExitFailure, want: "a member has the name of its host"},
 		{name: "twice", files: right, members: strings.ReplaceAll(three, "0.0.3", "0.0.2"), code: cli.ExitFailure, want: `127.0.0.2:2380 is there already, of member "h2"`},
-		{name: "NBD where metrics are", files: right, more: fmt.Sprintf("metrics: %v:10809", at), code: cli.ExitFailure, want: fmt.Sprintf("nbd and metrics are both %v:10809", at)},
-		{name: "metrics where etcd is, at all addresses", files: right, more: "metrics: 0.0.0.0:2379", code: cli.ExitFailure, want: "client of etcd's member " + at.String() + ":2379: another program listens there"},
+		{name: "NBD where metrics are", files: right, more: fmt.Sprintf("metrics: %v:%d", at, p[2]), code: cli.ExitFailure, want: fmt.Sprintf("nbd and metrics are both %v:%d", at, p[2])},
+		{name: "metrics where etcd is, at all addresses", files: right, more: fmt.Sprint("metrics: 0.0.0.0:", p[1]), code: cli.ExitFailure, want: fmt.Sprintf("client of etcd's member %v:%d: another", at, p[1]) + " program listens there"},
 		{name: "another host's", files: right, more: "metrics: 192.0.2.1:9572", code: cli.ExitFailure, want: "metrics 192.0.2.1:9572: it is not an address of this host"},
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, configuration)
-		text := fmt.Sprintf("name: h1\nid: 1\naddress: %[1]v\nnbd: %[1]v:10809\ntls: {cert: %s, key: %s, ca: %s}\n%s\n", at, c.files.Cert, c.files.Key, c.files.CA, c.more)
+		text := fmt.Sprintf("name: h1\nid: 1\naddress: %[1]v\nlisten: %[1]v:%[2]d\nnbd: %[1]v:%[3]d\ntls: {cert: %[4]s, key: %[5]s, ca: %[6]s}\n%[7]s\n", at, p[3], p[2], c.files.Cert, c.files.Key, c.files.CA, c.more)
 		if c.clients != "" {
 			text = strings.Replace(text, "}", ", clients: "+c.clients+"}", 1)
 		}
@@ -84,6 +85,25 @@ func TestCheck(t *testing.T) {
 		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 			t.Errorf("%s: left %v, %v", c.name, left, err)
 		}
+	}
+}
+
+// TestCheckUnique: serve --check asks etcd, if that answers, for another host of the name or the number.
+func TestCheckUnique(t *testing.T) {
+	r := newRig(t, 2)
+	path := filepath.Join(r.hosts[1].cfg.Data, configuration)
+	text, err := os.ReadFile(path) //nolint:gosec // the rig's
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := r.must("serve --check --config " + path); out != "the configuration of h2 is right\n" {
+		t.Error(out)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), "id: 2", "id: 1", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errs := call(t, "serve", "--check", "--config", path); code != cli.ExitFailure || !strings.Contains(errs, "host h2 with the number 1: ") {
+		t.Errorf("%d, %s%s", code, out, errs)
 	}
 }
 

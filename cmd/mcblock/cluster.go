@@ -85,6 +85,10 @@ func (f *clusterFlags) with(ctx context.Context, do func(context.Context, *clust
 	if err != nil {
 		return err
 	}
+	return f.connect(ctx, cfg, do)
+}
+
+func (f *clusterFlags) connect(ctx context.Context, cfg *config.Config, do func(context.Context, *cluster) error) error {
 	store, err := etcd.Dial(etcd.Config{Endpoints: cfg.EtcdClients(), Files: files(cfg)})
 	if err != nil {
 		return err

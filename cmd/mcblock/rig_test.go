@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -36,15 +37,16 @@ func newRig(t *testing.T, hosts int) *rig {
 	t.Helper()
 	r := &rig{t: t, ca: identitytest.New(t)}
 	rack := mcrdmatest.Start(t, max(hosts, 2))
-	var etcd netip.Addr
+	var etcd string
 	for i := 1; i <= hosts; i++ {
 		name, at, dir := fmt.Sprint("h", i), testenv.Loopback(), t.TempDir()
 		device := netip.MustParseAddr(fmt.Sprint("10.1.0.", 10+i))
 		if i == 1 {
-			etcd = at
+			p := ports(t, 2)
+			etcd = fmt.Sprintf(`{name: h1, address: %v, peer: "%[1]v:%[2]d", client: "%[1]v:%[3]d"}`, at, p[0], p[1])
 		}
 		f := r.ca.Host(name, at, device)
-		text := fmt.Sprintf("name: %s\nid: %d\naddress: %v\ndata: %s\nlisten: %v:9570\nnbd: %v:10809\nmetrics: %v:9572\nsocket: none.sock\ntls: {cert: %s, key: %s, ca: %s}\netcd: {members: [{name: h1, address: %v}]}\n",
+		text := fmt.Sprintf("name: %s\nid: %d\naddress: %v\ndata: %s\nlisten: %v:9570\nnbd: %v:10809\nmetrics: %v:9572\nsocket: none.sock\ntls: {cert: %s, key: %s, ca: %s}\netcd: {members: [%s]}\n",
 			name, i, device, dir, at, at, at, f.Cert, f.Key, f.CA, etcd)
 		path := filepath.Join(dir, configuration)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -95,6 +97,20 @@ func newRig(t *testing.T, hosts int) *rig {
 		return nil
 	})
 	return r
+}
+
+// ports returns ports that no program listens at, at any address.
+func ports(t *testing.T, n int) (all []int) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", ":0") //nolint:gosec // nothing is accepted
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close() }()
+		all = append(all, l.Addr().(*net.TCPAddr).Port)
+	}
+	return all
 }
 
 // until waits for the effects of processes and the network.

@@ -67,7 +67,7 @@ func serveCommand() *cobra.Command {
 	}
 	addConfigFlag(cmd, &file)
 	f := cmd.Flags()
-	f.BoolVar(&check, "check", false, "only check the configuration, its certificate, its addresses, and that data can be written")
+	f.BoolVar(&check, "check", false, "only check the configuration, its certificate, its addresses, that data can be written, and that etcd has no other host of its name or number")
 	f.BoolVar(&fast, "fast", false, "shorter timeouts for dead primaries, for hosts without long pauses; must be the same on all hosts")
 	f.BoolVar(&child, "child", false, "end when standard input does")
 	_ = f.MarkHidden("child") // it is there
@@ -93,7 +93,10 @@ func serveCommand() *cobra.Command {
 			if err := errors.Join(files(cfg).Exposed(), writable(cfg.Data), addresses(cfg, runs(cfg.Data))); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "the configuration of %s is right\n", cfg.Name)
+			note, err := unique(cmd.Context(), cfg)
+			if err == nil {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "the configuration of %s is right%s\n", cfg.Name, note)
+			}
 			return err
 		}
 		ctx, stop := cli.Interruptible(cmd.Context())

@@ -143,10 +143,12 @@ func (m *Manager) PutHost(ctx context.Context, h Host) error {
 			case err != nil:
 			case x == h:
 				return nil
-			case x.ID == h.ID && x.Name != h.Name || x.ID != h.ID && x.Name == h.Name:
-				return fmt.Errorf("osdmap: host %s with the number %d: %w: host %s has the number %d; give each host a name and a number of its own", h.Name, h.ID, ErrExists, x.Name, x.ID)
-			case x.ID == h.ID:
+			case x.ID == h.ID && x.Name == h.Name:
 				c.Revision = p.Revision
+			default:
+				if err := h.Beside(x); err != nil {
+					return fmt.Errorf("osdmap: %w", err)
+				}
 			}
 		}
 		if ok, err := m.commit(ctx, c); ok || err != nil {

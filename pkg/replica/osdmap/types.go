@@ -46,6 +46,14 @@ type Host struct {
 	Device string  `json:"device"` // address of its RDMA device
 }
 
+// Beside returns ErrExists if another host has the name or the number of this one.
+func (h Host) Beside(x Host) error {
+	if (x.ID == h.ID) == (x.Name == h.Name) {
+		return nil
+	}
+	return fmt.Errorf("host %s with the number %d: %w: host %s has the number %d; give each host a name and a number of its own", h.Name, h.ID, ErrExists, x.Name, x.ID)
+}
+
 // A Volume is what does not change about a volume, but for Allow and Hosts. Hosts change with the map only, whose Up they are.
 type Volume struct {
 	ID        uint64    `json:"id"` // above 0, drawn at random: a volume made later under the same name is another

@@ -79,7 +79,11 @@ func (k *checker) etcd() {
 	}
 	k.Between("etcd.election", e.Election, 50*time.Millisecond, 10*time.Second)
 	for i, at := range e.Endpoints {
-		k.HostPort(fmt.Sprintf("etcd.endpoints[%d]", i), at)
+		path := fmt.Sprintf("etcd.endpoints[%d]", i)
+		k.HostPort(path, at)
+		if slices.Contains(e.Endpoints[:i], at) {
+			k.Add(path, "%s is there twice", at)
+		}
 	}
 	names, addresses := map[string]string{}, map[string]string{}
 	for i, m := range e.Members {
