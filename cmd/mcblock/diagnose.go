@@ -145,7 +145,7 @@ func (d *diagnosis) program() string {
 func (d *diagnosis) member(why error, do string) string {
 	// Etcd's client has no type for this.
 	if text := why.Error(); strings.Contains(text, "x509: ") || strings.Contains(text, "tls: ") {
-		return "renew or replace the certificate that is not accepted: a member's has its address, and one CA issues members' and hosts'"
+		return "renew or replace the certificate that is not accepted: a member's has its address, and one CA issues members' and hosts'; etcd reads the CA only once, when mcblock begins"
 	}
 	return do
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/durable"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/hostload"
+	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/nbd"
 	"github.com/mcrdma/mcrdma/internal/strictyaml"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
@@ -287,10 +288,8 @@ func (s *server) export(h *replica.Host, registry prometheus.Registerer, failed 
 	x := exports{h, newTraffic(promauto.With(registry))}
 	c := nbd.Config{List: x.list, Open: x.open, Log: s.log}
 	if f := files(s.cfg); !f.Plain() {
-		info := etcd.Info(f)
-		info.TrustedCAFile = s.cfg.TLS.Clients
 		var err error
-		if c.TLS, err = info.ServerConfig(); err != nil {
+		if c.TLS, err = (identity.Files{Cert: f.Cert, Key: f.Key, CA: s.cfg.TLS.Clients}).ServerConfig(); err != nil {
 			return nil, fmt.Errorf("nbd: %w", err)
 		}
 		name, _, _ := net.SplitHostPort(s.cfg.NBD)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/x509"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -82,5 +83,35 @@ func TestClientsTLS(t *testing.T) {
 				t.Errorf("%s: %s: %v, %s; want %q", c.name, args, err, out, want)
 			}
 		}
+	}
+}
+
+// TestClientsCA: who has the CA of NBD clients replaced need not start mcblock again, above all not to keep clients out.
+func TestClientsCA(t *testing.T) {
+	r := newRig(t, 1)
+	h, other := r.hosts[0], identitytest.New(t)
+	r.must("volume create vol --size 16M")
+	host, admitted := r.client("vm1"), other.Host("vm2")
+	admitted.CA = host.CA // by which it knows the server
+	until := func(what string, f identity.Files, opens bool) {
+		r.until(what, func() error {
+			if _, err := r.open(h, "vol", f); (err == nil) != opens {
+				return fmt.Errorf("opens, unless it says why not: %w", err)
+			}
+			return nil
+		})
+	}
+	until("a client of the CA", host, true)
+	until("a client of another CA", admitted, false)
+	for _, from := range []string{other.Host("h1").CA, host.CA} {
+		b, err := os.ReadFile(from) //nolint:gosec // a test's
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(h.cfg.TLS.Clients, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		until("a client of the other CA", admitted, from != host.CA)
+		until("a client of the first CA", host, from == host.CA)
 	}
 }

@@ -28,6 +28,16 @@ func (f Files) Server() (credentials.TransportCredentials, error) {
 	return &creds{source: s}, nil
 }
 
+// ServerConfig is Server for protocols other than gRPC, with the files as they are at each handshake. A client's
+// certificate need not have an identity. Errors wrap ErrFiles.
+func (f Files) ServerConfig() (*tls.Config, error) {
+	s, err := newSource(f)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.get().config(), nil }}, nil
+}
+
 // Client returns the credentials of a client whose server must have the expected role and name, and
 // own all the expected addresses; zero values match any. For the zero Files there is no TLS, and
 // any server without TLS is accepted; one with TLS fails with ErrWantsTLS. Errors wrap ErrFiles.
