@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
 	"github.com/mcrdma/mcrdma/internal/durable"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
@@ -50,18 +52,33 @@ func fewMembers(cfg *config.Config) string {
 	return ""
 }
 
-// writable returns why a directory, or the parent in which it will be made, is not writable.
+// writable returns why a directory, or the parent in which it will be made, is not writable, or what is in it.
 func writable(dir string) error {
+	denied := func(err error) error {
+		return fmt.Errorf("data directory %s cannot be written by user %d: %w: correct data in the configuration, the owner of the directory, or how it is mounted", dir, os.Geteuid(), err)
+	}
 	for at := dir; ; at = filepath.Dir(at) {
 		if _, err := os.Stat(at); errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at) {
 			continue // serve makes it
 		}
 		f, err := os.CreateTemp(at, ".mcblock-check-*")
 		if err == nil {
-			return errors.Join(f.Close(), os.Remove(f.Name()))
+			err = errors.Join(f.Close(), os.Remove(f.Name()))
 		}
-		return fmt.Errorf("data directory %s cannot be written by user %d: %w: correct data in the configuration, or the owner of the directory", dir, os.Geteuid(), err)
+		if err != nil {
+			return denied(err)
+		}
+		break
 	}
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error { // copies may be on other file systems
+		if err == nil {
+			err = unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS)
+		}
+		if err == nil || errors.Is(err, fs.ErrNotExist) { // it is not made yet, or was just removed
+			return nil
+		}
+		return denied(&fs.PathError{Op: "write", Path: path, Err: err})
+	})
 }
 
 // addresses returns at which of its addresses this host cannot listen. If its mcblock runs, they are
