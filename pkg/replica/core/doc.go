@@ -80,7 +80,8 @@
 // have notified, in their new incarnations. Until they agree on the log nothing is acknowledged or
 // read, so A1 requires nothing of them. The members of the first map have incarnation 0, so a new
 // volume begins in the same way, but without the wait for Grace: no lease was granted in epoch 1,
-// which has no primary. A replaced disk does not count for its predecessor
+// which has no primary. After Grace it begins without hosts that have not notified, if MinSize
+// have. A replaced disk does not count for its predecessor
 // (HardState.Born): it was made in a later incarnation than the map has.
 //
 // # What the operator may change

@@ -261,7 +261,7 @@ func (n *Node) tickFollower(now time.Duration) {
 	if n.osdmap.Acts(n.self) {
 		n.takeOver()
 	} else if n.osdmap.Holds(n.self.ID) {
-		n.revive()
+		n.revive(now)
 	}
 }
 
@@ -277,8 +277,9 @@ func (n *Node) takeOver() {
 }
 
 // revive makes this member the primary after all acting members have restarted: all have notified
-// their logs, and this one's is the best.
-func (n *Node) revive() {
+// their logs, and this one's is the best. A volume that was never used does without some of them:
+// nothing that they have is missed.
+func (n *Node) revive(now time.Duration) {
 	mine := notice{n.self, Notify{HardState: n.disk.hard}}
 	mine.Head, _ = n.log.at(n.disk.durable)
 	var acting []Member
@@ -286,7 +287,10 @@ func (n *Node) revive() {
 		x := mine
 		if m.ID != n.self.ID {
 			i := slices.IndexFunc(n.notices, func(x notice) bool { return x.ID == m.ID })
-			if i < 0 || n.notices[i].Member.Incarnation <= m.Incarnation {
+			switch {
+			case i < 0 && n.osdmap.Unused() && now-n.follow.granted >= n.cfg.Grace:
+				continue
+			case i < 0 || n.notices[i].Member.Incarnation <= m.Incarnation:
 				return // it may be alive, and then it takes over
 			}
 			x = n.notices[i]
@@ -298,6 +302,9 @@ func (n *Node) revive() {
 			return
 		}
 		acting = append(acting, x.Member)
+	}
+	if len(acting) < len(n.osdmap.Acting) && len(acting) < n.osdmap.MinSize {
+		return
 	}
 	n.propose(n.self, n.osdmap.Epoch+1, acting)
 }
