@@ -13,34 +13,60 @@ import (
 // slowly does not block others.
 const shortStall = 5 * time.Second
 
+// shortRead is the longest READ of those with memory of their own.
+const shortRead = 128 << 10
+
 // A pool is the memory for replies to READ, of all connections of a server. It bounds the memory
 // that clients occupy by not reading their replies, and counts whole buffers, which may be longer
 // than the data. Requests for memory are served in order, so that a long READ does not starve.
-type pool struct{ free *semaphore.Weighted }
+// Short ones have memory of their own, so that they do not wait for clients that leave long replies.
+type pool struct{ short, long *semaphore.Weighted }
 
-func newPool(bytes int) *pool { return &pool{semaphore.NewWeighted(int64(bytes))} }
+func newPool(bytes int) *pool {
+	return &pool{semaphore.NewWeighted(int64(bytes / 4)), semaphore.NewWeighted(int64(bytes))}
+}
 
-// buffer waits for memory for n bytes of data.
-func (p *pool) buffer(ctx context.Context, n int) (*readBuffer, error) {
-	class := bits.Len(uint(n - 1))
-	if p.free.Acquire(ctx, 1<<class) != nil {
+// maxUnsent is how much of it one connection may have, unless a single reply is longer, and of short
+// replies a quarter.
+const maxUnsent = 8 << 20
+
+// buffer waits for memory for n bytes of data, which counts in unsent, too, until it is released.
+func (p *pool) buffer(ctx context.Context, n int, unsent *semaphore.Weighted) (*readBuffer, error) {
+	class, of := bits.Len(uint(n-1)), p.long
+	whole := int64(1) << class
+	own := min(whole, maxUnsent)
+	if n <= shortRead {
+		of, own = p.short, 4*whole
+	}
+	if unsent.Acquire(ctx, own) != nil {
+		return nil, context.Cause(ctx)
+	}
+	if of.Acquire(ctx, whole) != nil {
+		unsent.Release(own)
 		return nil, context.Cause(ctx)
 	}
 	b, _ := readBuffers[class].Get().(*readBuffer)
 	if b == nil {
 		b = &readBuffer{mem: make([]byte, dataLen+1<<class)}
 	}
-	b.to, b.of = dataLen+n, p
+	b.to, b.of, b.unsent, b.own = dataLen+n, of, unsent, own
 	return b, nil
 }
 
 // stall returns how long a client may accept no reply data.
 func (p *pool) stall(longest time.Duration) time.Duration {
-	if !p.free.TryAcquire(MaxPayload) {
+	if !room(p.short, 8*shortRead) || !room(p.long, MaxPayload) {
 		return min(longest, shortStall)
 	}
-	p.free.Release(MaxPayload)
 	return longest
+}
+
+func room(in *semaphore.Weighted, n int64) bool {
+	ok := in.TryAcquire(n)
+	if ok {
+		in.Release(n)
+	}
+	return ok
 }
 
 // A readBuffer is memory for the reply to a READ: a header, and the data directly after it.
@@ -48,7 +74,9 @@ type readBuffer struct {
 	mem  []byte
 	from int // where the header begins
 	to   int
-	of   *pool
+
+	of, unsent *semaphore.Weighted
+	own        int64 // what it counts in unsent
 }
 
 // readBuffers[i] holds buffers for up to 1<<i bytes of data.
@@ -57,9 +85,10 @@ var readBuffers [26]sync.Pool
 func (b *readBuffer) data() []byte { return b.mem[dataLen:b.to] }
 
 func (b *readBuffer) release() {
-	of, n := b.of, len(b.mem)-dataLen
-	readBuffers[bits.Len(uint(n-1))].Put(b)
-	of.free.Release(int64(n))
+	of, unsent, own, whole := b.of, b.unsent, b.own, int64(len(b.mem)-dataLen)
+	readBuffers[bits.Len(uint(whole-1))].Put(b)
+	of.Release(whole)
+	unsent.Release(own)
 }
 
 // head writes the header in front of the data.

@@ -258,20 +258,26 @@ func TestOrder(t *testing.T) {
 func TestBudget(t *testing.T) {
 	for _, c := range []struct {
 		name       string
+		cmd        int
+		method     string
 		n          int
 		sent, want int
-	}{{"requests", 512, 12, 5}, {"bytes", 10 * mib, 5, 3}} {
+	}{{"requests", cmdRead, "read", 512, 12, 5}, {"bytes of replies", cmdRead, "read", 3 * mib, 5, 2}, {"bytes", cmdWrite, "write", 10 * mib, 5, 3}} {
 		bubble(t, c.name, func(t *testing.T) {
 			l := newPipes()
 			m, other := newMemory(Info{Name: "vol", Size: 16 * mib}), small("other")
-			b := blocked(m, "read")
+			b := blocked(m, c.method)
 			config := only(m, other)
 			config.MaxRequests = 5
 			start(t, config, l)
 			one := newClient(t, l.dial()).enter("vol", false)
+			payload, reply := make([]byte, c.n), simpleLen
+			if c.cmd == cmdRead {
+				payload, reply = nil, reply+c.n
+			}
 			go func() {
 				for i := range c.sent {
-					if _, err := one.conn.Write(req(cmdRead, 0, uint64(i), 0, c.n)); err != nil {
+					if _, err := one.conn.Write(req(c.cmd, 0, uint64(i), 0, c.n, payload)); err != nil {
 						return
 					}
 				}
@@ -289,7 +295,7 @@ func TestBudget(t *testing.T) {
 			if n := b.count(); n != c.want-1 {
 				t.Errorf("%d requests under way before the reply is read, want %d", n, c.want-1)
 			}
-			one.read(simpleLen + c.n)
+			one.read(reply)
 			synctest.Wait()
 			if n := b.count(); n != c.want {
 				t.Errorf("%d requests under way after it, want %d", n, c.want)

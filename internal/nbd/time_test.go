@@ -214,18 +214,29 @@ func TestReading(t *testing.T) {
 		config := only(newMemory(Info{Name: "vol", Size: 8 * mib}))
 		config.MaxReading = 1 // and so MaxBytes
 		s := start(t, config, l)
-		greedy := newClient(t, l.dial()).enter("vol", false)
-		for i := range 4 {
-			greedy.write(req(cmdRead, 0, uint64(i), 0, 8*mib))
+		for range 4 {
+			greedy := newClient(t, l.dial()).enter("vol", false)
+			for i := range 4 {
+				greedy.write(req(cmdRead, 0, uint64(i), 0, 8*mib))
+			}
 		}
 		synctest.Wait()
 		from := time.Now()
 		other := newClient(t, l.dial()).enter("vol", false)
-		if e := other.do(cmdRead, 0, 0, 512); e != 0 {
-			t.Error(e)
+		read := func(n int) {
+			if e := other.do(cmdRead, 0, 0, n); e != 0 {
+				t.Error(e)
+			}
+			other.read(n)
 		}
-		other.read(512)
-		if d := time.Since(from); d != shortStall || s.Stats().Stalls != 1 {
+		for range 100 {
+			read(shortRead)
+		}
+		if d := time.Since(from); d != 0 {
+			t.Errorf("short reads took %v", d)
+		}
+		read(8 * mib)
+		if d := time.Since(from); d != shortStall || s.Stats().Stalls != 4 {
 			t.Errorf("another client's read took %v, and %d have stalled", d, s.Stats().Stalls)
 		}
 		gone := newClient(t, l.dial()).enter("vol", false)
