@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/replica"
@@ -25,20 +24,12 @@ func (s *server) handOver(m *osdmap.Manager) {
 		s.log.Warn("no volume is handed over", "error", err)
 		return
 	}
-	self := core.ID(s.cfg.ID)
 	for _, v := range state.Volumes {
-		others := slices.DeleteFunc(slices.Clone(v.Map.Acting), func(x core.Member) bool { return x.ID == self })
-		if v.Map.Primary.ID != self || v.Map.Since == 0 || len(others) == 0 {
-			continue
-		}
-		for _, x := range others {
-			if _, err = o.Promote(ctx, v.Volume.ID, x.ID); err == nil {
-				s.log.Info("another host is the primary", "volume", v.Volume.Name, "primary", state.HostName(x.ID))
-				break
-			}
-		}
-		if err != nil {
+		switch by, err := o.Relieve(ctx, &v, core.ID(s.cfg.ID)); {
+		case err != nil:
 			s.log.Warn("the volume is not handed over", "volume", v.Volume.Name, "error", err)
+		case by != 0:
+			s.log.Info("another host is the primary", "volume", v.Volume.Name, "primary", state.HostName(by))
 		}
 	}
 }

@@ -104,19 +104,22 @@ func forEach(ids []core.ID, f func(i int, id core.ID)) {
 func (o *Operator) Copies(ctx context.Context, s *osdmap.State, v *osdmap.VolumeState) []Copy {
 	o.peers.update(s.Hosts, 0)
 	all := make([]Copy, len(v.Volume.Hosts))
-	forEach(v.Volume.Hosts, func(i int, id core.ID) {
-		c := &all[i]
-		c.Host = id
-		c.Err = o.call(ctx, id, func(ctx context.Context, rpc replicav1.ReplicasClient) error {
-			a, err := rpc.Describe(ctx, &replicav1.DescribeRequest{Volume: v.Volume.ID})
-			if err == nil {
-				*c = Copy{Host: id, Self: memberFrom(a.GetSelf()), Acting: a.GetActing(), Active: a.GetActive(), Backfilling: a.GetBackfilling(), Born: a.GetBorn(),
-					LastEpochStarted: a.GetLastEpochStarted(), Head: versionFrom(a.GetHead()), Failure: a.GetFailure()}
-			}
-			return err
-		})
-	})
+	forEach(v.Volume.Hosts, func(i int, id core.ID) { all[i] = o.describe(ctx, id, v.Volume.ID) })
 	return all
+}
+
+// describe asks a host about its copy.
+func (o *Operator) describe(ctx context.Context, id core.ID, volume uint64) Copy {
+	c := Copy{Host: id}
+	c.Err = o.call(ctx, id, func(ctx context.Context, rpc replicav1.ReplicasClient) error {
+		a, err := rpc.Describe(ctx, &replicav1.DescribeRequest{Volume: volume})
+		if err == nil {
+			c = Copy{Host: id, Self: memberFrom(a.GetSelf()), Acting: a.GetActing(), Active: a.GetActive(), Backfilling: a.GetBackfilling(), Born: a.GetBorn(),
+				LastEpochStarted: a.GetLastEpochStarted(), Head: versionFrom(a.GetHead()), Failure: a.GetFailure()}
+		}
+		return err
+	})
+	return c
 }
 
 // look reads the state, and finds a volume in it.
@@ -182,6 +185,11 @@ func (o *Operator) Replace(ctx context.Context, volume uint64, lost, by core.ID,
 		}
 		if err != nil {
 			return core.Map{}, err
+		}
+		if v.Map.Primary.ID == lost && o.describe(ctx, lost, volume).Err == nil {
+			soon, cancel := context.WithTimeout(ctx, o.timeout)
+			defer cancel()
+			_, _ = o.Relieve(soon, v, lost) // its map replaces this one; if it fails, clients wait for longer
 		}
 		return v.Map.Replaced(lost, by, only)
 	})
@@ -311,6 +319,24 @@ func (o *Operator) Promote(ctx context.Context, volume uint64, host core.ID) (*o
 		s, _, err = o.look(ctx, volume)
 	}
 	return s, err
+}
+
+// Relieve makes another acting host the primary if a host is, which must be running: the volume's
+// clients would otherwise wait until its leases have ended. It returns the new primary; 0: none was
+// needed.
+func (o *Operator) Relieve(ctx context.Context, v *osdmap.VolumeState, host core.ID) (by core.ID, err error) {
+	if v.Map.Primary.ID != host || v.Map.Since == 0 {
+		return 0, nil
+	}
+	for _, x := range v.Map.Acting {
+		if x.ID == host {
+			continue
+		}
+		if _, err = o.Promote(ctx, v.Volume.ID, x.ID); err == nil {
+			return x.ID, nil
+		}
+	}
+	return 0, err
 }
 
 // MinSize sets the number of up-to-date copies below which a volume waits.

@@ -81,6 +81,9 @@ func TestReplaced(t *testing.T) {
 			})
 			longest, writes := stop()
 			t.Logf("%d writes, the longest took %v", writes, longest)
+			if longest >= r.options.Lease {
+				t.Errorf("a client has waited for %v, as for leases that end", longest)
+			}
 			if now := r.incarnations(stay...); !slices.Equal(now, was) {
 				t.Errorf("hosts that stay have restarted: %v, and were %v", now, was)
 			}
