@@ -89,7 +89,7 @@ func (n *Node) MapIs(m Map, now time.Duration) {
 	n.follow.granted = now // the new primary gets its time
 	switch {
 	case m.Primary == n.self:
-		n.lead = &primary{interval: Interval{Since: m.Since}, state: Fencing, granted: n.follow.grants}
+		n.lead = &primary{interval: Interval{Since: m.Since}, state: Fencing, granted: slices.Clone(n.follow.grants)}
 		if n.follow.group == (Interval{}) {
 			n.begin(now)
 			return

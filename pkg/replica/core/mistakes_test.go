@@ -41,7 +41,7 @@ var mistakes = []struct{ name, file, old, new string }{
 	{"a replaced disk counts for the one before", "follower.go", "x.Born > m.Incarnation ||", "!M && x.Born > m.Incarnation ||"},
 	{"the operator's primary does not wait for the old one", "operator.go", "n.Primary, n.Since = m.Acting[i], n.Epoch", "if n.Primary, n.Since = m.Acting[i], n.Epoch; M && m.Primary.ID != id {\n\t\tn.Acting = slices.DeleteFunc(n.Acting, func(x Member) bool { return x == m.Primary })\n\t}"},
 	{"a primary that is replaced has a successor at once", "operator.go", "n.Primary, n.Since = Member{}, 0\n\t}", "n.Primary, n.Since = pick(M, n.Acting[0], Member{}), pick(M, n.Epoch, 0)\n\t}"},
-	{"leases that a promoted primary has granted before do not count", "primary.go", "now-g.at < n.cfg.Grace && (p == nil", "!M && now-g.at < n.cfg.Grace && (p == nil"},
+	{"leases that a promoted primary has granted before do not count", "primary.go", "now-g.at < n.cfg.Grace {", "!M && now-g.at < n.cfg.Grace {"},
 	{"what a host said counts after it got its place again", "events.go", "case m.Epoch > was.Epoch+1:", "case !M && m.Epoch > was.Epoch+1:"},
 	{"a replaced host is taken back", "events.go", "if n.lead != nil {\n\t\tn.lead.peers = slices.Delete", "if !M && n.lead != nil {\n\t\tn.lead.peers = slices.Delete"},
 }

@@ -192,7 +192,9 @@ func (n *Node) reported(m Message, r Report, now time.Duration) {
 	}
 	was := *p
 	p.heard = now
-	p.lease = max(p.lease, r.Sent)
+	if p.lease = max(p.lease, r.Sent); p.lease > 0 { // it knows of this primary, and does not serve, whatever becomes of it
+		n.lead.granted = slices.DeleteFunc(n.lead.granted, func(g grant) bool { return g.to == p.member })
+	}
 	if !p.known && len(r.Log) > 0 {
 		p.known = true
 		p.next = n.log.common(r.Log).Index
@@ -466,7 +468,7 @@ func (n *Node) leased(now time.Duration) bool {
 		}
 	}
 	for _, g := range l.granted { // the operator may have removed it from the acting set since
-		if p := n.peer(g.to); now-g.at < n.cfg.Grace && (p == nil || p.lease == 0) {
+		if now-g.at < n.cfg.Grace {
 			return false
 		}
 	}
