@@ -81,7 +81,7 @@ func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportSta
 // acknowledged for since.
 func (m *Manager) findStalled(g *group, f *formation, l *stallChecks, since time.Duration) []netip.Addr {
 	switched := f.Path == mcrdmav1.Path_PATH_SWITCH && m.tor != nil // a switch sees answers of applications, too
-	if suspects := m.blame(g, f, !switched); len(suspects) > 0 || !switched {
+	if suspects := m.blame(g, f, false); len(suspects) > 0 || !switched {
 		return suspects
 	}
 	pause := m.peers.patient(fruitless(m.cfg.Beat.DeadAfter, qp.AckTimeout(g.timeout)), f.Addrs()...) / machine.LooksEach

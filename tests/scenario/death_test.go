@@ -20,6 +20,7 @@ func TestDeath(t *testing.T) {
 		{"too few are left", tooFew},
 		{"all receivers die", allDie},
 		{"no receiver is ready", noneReady},
+		{"a daemon restarts while no receiver is ready", restartsNoneReady},
 		{"two die at once", twoDie},
 		{"a receiver dies and comes back", diesAndComesBack},
 	})
@@ -192,6 +193,29 @@ func noneReady(l *lab, cfg mcrdma.GroupConfig) {
 		}
 		tm.sender.close()
 	}
+}
+
+// restartsNoneReady: in a stall, too, a daemon that does not run has a grace, unless its host's application is dead.
+func restartsNoneReady(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	l.wg.Go(func() {
+		time.Sleep(time.Second)
+		l.hosts[2].crash()
+		time.Sleep(2 * time.Second)
+		l.hosts[2].start()
+		for _, a := range tm.apps {
+			l.must(a.m.PostRecv(a.mem.Slice(size, 100)))
+		}
+	})
+	l.must(tm.g.Send(l.t.Context(), tm.sender.mem.Slice(0, 100)))
+	tm.resumed(l.hosts[2])
+	tm.members(3)
+	for _, a := range tm.apps {
+		_, err := a.m.Recv(l.t.Context())
+		l.must(err)
+	}
+	tm.close()
 }
 
 func twoDie(l *lab, cfg mcrdma.GroupConfig) {
