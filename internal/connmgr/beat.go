@@ -76,7 +76,7 @@ func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatReques
 	begun := time.Now()
 	res, err := p.rpc.Beat(undated{ctx}, req)
 	trip := time.Since(begun)
-	p.endBeat(res, trip, err == nil && m.opts.Busy(time.Now()), p.explain(ctx, err))
+	p.endBeat(res, trip, p.explain(ctx, err))
 	if err == nil {
 		m.removeEnded(p, res)
 	}
@@ -115,8 +115,7 @@ type sharing struct {
 // the number of this daemon's next beat; 0: there is none.
 func (m *Manager) share(who identity.Identity, req *mcrdmav1.BeatRequest) (own, number uint64) {
 	now := time.Now()
-	busy := m.opts.Busy(now)
-	p := m.peers.answered(who, req, now, busy)
+	p := m.peers.answered(who, req, now)
 	if p == nil {
 		return 0, 0
 	}
@@ -129,7 +128,7 @@ func (m *Manager) share(who identity.Identity, req *mcrdmav1.BeatRequest) (own, 
 
 // answered handles an answer in another daemon's beat. Only an answer to a later beat than before
 // proves that the other daemon hears this one.
-func (t *peers) answered(who identity.Identity, req *mcrdmav1.BeatRequest, now time.Time, busy bool) *peer {
+func (t *peers) answered(who identity.Identity, req *mcrdmav1.BeatRequest, now time.Time) *peer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := slices.IndexFunc(who.Addrs, t.health.Follows)
@@ -141,7 +140,7 @@ func (t *peers) answered(who identity.Identity, req *mcrdmav1.BeatRequest, now t
 	if req.GetAnswer() != nil && s.heard < req.GetHeard() && req.GetHeard() <= s.number {
 		s.heard, s.heardAt = req.GetHeard(), now
 		p.err = nil
-		p.heardOf(req.GetAnswer(), now, busy)
+		p.heardOf(req.GetAnswer(), now)
 	}
 	return p
 }
@@ -195,8 +194,8 @@ func (t *peers) beginBeat(a netip.Addr, list uint64, now time.Time) (p *peer, kn
 	return p, known
 }
 
-// endBeat handles the outcome of a beat; busy: this host is busy.
-func (p *peer) endBeat(res *mcrdmav1.BeatResponse, trip time.Duration, busy bool, err error) {
+// endBeat handles the outcome of a beat.
+func (p *peer) endBeat(res *mcrdmav1.BeatResponse, trip time.Duration, err error) {
 	t := p.of
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -208,7 +207,7 @@ func (p *peer) endBeat(res *mcrdmav1.BeatResponse, trip time.Duration, busy bool
 	switch refused := errors.Is(p.conn.Last(), syscall.ECONNREFUSED); {
 	case err == nil:
 		p.trip = trip
-		p.heardOf(res, now, busy)
+		p.heardOf(res, now)
 		if res.GetOwn() != 0 {
 			p.theirs = res
 		}
@@ -221,12 +220,12 @@ func (p *peer) endBeat(res *mcrdmav1.BeatResponse, trip time.Duration, busy bool
 }
 
 // heardOf records an answer. It is called with peers.mu.
-func (p *peer) heardOf(res *mcrdmav1.BeatResponse, now time.Time, busy bool) {
+func (p *peer) heardOf(res *mcrdmav1.BeatResponse, now time.Time) {
 	t := p.of
 	t.metrics.beats.WithLabelValues("ok").Inc()
 	p.list = res.GetList()
 	t.health.Answered(p.addr, now)
-	t.health.Busy(p.addr, res.GetBusy() || busy)
+	t.health.Busy(p.addr, res.GetBusy())
 }
 
 // removeEnded removes the receivers that have ended according to a beat's answer.

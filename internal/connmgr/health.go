@@ -124,11 +124,11 @@ func (t *peers) keep(lists map[netip.Addr]uint64) {
 	}
 }
 
-// tick returns the changes in the health of the hosts that are followed.
-func (t *peers) tick(now time.Time) []health.Change {
+// tick returns the changes in the health of the hosts that are followed; busy: this host is busy.
+func (t *peers) tick(now time.Time, busy bool) []health.Change {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.health.Tick(now)
+	return t.health.Tick(now, busy)
 }
 
 // blame returns the hosts to remove because they do not answer beats; see health.Tracker.Blame.

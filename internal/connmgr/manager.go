@@ -302,8 +302,9 @@ func (m *Manager) tick(ticks <-chan time.Time) {
 					m.endSession(s, 0, "its application has not come back after the daemon's restart")
 				}
 			}
+			busy := m.opts.Busy(now)
 			m.mu.Lock()
-			for _, c := range m.peers.tick(now) {
+			for _, c := range m.peers.tick(now, busy) {
 				m.act(c)
 			}
 			m.mu.Unlock()

@@ -12,6 +12,7 @@ const ms = time.Millisecond
 type clock struct {
 	*Tracker
 	now, start time.Time
+	own        bool // the caller's host is busy
 }
 
 var a, b = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
@@ -29,7 +30,7 @@ func (c *clock) until(at time.Duration) {
 	for end := c.start.Add(at); c.now.Before(end); {
 		c.now = c.now.Add(min(100*ms, end.Sub(c.now)))
 		c.Answered(b, c.now)
-		c.Tick(c.now)
+		c.Tick(c.now, c.own)
 	}
 }
 
@@ -48,8 +49,16 @@ func TestExactly(t *testing.T) {
 		"gone, after long silence once": {func(c *clock) { c.until(900 * ms); c.Answered(a, c.now) }, 3900 * ms, Silent, Gone},
 		"busy":                          {func(c *clock) { c.Busy(a, true) }, 3 * time.Second, Silent, Gone},
 		"no more busy":                  {func(c *clock) { c.Busy(a, true); c.Busy(a, false) }, time.Second, Silent, Gone},
-		"refused once":                  {func(c *clock) { c.until(100 * ms); c.Refused(a, c.now) }, 600 * ms, Down, Silent},
-		"gone after a refusal":          {func(c *clock) { c.until(100 * ms); c.Refused(a, c.now) }, 1100 * ms, Silent, Gone},
+		"the caller busy since":         {func(c *clock) { c.own = true; c.until(100 * ms); c.own = false }, 3 * time.Second, Silent, Gone},
+		"the caller busy before": {func(c *clock) {
+			c.own = true
+			c.until(100 * ms)
+			c.own = false
+			c.Answered(a, c.now)
+			c.Busy(a, false)
+		}, 1100 * ms, Silent, Gone},
+		"refused once":         {func(c *clock) { c.until(100 * ms); c.Refused(a, c.now) }, 600 * ms, Down, Silent},
+		"gone after a refusal": {func(c *clock) { c.until(100 * ms); c.Refused(a, c.now) }, 1100 * ms, Silent, Gone},
 		"gone after Grace": {func(c *clock) {
 			for i := range time.Duration(99) {
 				c.until((i + 1) * 100 * ms)
@@ -57,10 +66,10 @@ func TestExactly(t *testing.T) {
 			}
 		}, 10 * time.Second, Down, Gone},
 		// A quarter of Interval late is not late; a nanosecond more is, and no silence.
-		"a bit late": {func(c *clock) { c.now = c.now.Add(125 * ms); c.Tick(c.now) }, time.Second, Silent, Gone},
-		"late":       {func(c *clock) { c.now = c.now.Add(126 * ms); c.Tick(c.now) }, 1026 * ms, Silent, Gone},
+		"a bit late": {func(c *clock) { c.now = c.now.Add(125 * ms); c.Tick(c.now, c.own) }, time.Second, Silent, Gone},
+		"late":       {func(c *clock) { c.now = c.now.Add(126 * ms); c.Tick(c.now, c.own) }, 1026 * ms, Silent, Gone},
 		// The caller's delay makes as patient as a silence, three times DeadAfter at most.
-		"very late": {func(c *clock) { c.now = c.now.Add(100*ms + 9*time.Second); c.Tick(c.now); c.Answered(a, c.now) }, 12100 * ms, Silent, Gone},
+		"very late": {func(c *clock) { c.now = c.now.Add(100*ms + 9*time.Second); c.Tick(c.now, c.own); c.Answered(a, c.now) }, 12100 * ms, Silent, Gone},
 		// Each answer takes away a part of 256.
 		"fading": {func(c *clock) { c.until(300 * ms); c.Answered(a, c.now); c.Answered(a, c.now) }, 300*ms + 8*(300*ms-300*ms/256), Silent, Gone},
 	} {

@@ -5,7 +5,7 @@
 //	t.Add(addr, now)
 //	…
 //	t.Answered(addr, now)       // or t.Refused(addr, now), if no daemon listens there
-//	for _, c := range t.Tick(now) { … c.Addr became c.State … } // every Interval
+//	for _, c := range t.Tick(now, busy) { … c.Addr became c.State … } // every Interval
 //
 // A peer that answers is OK. A peer that has not answered for half of DeadAfter is Silent, and
 // after DeadAfter it is Gone. One whose host refuses connections is Down: the daemon has ended, but
@@ -25,8 +25,8 @@
 // counts as such a silence, because its cause may delay the peer, too. The maximum decays by 1/256
 // with each answer. This is like other adaptive detectors (Chen, Toueg, Aguilera 2002; phi accrual:
 // Hayashibara et al. 2004), with a maximum in place of a distribution: delays of busy hosts come in
-// bursts, which neither mean nor deviation of earlier silences predict. If the peer or the caller
-// is busy, the peer gets three times DeadAfter.
+// bursts, which neither mean nor deviation of earlier silences predict. If the peer was busy when it
+// answered last, or the caller has been busy since, the peer gets three times DeadAfter.
 //
 // # While data stalls
 //
@@ -97,8 +97,8 @@ type peer struct {
 	heard    time.Time     // last answer or refusal
 	refused  bool          // the last thing heard was a refusal
 	slowest  time.Duration // of late: the longest silence that ended
-	busy     bool
-	acked    time.Time // its kernel acknowledged something
+	busy     bool          // its host was busy at its last answer, or the caller's has been since
+	acked    time.Time     // its kernel acknowledged something
 }
 
 const (
@@ -186,7 +186,7 @@ func (t *Tracker) Acknowledged(a netip.Addr, now time.Time, ago time.Duration) {
 	}
 }
 
-// Busy says whether a peer's host, or the caller's, has more work than it can do at once.
+// Busy says whether a peer's host has more work than it can do at once, as an answer of it says.
 func (t *Tracker) Busy(a netip.Addr, busy bool) {
 	if p := t.peers[a]; p != nil {
 		p.busy = busy
@@ -212,15 +212,17 @@ func (t *Tracker) Refused(a netip.Addr, now time.Time) {
 	}
 }
 
-// Tick returns which peers have changed, in order of their addresses. It is to be called
-// every Interval, from New on.
-func (t *Tracker) Tick(now time.Time) []Change {
+// Tick returns which peers have changed, in order of their addresses. It is to be called every
+// Interval, from New on. busy says that the caller's host has more work than it can do at once: no
+// peer that has not answered since is given up as soon as usual.
+func (t *Tracker) Tick(now time.Time, busy bool) []Change {
 	own := t.own(now)
 	t.due = now.Add(t.cfg.Interval)
 	t.late -= t.late / fade
 	var out []Change
 	for _, a := range t.Peers() {
 		p := t.peers[a]
+		p.busy = p.busy || busy
 		if s := t.judge(p, own); s != p.state {
 			p.state, p.was, p.since = s, p.state, now
 			out = append(out, t.Last(a, now))

@@ -61,7 +61,7 @@ func TestScripts(t *testing.T) {
 			case "patience":
 				return fmt.Sprintln(tr.Patience(addrs))
 			case "tick":
-				return changes(tr.Tick(now))
+				return changes(tr.Tick(now, false))
 			case "run": // a tick each interval, and addresses answer before each
 				var ms int
 				d.ScanArgs(t, "until", &ms)
@@ -71,7 +71,7 @@ func TestScripts(t *testing.T) {
 					for _, a := range addrs {
 						tr.Answered(a, now)
 					}
-					if c := changes(tr.Tick(now)); c != "-\n" {
+					if c := changes(tr.Tick(now, false)); c != "-\n" {
 						fmt.Fprintf(&out, "%v: %s", now.Sub(base), c)
 					}
 				}
@@ -85,7 +85,7 @@ func TestScripts(t *testing.T) {
 					for _, a := range addrs {
 						tr.Refused(a, now)
 					}
-					if c := changes(tr.Tick(now)); c != "-\n" {
+					if c := changes(tr.Tick(now, false)); c != "-\n" {
 						fmt.Fprintf(&out, "%v: %s", now.Sub(base), c)
 					}
 				}
@@ -175,7 +175,7 @@ func TestAdversary(t *testing.T) {
 			if first {
 				read()
 			}
-			gone := tr.Tick(now)
+			gone := tr.Tick(now, false)
 			if stalls {
 				gone = append(gone, tr.Blame([]netip.Addr{living, dead}, now, true)...)
 			}
@@ -217,7 +217,7 @@ func TestSuspectIn(t *testing.T) {
 		tr.Add(lively, now)
 		tick := func() {
 			now = now.Add(100 * time.Millisecond)
-			tr.Tick(now)
+			tr.Tick(now, false)
 		}
 		for range slowest / (100 * time.Millisecond) {
 			tick()
