@@ -1,13 +1,20 @@
 package group
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // LooksEach is the number of pauses within which a receiver must answer a packet; after that it is
 // to blame for a stall.
 const LooksEach = 4
 
+// minAsked is the number of packets, or of their answers, that must all be lost for a receiver that is
+// well to be blamed: each crosses several links, so where packets are lost, two of them may be.
+const minAsked = 3
+
 // maxLooks is the number of pauses after which a Stall in which too little was sent is given up.
-const maxLooks = 3 * LooksEach
+const maxLooks = 5 * LooksEach
 
 // Counts are what a switch has counted of a formation, read at one time.
 type Counts struct {
@@ -20,19 +27,20 @@ type Answers struct{ ACKs, SequenceNAKs, RNRNAKs, FatalNAKs uint64 }
 
 // A Stall finds the receivers that stall a formation, by the switch's counters after each of
 // several pauses of equal length. To blame are those that have answered nothing although a packet
-// was sent LooksEach pauses ago, and another later, because one may be lost. Only answers to sent
-// packets can be missing: between two packets, a sender may wait for its timer, or for its turn at
-// its device. Where the switch counts no packets, the answers of others show that one was sent.
+// was sent LooksEach pauses ago, and others in two later pauses, because two may be lost. Only
+// answers to sent packets can be missing: between two packets, a sender may wait for its timer, or
+// for its turn at its device. Where the switch counts no packets, the answers of others show that
+// one was sent.
 //
 // A receiver that asks for time (RNR NAK) or lacks packets has answered, but not if the stall is
 // long: one that is never ready is no better than a dead one. If then none acknowledges anything,
 // those that ask for time are to blame.
 type Stall struct {
-	receivers    []netip.Addr
-	long         bool
-	first, last  Counts
-	looks        int
-	asked, again int // after how many looks the first packet was there, and another; 0: not yet
+	receivers   []netip.Addr
+	long        bool
+	first, last Counts
+	looks       int
+	asked       [minAsked]int // after how many looks the first packets were there, of a pause each; 0: not yet
 }
 
 // NewStall begins with the counters before the first pause.
@@ -62,11 +70,8 @@ func (s *Stall) Look(c Counts) (answered []netip.Addr) {
 	if c.Packets == 0 && s.looks > 1 { // in the first pause, answers may be to older packets
 		sent = len(answered) > 0
 	}
-	switch {
-	case sent && s.asked == 0:
-		s.asked = s.looks
-	case sent && s.again == 0:
-		s.again = s.looks
+	if next := slices.Index(s.asked[:], 0); sent && next >= 0 {
+		s.asked[next] = s.looks
 	}
 	s.last = c
 	return answered
@@ -74,7 +79,8 @@ func (s *Stall) Look(c Counts) (answered []netip.Addr) {
 
 // Due reports that all had time to answer.
 func (s *Stall) Due() bool {
-	return s.again > 0 && s.looks >= s.asked+LooksEach && s.looks > s.again
+	latest := s.asked[minAsked-1]
+	return latest > 0 && s.looks >= s.asked[0]+LooksEach && s.looks > latest
 }
 
 // Over says that there is nothing more to be learnt by looking.

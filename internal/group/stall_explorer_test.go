@@ -10,7 +10,7 @@ import (
 )
 
 // TestStallExplorer goes through all stalls of three receivers of any kinds, long ones and short
-// ones, with packets in any one or two pauses or in all, and with a switch that counts them or not.
+// ones, with packets in up to three pauses or in all of the first twelve, and with a switch that counts them or not.
 func TestStallExplorer(t *testing.T) {
 	n, err := exploreStalls("")
 	if err != nil {
@@ -43,7 +43,7 @@ type stallKind struct {
 const always = 1000
 
 var stallKinds = []stallKind{{name: "dead", lost: always}, {name: "well"}, {name: "late", delay: 1}, {name: "slow", delay: group.LooksEach},
-	{name: "loses one", lost: 1}, {name: "loses one, late", lost: 1, delay: 1}, {name: "not ready", asks: always}, {name: "slow, not ready", asks: always, delay: group.LooksEach},
+	{name: "loses two", lost: 2}, {name: "loses one, late", lost: 1, delay: 1}, {name: "not ready", asks: always}, {name: "slow, not ready", asks: always, delay: group.LooksEach},
 	{name: "ready at last", asks: 1}, {name: "lacks packets", kind: 'n'}}
 
 // A stallCase is a stall: after the packets of a pause come the counters.
@@ -64,6 +64,9 @@ func exploreStalls(mistake string) (n int, err error) {
 		sent = append(sent, 1<<i)
 		for j := range i {
 			sent = append(sent, 1<<i|1<<j)
+			for k := range j {
+				sent = append(sent, 1<<i|1<<j|1<<k)
+			}
 		}
 	}
 	for i, a := range stallKinds {
@@ -148,7 +151,7 @@ func (c *stallCase) run(mistake string) error {
 	}
 	s, pause := group.NewStall(f, c.long, c.mistaken(f, 0, mistake)), 0
 	for ; !s.Over(); pause++ {
-		if pause == 12 {
+		if pause == 20 {
 			return fmt.Errorf("it is not over")
 		}
 		s.Look(c.mistaken(f, pause+1, mistake))
@@ -171,7 +174,7 @@ func (c *stallCase) run(mistake string) error {
 	blamed := s.Blame()
 	for i, r := range f.Receivers {
 		k, b := c.kinds[i], slices.Contains(blamed, r.Addr)
-		switch patient := k.lost == 0 || k.lost == 1 && k.delay == 0; {
+		switch patient := k.lost < 3 && (k.lost == 0 || k.delay == 0); {
 		case b && !slices.Contains(silent, r.Addr):
 			return fmt.Errorf("%s is to blame, and has answered", k.name)
 		case b && patient && !c.long && c.counted:
@@ -180,14 +183,14 @@ func (c *stallCase) run(mistake string) error {
 			return fmt.Errorf("%s is to blame, and would have acknowledged", k.name)
 		}
 	}
-	two := 0 // packets that leave time for answers
-	for i := range 12 - group.LooksEach {
-		two += int(c.packets >> i & 1)
+	packets := 0 // that leave time for answers
+	for i := range 12 {
+		packets += int(c.packets >> i & 1)
 	}
 	switch {
 	case c.long && !acked && !slices.Equal(blamed, asking):
 		return fmt.Errorf("none acknowledges: %v are to blame, %v ask for time", blamed, asking)
-	case c.counted && prompt && two > 1 && !slices.Equal(blamed, silent):
+	case c.counted && prompt && packets > 2 && !slices.Equal(blamed, silent):
 		return fmt.Errorf("%v are to blame, %v do not answer", blamed, silent)
 	}
 	return nil
