@@ -28,6 +28,9 @@ type Config struct {
 	Standby bool
 	// Dial is how to connect; nil: in plain text.
 	Dial []grpc.DialOption
+	// Busy reports whether this host's processors are overloaded: the switch's answers may then be
+	// late; nil: never.
+	Busy func(now time.Time) bool
 }
 
 // How a client writes.
@@ -57,6 +60,9 @@ type Client struct {
 // New makes a client. It does not connect yet. Errors wrap ErrConfig.
 func New(cfg Config) (*Client, error) {
 	cfg.ElectionID.Low = cmp.Or(cfg.ElectionID.Low, 1)
+	if cfg.Busy == nil {
+		cfg.Busy = func(time.Time) bool { return false }
+	}
 	if cfg.Target == "" {
 		return nil, fmt.Errorf("p4rt: %w: no target is given", ErrConfig)
 	}

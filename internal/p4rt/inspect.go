@@ -37,6 +37,7 @@ type Said struct {
 const (
 	askEach = time.Second
 	asks    = 3 // of these times, after which the session is lost
+	most    = 9 // the same, if the host is busy
 )
 
 // Said returns what the switch has said of itself in the last second or so.
@@ -59,13 +60,13 @@ func (s *Session) ask() error {
 	// A ticker, unlike a deadline, counts once how long this process itself did not run.
 	tick := time.NewTicker(askEach)
 	defer tick.Stop()
-	for left := asks; ; {
+	for waited := 1; ; waited++ {
 		select {
 		case <-answered:
 			s.hear(header)
 			return nil
-		case <-tick.C:
-			if left--; left == 0 {
+		case now := <-tick.C:
+			if waited >= most || waited >= asks && !s.c.cfg.Busy(now) {
 				s.lose(fmt.Errorf("p4rt: %s: %w: %w", s.c.cfg.Target, ErrStreamLost, ErrSilent))
 				s.end()
 				return s.Err()

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,7 +73,11 @@ func TestSwitchAway(t *testing.T) {
 		l := newLine(t, 1)
 		n := l.nodes[0]
 		var logged bytes.Buffer
-		l.start(1, func(_ *config.Config, o *Options) { o.Logger = slog.New(slog.NewTextHandler(&logged, nil)) })
+		var busy atomic.Bool
+		l.start(1, func(_ *config.Config, o *Options) {
+			o.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+			o.Busy = func(time.Time) bool { return busy.Load() }
+		})
 		g, next := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2)), aGroup(hostAddr(1, 1), 0x800002, hostAddr(1, 2))
 		l.install(1, g)
 		n.sw.close()
@@ -141,8 +146,14 @@ func TestSwitchAway(t *testing.T) {
 			t.Errorf("what the switch says of itself: %v, %v", s, err)
 		}
 		hangs, going := make(chan struct{}), make(chan struct{})
+		busy.Store(true)
 		go n.sw.Do(func(*pipeline.Pipeline, *pre.Engine) { close(hangs); <-going })
 		<-hangs
+		time.Sleep(5 * time.Second)
+		if d, _ := n.agent.driver.current(); d.err != nil {
+			t.Errorf("the switch of a busy host is late: %v", d.err)
+		}
+		busy.Store(false)
 		for _, most := range []time.Duration{5 * time.Second, 100 * time.Millisecond} {
 			err = within("an install while the switch hangs", most, func() error {
 				_, err := l.groups(1).Install(t.Context(), &mcrdmav1.InstallRequest{Group: aGroup(hostAddr(1, 1), 0x800003, hostAddr(1, 2))})

@@ -56,7 +56,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 // open opens everything that can fail at the start.
 func (a *Agent) open(ctx context.Context) error {
 	client, err := p4rt.New(p4rt.Config{Target: a.cfg.P4Runtime.Target, DeviceID: a.cfg.P4Runtime.DeviceID,
-		ElectionID: p4rt.ElectionID{Low: a.cfg.P4Runtime.ElectionID}, Dial: append(a.switchDial(), a.opts.DialSwitch...)})
+		ElectionID: p4rt.ElectionID{Low: a.cfg.P4Runtime.ElectionID}, Dial: append(a.switchDial(), a.opts.DialSwitch...), Busy: a.opts.Busy})
 	if err != nil {
 		return err
 	}
