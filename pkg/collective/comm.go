@@ -147,7 +147,7 @@ func (c *Comm) run(ctx context.Context, t core.Task, in, out []byte, combine fun
 	case <-ctx.Done(): // before its turn
 	}
 	e.mu.Lock()
-	if err := c.goesOn(ctx, ""); err != nil {
+	if err := c.goesOn(ctx, nil); err != nil {
 		e.mu.Unlock()
 		return fmt.Errorf("it was not begun: %w", err)
 	}
@@ -172,8 +172,11 @@ func (c *Comm) run(ctx context.Context, t core.Task, in, out []byte, combine fun
 	}
 }
 
-// awaited says whose messages an operation waits for.
+// awaited says whose messages an operation waits for; nil: it was not begun.
 func (c *Comm) awaited(op *core.Op) (text string) {
+	if op == nil {
+		return ""
+	}
 	for i, r := range op.Awaited() {
 		text += []string{"; it has waited for ", ", "}[min(i, 1)] + c.name(c.group.IDs[r])
 	}
@@ -186,10 +189,10 @@ func (c *Comm) name(id int) string {
 }
 
 // goesOn returns why no operation goes on: those of this Comm have ended, or the context has, and then they are given up. The engine is locked.
-func (c *Comm) goesOn(ctx context.Context, waited string) error {
+func (c *Comm) goesOn(ctx context.Context, op *core.Op) error {
 	err := c.err()
 	if err == nil && ctx.Err() != nil {
-		why := context.Cause(ctx).Error() + waited
+		why := context.Cause(ctx).Error() + c.awaited(op)
 		c.giveUp(core.Blames(c.e.cfg.Rank, core.ContextEnded), why)
 		err = &Error{kind: ErrGivenUp, text: why, cause: ctx.Err()}
 	}
@@ -214,7 +217,7 @@ func (c *Comm) step(ctx context.Context, call *core.Call, op *core.Op, size int)
 		case <-ctx.Done():
 		}
 		e.mu.Lock()
-		return c.goesOn(ctx, c.awaited(op))
+		return c.goesOn(ctx, op)
 	}
 	if err == nil {
 		e.mu.Unlock()
