@@ -20,6 +20,10 @@ import (
 // although all receivers answer: one of them may be repeating the same answer.
 const maxFruitlessGraces = 3
 
+// longestPause is how many ACK timeouts of a group's queue pair the longest pause between two checks
+// for a receiver to blame takes.
+const longestPause = 4
+
 // stallChecks are the checks for receivers that stall a formation. One of each kind runs at a time,
 // and callers that report a stall meanwhile share its result.
 type stallChecks struct {
@@ -80,6 +84,7 @@ func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportSta
 // findStalled finds the receivers that do not answer, and removes them. Nothing has been
 // acknowledged for since.
 func (m *Manager) findStalled(g *group, f *formation, l *stallChecks, since time.Duration) []netip.Addr {
+	begun := time.Now()
 	switched := f.Path == mcrdmav1.Path_PATH_SWITCH && m.tor != nil // a switch sees answers of applications, too
 	if suspects := m.blame(g, f, false); len(suspects) > 0 || !switched {
 		return suspects
@@ -112,7 +117,7 @@ func (m *Manager) findStalled(g *group, f *formation, l *stallChecks, since time
 		if !alive {
 			why = "and asks for time (RNR NAK)"
 		}
-		m.lose(g, a, "stalled", fmt.Sprintf("it acknowledges nothing, %s (for %v)", why, since.Round(time.Millisecond)))
+		m.lose(g, a, "stalled", fmt.Sprintf("it acknowledges nothing, %s (for %v)", why, (since+time.Since(begun)).Round(time.Millisecond)))
 	}
 	return suspects
 }
@@ -125,7 +130,7 @@ func (l *stallChecks) backOff(none bool, timeout time.Duration) {
 		l.pause = 0
 	}
 	if none {
-		l.pause = min(max(2*l.pause, timeout), 4*timeout)
+		l.pause = min(max(2*l.pause, timeout), longestPause*timeout)
 	}
 	l.again = now.Add(l.pause)
 }
@@ -171,8 +176,8 @@ func (m *Manager) waitForSuspects(g *group, f *formation, d time.Duration) error
 // reports that the switch counts answers of some receiver.
 //
 // Each pause counts with its planned length, whatever its real one, so that delays of this daemon,
-// the agent and the switch do not count. A host whose answers in another group the switch counts
-// meanwhile is slow, not frozen, until a grace has passed without progress.
+// the agent and the switch do not count. A host whose answers in another group the switch has counted
+// meanwhile, or shortly before, is slow, not frozen, until a grace has passed without progress.
 func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause time.Duration) (suspects, still []netip.Addr, alive bool, err error) {
 	begun, long := time.Now(), since >= m.cfg.Beat.Grace
 	c, err := m.tor.Counts(g.ctx, f.MCID)
@@ -197,8 +202,8 @@ func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause t
 	}
 	switch still = stall.Blame(); {
 	case len(still) > 0 && l.stillStalled(begun):
-		if !long {
-			still = m.peers.still(still, begun)
+		if !long { // other groups are looked at as rarely as this
+			still = m.peers.still(still, begun.Add(-longestPause*qp.AckTimeout(g.timeout)-pause))
 		}
 		return nil, still, stall.Alive(), nil
 	case stall.Due() && !stall.Alive():

@@ -40,20 +40,20 @@ func Parse(data []byte, name string) (*Config, error) {
 
 // noZeros refuses values that would be replaced by their defaults: who writes that no group is allowed does not mean 256.
 func (c *Config) noZeros(f *strictyaml.Faults) {
+	const remedy = "without the field, the default counts"
 	l := c.Limits
-	for _, v := range []struct {
-		path string
-		zero bool
-	}{
-		{"socket_mode", c.SocketMode == 0}, {"beat.interval", c.Beat.Interval == 0}, {"beat.dead_after", c.Beat.DeadAfter == 0},
-		{"beat.grace", c.Beat.Grace == 0}, {"leases.member", c.Leases.Member == 0}, {"leases.group", c.Leases.Group == 0},
-		{"limits.groups", l.Groups == 0}, {"limits.groups_per_user", l.GroupsPerUser == 0}, {"limits.memberships", l.Memberships == 0},
-		{"limits.memberships_per_sender", l.PerSender == 0}, {"limits.receivers", l.Receivers == 0}, {"limits.regions", l.Regions == 0},
-	} {
-		if v.zero && f.Has(v.path) && !f.Unread(v.path) {
-			f.Add(v.path, "0: want more; without the field, the default counts")
-		}
-	}
+	f.NotZero("socket_mode", c.SocketMode == 0, remedy)
+	f.NotZero("beat.interval", c.Beat.Interval == 0, remedy)
+	f.NotZero("beat.dead_after", c.Beat.DeadAfter == 0, remedy)
+	f.NotZero("beat.grace", c.Beat.Grace == 0, remedy)
+	f.NotZero("leases.member", c.Leases.Member == 0, remedy)
+	f.NotZero("leases.group", c.Leases.Group == 0, remedy)
+	f.NotZero("limits.groups", l.Groups == 0, remedy)
+	f.NotZero("limits.groups_per_user", l.GroupsPerUser == 0, remedy)
+	f.NotZero("limits.memberships", l.Memberships == 0, remedy)
+	f.NotZero("limits.memberships_per_sender", l.PerSender == 0, remedy)
+	f.NotZero("limits.receivers", l.Receivers == 0, remedy)
+	f.NotZero("limits.regions", l.Regions == 0, remedy)
 }
 
 // Peers are the addresses of the other hosts' devices.

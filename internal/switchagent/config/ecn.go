@@ -43,18 +43,6 @@ func (e ECN) Steps() (kmin, kmax uint32) {
 	return uint32(e.KMin / e.Unit), uint32(e.KMax / e.Unit)
 }
 
-// noZeros refuses values that would be replaced by their defaults.
-func (e ECN) noZeros(f *strictyaml.Faults) {
-	for _, v := range []struct {
-		path string
-		zero bool
-	}{{"ecn.kmin", e.KMin == 0}, {"ecn.kmax", e.KMax == 0}, {"ecn.pmax", e.PMax == 0}, {"ecn.unit", e.Unit == 0}} {
-		if v.zero && f.Has(v.path) && !f.Unread(v.path) {
-			f.Add(v.path, "0: want more; \"marking: off\" marks no packets")
-		}
-	}
-}
-
 func (e ECN) check(k *checker) {
 	if e.KMin > e.KMax {
 		k.Add("ecn.kmin", "%d bytes are more than kmax, %d", e.KMin, e.KMax)
