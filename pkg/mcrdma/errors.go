@@ -148,7 +148,7 @@ var advice = map[mcrdmav1.Reason]string{
 	mcrdmav1.Reason_MTU:                "Give the group a smaller MTU, or all devices the same.",
 	mcrdmav1.Reason_VERSION:            "Update the older side.",
 	mcrdmav1.Reason_UNTRUSTED:          "Renew the certificate, or have it issued by the same CA.",
-	mcrdmav1.Reason_LIMIT:              "Close something, or raise the limit.",
+	mcrdmav1.Reason_LIMIT:              "Close something, raise the limit, or repair the disk, as the text says.",
 	mcrdmav1.Reason_NOT_FOUND:          "Create the group or listen again: the daemon does not have it any more.",
 	mcrdmav1.Reason_MIN_SIZE:           "Start receivers that are missing, or ask for a smaller MinSize.",
 	mcrdmav1.Reason_NO_SWITCH:          "Use ModeAuto, or do for the switch what the text says.",

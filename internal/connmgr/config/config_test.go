@@ -28,7 +28,7 @@ var (
 func full() *Config {
 	return &Config{
 		Name: "h1", Address: addr("10.1.0.11"), Device: "softroce:10.1.0.11", Rack: 1,
-		Socket: "/run/mcrdma/daemon.sock", SocketMode: 0o660, Users: []uint32{0, 990},
+		Socket: "/run/mcrdma/daemon.sock", SocketMode: 0o660, Users: []uint32{990},
 		Listen: "10.1.0.11:9550", Metrics: "127.0.0.1:9551",
 		TLS:    TLS{Cert: "/etc/mcrdma/h1.crt", Key: "/etc/mcrdma/h1.key", CA: "/etc/mcrdma/ca.crt"},
 		State:  "/var/lib/mcrdma/daemon.db",
