@@ -15,7 +15,8 @@ type ListenConfig struct {
 	// Accept decides whether to join a group, and which memory the group gets. An error refuses;
 	// the sender gets its text. It is called in a separate goroutine for each group, and should
 	// return within a second. If the group is not formed after all, Listener.Accept returns no
-	// Member for it, and the memory is free again.
+	// Member for it, or, if the sender gave up just then, one that ends with ErrFailed; and the
+	// memory is free again.
 	Accept func(*Request) (*Grant, error)
 }
 
