@@ -226,11 +226,13 @@ func (a *Agent) forget(p groups.Installation) {
 func (a *Agent) writeLater(ctx context.Context, e edit, then func(), key groups.StepKey) {
 	j := a.driver.post(e)
 	finish := func(err error) {
-		if err != nil {
+		switch {
+		case errors.Is(err, errOver): // the next agent reads the switch when it starts
+		case err != nil:
 			a.log.Error("the switch keeps what is no longer needed, until it is read again", "group", key, "error", err)
-			return
+		default:
+			then()
 		}
-		then()
 	}
 	if _, err := a.driver.there(ctx); err == nil {
 		select {
