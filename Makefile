@@ -57,9 +57,8 @@ lint: ## static analysis, import directions, purity rules
 	$(LINT) run
 	$(GO) test -count=1 ./tests/purity
 
-test: ## go vet and all tests, with the race detector where anything is concurrent; LONG=1 for the long mode
+test: ## all tests, with the race detector where anything is concurrent; LONG=1 for the long mode
 	@scripts/need gcc ip:iproute2
-	$(GO) vet ./...
 ifeq ($(LONG),1)
 	MCRDMA_LONG=1 $(TEST) -count=1 -timeout 120m ./...
 else
