@@ -186,12 +186,13 @@ func (o *Operator) Replace(ctx context.Context, volume uint64, lost, by core.ID,
 		if err != nil {
 			return core.Map{}, err
 		}
-		if v.Map.Primary.ID == lost && o.describe(ctx, lost, volume).Err == nil {
+		next, err := v.Map.Replaced(lost, by, only)
+		if err == nil && v.Map.Primary.ID == lost && o.describe(ctx, lost, volume).Err == nil {
 			soon, cancel := context.WithTimeout(ctx, o.timeout)
 			defer cancel()
 			_, _ = o.Relieve(soon, v, lost) // its map replaces this one; if it fails, clients wait for longer
 		}
-		return v.Map.Replaced(lost, by, only)
+		return next, err
 	})
 }
 
