@@ -36,10 +36,11 @@ func claimOf(imm uint32) claim {
 // it before its claim; of unicast ones that is not known.
 func (c *Call) differs(rank int) error {
 	theirs, ok := c.heard[rank]
+	if !ok {
+		return nil
+	}
 	ours := c.claim()
-	ahead := (theirs.number - ours.number) % claimNumbers
-	switch {
-	case !ok:
+	switch ahead := (theirs.number - ours.number) % claimNumbers; {
 	case ahead == 0 && (theirs.kind != ours.kind || theirs.hash != ours.hash):
 		return &Mismatch{rank, theirs.kind, ours.kind, false}
 	case 0 < ahead && ahead < claimNumbers/2 && c.op.Want(rank, Multicast) > 0:

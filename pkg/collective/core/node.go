@@ -215,7 +215,7 @@ type Call struct {
 	lane   int
 	number uint64
 	hash   uint32
-	heard  map[int]claim // of other ranks that wait, by rank
+	heard  map[int]claim // of other ranks that wait, by rank; nil: none was heard, as nearly always
 	window uint64        // see Task.window
 	unsent int           // messages that wait for a slot
 	held   []int         // messages that Take has returned and that are not free, by rank and path
@@ -224,7 +224,7 @@ type Call struct {
 // Begin begins an operation of the present group on a lane that has none.
 func (n *Node) Begin(g Group, lane int, op *Op) *Call {
 	l := &n.lanes[lane]
-	c := &Call{Group: g, op: op, lane: lane, number: l.number, hash: op.Hash(l.number), heard: map[int]claim{}, window: op.window(n.layout.Slots), held: make([]int, len(g.IDs)*int(paths))}
+	c := &Call{Group: g, op: op, lane: lane, number: l.number, hash: op.Hash(l.number), window: op.window(n.layout.Slots), held: make([]int, len(g.IDs)*int(paths))}
 	l.number++
 	l.all.begin()
 	for i := range l.one {
@@ -449,6 +449,9 @@ func (n *Node) Arrived(id int, p Path, memory []byte, written int, imm uint32) e
 	if imm&claimImm != 0 {
 		// If it knows the same of ranks as the call under way here, both are of an epoch, and Take compares them.
 		if c := n.lanes[lane].call; c != nil && n.Failed(c.Group) == nil && n.members.state[id] == c.state {
+			if c.heard == nil {
+				c.heard = map[int]claim{}
+			}
 			c.heard[slices.Index(c.IDs, id)] = claimOf(imm)
 			n.wake(lane)
 		}
