@@ -89,13 +89,6 @@ func (f *Faults) Overlaps(all []Claim, found func(first, second Claim)) {
 	}
 }
 
-// NotZero reports a 0 that is in the file, and that a default would replace.
-func (f *Faults) NotZero(path string, zero bool, remedy string) {
-	if zero && f.Has(path) && !f.Unread(path) {
-		f.Add(path, "0: want more; %s", remedy)
-	}
-}
-
 // Between checks a time.
 func (f *Faults) Between(path string, d, least, most time.Duration) {
 	if d < least || d > most {

@@ -44,3 +44,12 @@ func Default[T comparable](v *T, value T) {
 		*v = value
 	}
 }
+
+// DefaultAbove0 is Default for a field that is called path in a file, where a 0 is a fault. f is nil
+// if there is no file.
+func DefaultAbove0[T comparable](f *Faults, path string, v *T, value T, remedy string) {
+	if f != nil && *v == *new(T) && f.Has(path) && !f.Unread(path) {
+		f.Add(path, "0: want more; %s", remedy)
+	}
+	Default(v, value)
+}

@@ -104,26 +104,31 @@ type Relay struct {
 }
 
 // SetDefaults fills in what is not set.
-func (c *Config) SetDefaults() {
+func (c *Config) SetDefaults() { c.setDefaults(nil) }
+
+// setDefaults also refuses each 0 in a file that a default would replace: who writes that no group is
+// allowed does not mean 256. f is nil if there is no file.
+func (c *Config) setDefaults(f *strictyaml.Faults) {
+	const remedy = "without the field, the default counts"
 	if c.Address.IsValid() {
 		strictyaml.Default(&c.Device, "softroce:"+c.Address.String())
 		strictyaml.Default(&c.Listen, netip.AddrPortFrom(c.Address, DefaultPort).String())
 		strictyaml.Default(&c.Bootstrap, c.Address)
 	}
 	strictyaml.Default(&c.Socket, DefaultSocket)
-	strictyaml.Default(&c.SocketMode, 0o660)
+	strictyaml.DefaultAbove0(f, "socket_mode", &c.SocketMode, 0o660, remedy)
 	strictyaml.Default(&c.State, filepath.Join("/var/lib/mcrdma", "daemon.db"))
-	strictyaml.Default(&c.Beat.Interval, 80*time.Millisecond)
-	strictyaml.Default(&c.Beat.DeadAfter, time.Second)
-	strictyaml.Default(&c.Beat.Grace, 10*time.Second)
-	strictyaml.Default(&c.Leases.Member, 30*time.Second)
-	strictyaml.Default(&c.Leases.Group, 30*time.Second)
-	strictyaml.Default(&c.Limits.Groups, 256)
-	strictyaml.Default(&c.Limits.GroupsPerUser, c.Limits.Groups)
-	strictyaml.Default(&c.Limits.Memberships, 1024)
-	strictyaml.Default(&c.Limits.PerSender, max(c.Limits.Memberships/4, 1))
-	strictyaml.Default(&c.Limits.Receivers, 16)
-	strictyaml.Default(&c.Limits.Regions, 16)
+	strictyaml.DefaultAbove0(f, "beat.interval", &c.Beat.Interval, 80*time.Millisecond, remedy)
+	strictyaml.DefaultAbove0(f, "beat.dead_after", &c.Beat.DeadAfter, time.Second, remedy)
+	strictyaml.DefaultAbove0(f, "beat.grace", &c.Beat.Grace, 10*time.Second, remedy)
+	strictyaml.DefaultAbove0(f, "leases.member", &c.Leases.Member, 30*time.Second, remedy)
+	strictyaml.DefaultAbove0(f, "leases.group", &c.Leases.Group, 30*time.Second, remedy)
+	strictyaml.DefaultAbove0(f, "limits.groups", &c.Limits.Groups, 256, remedy)
+	strictyaml.DefaultAbove0(f, "limits.groups_per_user", &c.Limits.GroupsPerUser, c.Limits.Groups, remedy)
+	strictyaml.DefaultAbove0(f, "limits.memberships", &c.Limits.Memberships, 1024, remedy)
+	strictyaml.DefaultAbove0(f, "limits.memberships_per_sender", &c.Limits.PerSender, max(c.Limits.Memberships/4, 1), remedy)
+	strictyaml.DefaultAbove0(f, "limits.receivers", &c.Limits.Receivers, 16, remedy)
+	strictyaml.DefaultAbove0(f, "limits.regions", &c.Limits.Regions, 16, remedy)
 	strictyaml.Default(&c.Relay.Algorithm, "auto")
 	strictyaml.Default(&c.Relay.Transport, "auto")
 	for i, h := range c.Hosts {

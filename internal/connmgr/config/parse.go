@@ -32,28 +32,9 @@ var format = strictyaml.Format{MaxBytes: strictyaml.MaxFile, Example: "name: h1"
 // in the order of the file, up to 20 of them.
 func Parse(data []byte, name string) (*Config, error) {
 	return strictyaml.Parse(data, name, format, func(f *strictyaml.Faults, c *Config) {
-		c.noZeros(f)
-		c.SetDefaults()
+		c.setDefaults(f)
 		(&checker{f, c}).check()
 	})
-}
-
-// noZeros refuses values that would be replaced by their defaults: who writes that no group is allowed does not mean 256.
-func (c *Config) noZeros(f *strictyaml.Faults) {
-	const remedy = "without the field, the default counts"
-	l := c.Limits
-	f.NotZero("socket_mode", c.SocketMode == 0, remedy)
-	f.NotZero("beat.interval", c.Beat.Interval == 0, remedy)
-	f.NotZero("beat.dead_after", c.Beat.DeadAfter == 0, remedy)
-	f.NotZero("beat.grace", c.Beat.Grace == 0, remedy)
-	f.NotZero("leases.member", c.Leases.Member == 0, remedy)
-	f.NotZero("leases.group", c.Leases.Group == 0, remedy)
-	f.NotZero("limits.groups", l.Groups == 0, remedy)
-	f.NotZero("limits.groups_per_user", l.GroupsPerUser == 0, remedy)
-	f.NotZero("limits.memberships", l.Memberships == 0, remedy)
-	f.NotZero("limits.memberships_per_sender", l.PerSender == 0, remedy)
-	f.NotZero("limits.receivers", l.Receivers == 0, remedy)
-	f.NotZero("limits.regions", l.Regions == 0, remedy)
 }
 
 // Peers are the addresses of the other hosts' devices.

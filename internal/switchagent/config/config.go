@@ -203,7 +203,11 @@ func (c *Config) Router(p Port) netip.Addr {
 }
 
 // SetDefaults fills in what is not set. Bools stay as they are.
-func (c *Config) SetDefaults() {
+func (c *Config) SetDefaults() { c.setDefaults(nil) }
+
+// setDefaults also refuses each 0 in a file that a default would replace. f is nil if there is no file.
+func (c *Config) setDefaults(f *strictyaml.Faults) {
+	const remedy = "without the field, the default counts"
 	if c.Gateways == nil {
 		for _, p := range c.Prefixes {
 			if g := firstHost(p); g.Is4() && !slices.Contains(c.Gateways, g) { // else the prefix is refused
@@ -215,7 +219,7 @@ func (c *Config) SetDefaults() {
 		c.HashSeed = seed(c.Name)
 	}
 	strictyaml.Default(&c.ICRC, ICRCAuto)
-	c.ECN.setDefaults()
+	c.ECN.setDefaults(f)
 	strictyaml.Default(&c.P4Runtime.Target, "127.0.0.1:9559")
 	strictyaml.Default(&c.P4Runtime.ElectionID, 1)
 	strictyaml.Default(&c.Listen, "127.0.0.1:9560")
@@ -224,14 +228,14 @@ func (c *Config) SetDefaults() {
 	if c.Routing.Source == BGP {
 		strictyaml.Default(&c.Routing.Settle, 5*time.Second)
 	}
-	strictyaml.Default(&c.Hello.Interval, 50*time.Millisecond)
-	strictyaml.Default(&c.Hello.Multiplier, 3)
-	strictyaml.Default(&c.Leases.Group, 30*time.Second)
-	strictyaml.Default(&c.Leases.Branch, 10*time.Minute)
-	strictyaml.Default(&c.Limits.GroupsPerSource, DefaultPerSource)
-	strictyaml.Default(&c.Limits.PREGroups, 16)
-	strictyaml.Default(&c.Limits.Receivers, switchspec.MaxMembers)
-	strictyaml.Default(&c.Limits.Packets, switchspec.MaxPackets)
+	strictyaml.DefaultAbove0(f, "hello.interval", &c.Hello.Interval, 50*time.Millisecond, remedy)
+	strictyaml.DefaultAbove0(f, "hello.multiplier", &c.Hello.Multiplier, 3, remedy)
+	strictyaml.DefaultAbove0(f, "leases.group", &c.Leases.Group, 30*time.Second, remedy)
+	strictyaml.DefaultAbove0(f, "leases.branch", &c.Leases.Branch, 10*time.Minute, remedy)
+	strictyaml.DefaultAbove0(f, "limits.groups_per_source", &c.Limits.GroupsPerSource, DefaultPerSource, remedy)
+	strictyaml.DefaultAbove0(f, "limits.pre_groups", &c.Limits.PREGroups, 16, remedy)
+	strictyaml.DefaultAbove0(f, "limits.receivers", &c.Limits.Receivers, switchspec.MaxMembers, remedy)
+	strictyaml.DefaultAbove0(f, "limits.packets", &c.Limits.Packets, switchspec.MaxPackets, remedy)
 	for i := range c.Ports {
 		strictyaml.Default(&c.Ports[i].MAC, c.MAC)
 	}

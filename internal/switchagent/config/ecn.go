@@ -31,11 +31,12 @@ const (
 	DefaultUnit = 1100
 )
 
-func (e *ECN) setDefaults() {
-	strictyaml.Default(&e.KMin, DefaultKMin)
-	strictyaml.Default(&e.KMax, DefaultKMax)
-	strictyaml.Default(&e.PMax, DefaultPMax)
-	strictyaml.Default(&e.Unit, DefaultUnit)
+func (e *ECN) setDefaults(f *strictyaml.Faults) {
+	const remedy = `"marking: off" marks no packets`
+	strictyaml.DefaultAbove0(f, "ecn.kmin", &e.KMin, DefaultKMin, remedy)
+	strictyaml.DefaultAbove0(f, "ecn.kmax", &e.KMax, DefaultKMax, remedy)
+	strictyaml.DefaultAbove0(f, "ecn.pmax", &e.PMax, DefaultPMax, remedy)
+	strictyaml.DefaultAbove0(f, "ecn.unit", &e.Unit, DefaultUnit, remedy)
 }
 
 // Steps returns KMin and KMax as depths that the switch tells.

@@ -27,31 +27,12 @@ func Parse(data []byte, name string) (*Config, error) {
 			}
 		}
 		settle := c.Routing.Settle
-		c.noZeros(f)
-		c.SetDefaults()
+		c.setDefaults(f)
 		if f.Has("routing.settle") {
 			c.Routing.Settle = settle // 0 is a value here
 		}
 		(&checker{f, c}).check()
 	})
-}
-
-// noZeros refuses values that would be replaced by their defaults.
-func (c *Config) noZeros(f *strictyaml.Faults) {
-	const unmarked, remedy = `"marking: off" marks no packets`, "without the field, the default counts"
-	f.NotZero("ecn.kmin", c.ECN.KMin == 0, unmarked)
-	f.NotZero("ecn.kmax", c.ECN.KMax == 0, unmarked)
-	f.NotZero("ecn.pmax", c.ECN.PMax == 0, unmarked)
-	f.NotZero("ecn.unit", c.ECN.Unit == 0, unmarked)
-	l := c.Limits
-	f.NotZero("hello.interval", c.Hello.Interval == 0, remedy)
-	f.NotZero("hello.multiplier", c.Hello.Multiplier == 0, remedy)
-	f.NotZero("leases.group", c.Leases.Group == 0, remedy)
-	f.NotZero("leases.branch", c.Leases.Branch == 0, remedy)
-	f.NotZero("limits.groups_per_source", l.GroupsPerSource == 0, remedy)
-	f.NotZero("limits.pre_groups", l.PREGroups == 0, remedy)
-	f.NotZero("limits.receivers", l.Receivers == 0, remedy)
-	f.NotZero("limits.packets", l.Packets == 0, remedy)
 }
 
 // Load reads the file called name. Relative names of other files in it count
