@@ -302,7 +302,7 @@ func TestMemory(t *testing.T) {
 		wants(t, "nothing", err, ErrInvalid, "empty")
 		_, err = c.Alloc(0)
 		wants(t, "nothing", err, ErrInvalid, "0 bytes")
-		m, err := c.Register(make([]byte, 100))
+		m, err := c.Register(make([]byte, 100, 200)) // what lies behind is not registered
 		if err != nil {
 			t.Fatal(err)
 		}

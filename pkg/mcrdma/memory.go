@@ -2,6 +2,7 @@ package mcrdma
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/mcrdma/mcrdma/pkg/mcrdma/internal/unicast"
@@ -34,7 +35,7 @@ func (c *Client) Register(buf []byte) (*Memory, error) {
 	if len(buf) == 0 {
 		return nil, fmt.Errorf("%w memory: it is empty", ErrInvalid)
 	}
-	m := &Memory{client: c, buf: buf}
+	m := &Memory{client: c, buf: slices.Clip(buf)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := c.errClosed()
