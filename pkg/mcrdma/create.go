@@ -83,13 +83,19 @@ func (c *Client) Create(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	if c.dev == nil && cfg.Mode == ModeRequire {
 		return nil, fmt.Errorf("%w, mode require: this host has no device: %w", ErrNoSwitch, c.noDev)
 	}
-	if c.ctx.Err() != nil {
-		return nil, errClientClosed
-	}
 	c.mu.Lock()
+	if err := c.errClosed(); err != nil {
+		c.mu.Unlock()
+		return nil, err
+	}
 	c.creating++
+	c.wg.Add(1) // Close waits: until Create has returned, a queue pair may exist
 	c.mu.Unlock()
+	defer c.wg.Done()
 	g, err := c.createUntil(ctx, cfg, time.Now().Add(cfg.Wait))
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil { // by Close
+		err = errClientClosed
+	}
 	var strangers []GroupID
 	c.mu.Lock()
 	if c.creating--; c.creating == 0 {

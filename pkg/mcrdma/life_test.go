@@ -287,6 +287,27 @@ func TestClientClose(t *testing.T) {
 	})
 }
 
+// TestClientCloseWhileCreating: Close ends a Create that is under way, and waits until nothing of it is left on the device.
+func TestClientCloseWhileCreating(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ds := newWorld(t, 3)
+		src := ds[0].client()
+		ds[1].receiver(100, 0)
+		w.hold = make(chan struct{})
+		done := make(chan error, 1)
+		go func() {
+			_, err := src.Create(t.Context(), GroupConfig{Service: "s", Receivers: []string{ds[1].address}, Regions: []Region{{"r", 100}}})
+			done <- err
+		}()
+		synctest.Wait()
+		time.AfterFunc(time.Second, func() { close(w.hold) })
+		if err := src.Close(); err != nil {
+			t.Error(err)
+		}
+		wants(t, "Create", <-done, ErrClosed, "the Client was closed")
+	})
+}
+
 // TestCreateCancelled: nothing is left of a group whose creation was given up.
 func TestCreateCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
