@@ -68,22 +68,29 @@ func TestSlow(t *testing.T) {
 		join  bool
 		lost  bool
 		sent  bool // the request
+		again *Again
 		want  mcrdmav1.Reason
 	}{
-		{"late", 1, late, 0, false, false, true, mcrdmav1.Reason_TIMEOUT},
-		{"late for the third time", 1, late, 2, false, false, true, mcrdmav1.Reason_TIMEOUT},
-		{"late for the fourth time", 1, late, 3, false, false, true, none},
-		{"late, and joins", 1, late, 0, true, false, true, none},
-		{"late, joins, and is needed", 0, late, 0, true, false, true, mcrdmav1.Reason_TIMEOUT},
-		{"late, and dead", 1, late, 0, false, true, true, none},
-		{"late before it was asked", 1, late, 0, false, false, false, none},
-		{"refuses", 1, refuses, 0, false, false, true, none},
-		{"away", 1, errNoAnswer, 0, false, false, false, none},
-		{"away, and needed", 0, errNoAnswer, 9, false, false, false, mcrdmav1.Reason_UNREACHABLE},
-		{"away, needed, and dead", 0, errNoAnswer, 0, false, true, false, none},
+		{"late", 1, late, 0, false, false, true, nil, mcrdmav1.Reason_TIMEOUT},
+		{"late for the third time", 1, late, 2, false, false, true, nil, mcrdmav1.Reason_TIMEOUT},
+		{"late for the fourth time", 1, late, 3, false, false, true, nil, none},
+		{"late, and joins", 1, late, 0, true, false, true, nil, none},
+		{"late, joins, and is needed", 0, late, 0, true, false, true, nil, mcrdmav1.Reason_TIMEOUT},
+		{"late, and dead", 1, late, 0, false, true, true, nil, none},
+		{"late before it was asked", 1, late, 0, false, false, false, nil, none},
+		{"refuses", 1, refuses, 0, false, false, true, nil, none},
+		{"away", 1, errNoAnswer, 9, false, false, false, nil, mcrdmav1.Reason_UNREACHABLE},
+		{"away, and suspected", 1, errNoAnswer, 0, false, false, false, &Again{Suspects: []netip.Addr{agentTen}}, none},
+		{"away, and another is suspected", 1, errNoAnswer, 9, false, false, false, &Again{Suspects: []netip.Addr{agentOne}}, mcrdmav1.Reason_UNREACHABLE},
+		{"away, and suspects another", 1, errNoAnswer, 9, false, false, false, &Again{Suspects: []netip.Addr{agentOne}, Reporter: agentTen}, mcrdmav1.Reason_UNREACHABLE},
+		{"away, and joins", 1, errNoAnswer, 0, true, false, false, nil, none},
+		{"away, and dead", 1, errNoAnswer, 0, false, true, false, nil, none},
+		{"away since it was asked", 1, errNoAnswer, 2, false, false, true, nil, mcrdmav1.Reason_TIMEOUT},
+		{"away, and needed", 0, errNoAnswer, 9, false, false, false, nil, mcrdmav1.Reason_UNREACHABLE},
+		{"away, needed, and dead", 0, errNoAnswer, 0, false, true, false, nil, none},
 	} {
 		s := bySwitches(t, now)
-		s.try = &try{request: &request{}, out: map[netip.Addr]error{agentTen: c.out}, reached: map[netip.Addr]bool{agentTen: c.sent}}
+		s.try = &try{request: &request{again: c.again}, out: map[netip.Addr]error{agentTen: c.out}, reached: map[netip.Addr]bool{agentTen: c.sent}}
 		s.late = c.last
 		if c.join {
 			s.try.joining = []netip.Addr{agentTen}

@@ -125,19 +125,23 @@ func (f *Formation) settle(joining []netip.Addr) {
 // slow returns an error if the formation must be tried again with receivers that have not answered
 // in time; ready is the number of those that have. Late receivers that are not known to be dead, or
 // this host, may have been busy. A receiver that stays late is left out; a joining one is left out
-// at once. A formation that is impossible without daemons that are away waits for them: soon they
-// come back, or are dead.
+// at once. A formation waits for daemons that cannot be reached if it is impossible without them, or
+// nothing suspects their applications: soon they come back, or are dead.
 func (s *Sender) slow(ready int) error {
-	t, late, gone, out := s.try, 0, 0, 0
+	t, late, gone, well, out := s.try, 0, 0, 0, 0
 	for a, err := range t.out {
 		if _, lost := s.lost[a]; lost || !away(err) {
 			continue
 		}
 		out++
+		joins := slices.Contains(t.joining, a)
 		if failure.Is(err, mcrdmav1.Reason_UNREACHABLE) {
 			gone++
+			if !t.reached[a] && !joins && !t.suspects(a) {
+				well++
+			}
 		}
-		if t.reached[a] && !(s.enough(ready) && slices.Contains(t.joining, a)) {
+		if t.reached[a] && !(s.enough(ready) && joins) {
 			late++
 		}
 	}
@@ -147,7 +151,7 @@ func (s *Sender) slow(ready int) error {
 	}
 	switch {
 	case s.form == nil:
-	case text != "" && s.enough(ready+gone):
+	case (text != "" || well > 0) && s.enough(ready+gone):
 		return &lateError{failure.New(mcrdmav1.Reason_UNREACHABLE, "%s%s did not answer, and may yet: try again", text, Plural(gone, "daemon"))}
 	case late > 0 && s.late < MaxLate && s.enough(ready+out):
 		s.late++

@@ -2,6 +2,7 @@ package group
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -168,6 +169,11 @@ func LossBy(err error) Loss {
 		l.Why, l.Reason = f.Text, f.Reason
 	}
 	return l
+}
+
+// suspects reports whether the caller suspects a receiver.
+func (r *request) suspects(a netip.Addr) bool {
+	return r.again != nil && slices.Contains(r.again.Suspects, a)
 }
 
 // absent returns the receivers that should have joined with a formation, and have not.

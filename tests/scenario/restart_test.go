@@ -20,6 +20,7 @@ func TestRestart(t *testing.T) {
 		{"a receiver's daemon stays away", receiverAway},
 		{"the sender's application goes while its daemon is away", senderGone},
 		{"a receiver's application goes while its daemon is away", receiverGone},
+		{"a receiver dies while another one's daemon restarts", diesMeanwhile},
 		{"created while a daemon restarts", createdMeanwhile},
 		{"a receiver is taken out while the sender's daemon is away", removedMeanwhile},
 	})
@@ -158,6 +159,27 @@ func receiverGone(l *lab, cfg mcrdma.GroupConfig) {
 	time.Sleep(time.Second)
 	gone.h.start()
 	tm.removed(gone)
+	tm.write()
+	tm.members(2)
+	tm.close()
+}
+
+// diesMeanwhile: where hosts relay, the next formation waits for the daemon, as the next view does where switches copy.
+func diesMeanwhile(l *lab, cfg mcrdma.GroupConfig) {
+	cfg.MinSize = 1
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	away := tm.apps[0].h
+	away.crash()
+	time.Sleep(time.Second)
+	dead := tm.apps[1]
+	dead.kill()
+	l.wg.Go(func() {
+		time.Sleep(3 * time.Second)
+		away.start()
+	})
+	l.must(tm.tryWrite(l.t.Context()))
+	tm.removed(dead)
 	tm.write()
 	tm.members(2)
 	tm.close()
