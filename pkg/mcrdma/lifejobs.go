@@ -339,7 +339,7 @@ func (l *life) joined(before []*mcrdmav1.Member, had uint64) {
 	l.settle(func(w *addition) (err error) {
 		for _, r := range w.receivers {
 			if !among(l.members, r) {
-				err = errors.Join(err, absent(l.info.GetAbsent(), r))
+				err = errors.Join(err, l.absent(r))
 			}
 		}
 		return err

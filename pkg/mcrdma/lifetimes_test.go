@@ -384,6 +384,38 @@ func TestAdditions(t *testing.T) {
 	}
 }
 
+// TestAddedAndRemoved: who asked for a receiver that joined a formation which did not begin, and was
+// removed then, learns why.
+func TestAddedAndRemoved(t *testing.T) {
+	c := newCalm(t, formationOf(1, "a"))
+	for _, r := range []string{"b", "hb"} {
+		if err := c.add(&addition{receivers: []string{r}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.ended(errAdding)
+	c.answered(formationOf(2, "a", "b"), nil, false, c.now)
+	c.connected(errPlay, c.now)
+	c.now = c.now.Add(time.Second)
+	if j, _ := c.next(c.now); j != asking {
+		t.Fatalf("job %d", j)
+	}
+	f := formationOf(3, "a")
+	f.Departures = []*mcrdmav1.Departure{{Address: "b", Host: "hb", Text: "the application has ended"}}
+	c.answered(f, nil, false, c.now)
+	c.begins()
+	answers := 0
+	for _, a := range c.out {
+		if a, ok := a.(answer); ok {
+			answers++
+			wants(t, a.to.receivers[0], a.err, ErrUnreachable, "the application has ended")
+		}
+	}
+	if answers != 2 {
+		t.Errorf("%d answers", answers)
+	}
+}
+
 // TestCatchesUp: where switches would show a member older bytes again, hosts relay what the
 // others lack, and no more; then the group is formed anew.
 func TestCatchesUp(t *testing.T) {

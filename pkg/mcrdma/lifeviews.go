@@ -274,6 +274,19 @@ func (l *life) resumed(after *mcrdmav1.FormationInfo) {
 	l.do(nudge{})
 }
 
+// absent returns the reason why a receiver that was to be added is no member. It may have joined a
+// formation that did not begin, and left.
+func (l *life) absent(receiver string) error {
+	for _, d := range l.info.GetDepartures() {
+		if d.GetAddress() == receiver || d.GetHost() == receiver {
+			e := newError(mcrdmav1.Reason_UNREACHABLE, "receiver %s was removed before the group went on: %s", receiver, d.GetText())
+			e.Host = cmp.Or(d.GetHost(), d.GetAddress())
+			return e
+		}
+	}
+	return absent(l.info.GetAbsent(), receiver)
+}
+
 // absent returns the reason why a receiver to be added is not in a formation.
 func absent(list []*mcrdmav1.Absent, receiver string) error {
 	for _, a := range list {
