@@ -116,11 +116,15 @@ func (l *life) blamed(suspects []string) {
 
 // ask asks the daemon for a formation, with all receivers to be added.
 func (l *life) ask() {
-	l.job, l.re.catchUp, l.re.through, l.re.asked = asking, nil, 0, nil
+	l.job, l.re.catchUp, l.re.through, l.re.asked, l.re.add = asking, nil, 0, nil, nil
 	for _, w := range l.adding {
 		l.re.asked = append(l.re.asked, w.receivers...)
 	}
-	l.re.add = slices.DeleteFunc(slices.Clone(l.re.asked), func(r string) bool { return among(l.re.members, r) })
+	for _, r := range l.re.asked {
+		if !among(l.re.members, r) && !slices.Contains(l.re.add, r) { // Add may be called again when its context has ended
+			l.re.add = append(l.re.add, r)
+		}
+	}
 	l.re.added = append(l.re.added, l.re.add...)
 }
 

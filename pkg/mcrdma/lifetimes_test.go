@@ -416,6 +416,33 @@ func TestAddedAndRemoved(t *testing.T) {
 	}
 }
 
+// TestAddedTwice: a receiver that two calls ask for is added once, and both get the same answer.
+func TestAddedTwice(t *testing.T) {
+	c := newCalm(t, formationOf(1, "a"))
+	for _, receivers := range [][]string{{"b"}, {"c", "b"}} {
+		if err := c.add(&addition{receivers: receivers}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.ended(errAdding)
+	if req := c.re.request(); !slices.Equal(req.GetAdd(), []string{"b", "c"}) {
+		t.Errorf("asks %v", req)
+	}
+	c.answered(formationOf(2, "a", "b", "c"), nil, false, c.now)
+	c.begins()
+	answers := 0
+	for _, a := range c.out {
+		if a, ok := a.(answer); ok {
+			if answers++; a.err != nil {
+				t.Errorf("%v: %v", a.to.receivers, a.err)
+			}
+		}
+	}
+	if answers != 2 || len(c.adding) > 0 {
+		t.Errorf("%d answers, %d wait", answers, len(c.adding))
+	}
+}
+
 // TestCatchesUp: where switches would show a member older bytes again, hosts relay what the
 // others lack, and no more; then the group is formed anew.
 func TestCatchesUp(t *testing.T) {
