@@ -67,7 +67,7 @@ func (a *appsServer) with(ctx context.Context, req interface{ GetToken() string 
 }
 
 func (a *appsServer) Listen(ctx context.Context, req *mcrdmav1.ListenRequest) (*mcrdmav1.ListenResponse, error) {
-	return &mcrdmav1.ListenResponse{}, a.with(ctx, req, func(s *session) error { return a.m.sessions.listen(s, req.GetService()) })
+	return &mcrdmav1.ListenResponse{}, a.with(ctx, req, func(s *session) error { return a.m.sessions.listen(ctx, s, req.GetService()) })
 }
 
 func (a *appsServer) Unlisten(ctx context.Context, req *mcrdmav1.UnlistenRequest) (*mcrdmav1.UnlistenResponse, error) {

@@ -1,6 +1,7 @@
 package connmgr
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
@@ -340,8 +341,9 @@ func (t *sessions) room(uid uint32) error {
 // maxServices is the maximum number of services of one application.
 const maxServices = 1024
 
-// listen offers a service. A service belongs to one application.
-func (t *sessions) listen(s *session, service string) error {
+// listen offers a service. A service belongs to one application. A call that was given up offers
+// nothing after that: the application may have withdrawn the offer already.
+func (t *sessions) listen(ctx context.Context, s *session, service string) error {
 	if err := machine.CheckService(service); err != nil {
 		return err
 	}
@@ -355,6 +357,9 @@ func (t *sessions) listen(s *session, service string) error {
 	}
 	if s.isEnded() {
 		return failure.New(mcrdmav1.Reason_NOT_FOUND, "the session has ended")
+	}
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	t.services[service] = s
 	delete(t.gone, service)

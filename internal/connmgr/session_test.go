@@ -2,6 +2,7 @@ package connmgr
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -236,6 +237,12 @@ func TestServices(t *testing.T) {
 		}
 		if s := d.GetSessions(); len(s) != 2 || len(s[0].GetServices())+len(s[1].GetServices()) != 2 || s[0].GetProgram() != "test" {
 			t.Errorf("%v", s)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		m := r.host(1).m
+		if err := m.sessions.listen(ctx, m.sessions.find(a.token), "u"); !errors.Is(err, context.Canceled) || m.sessions.listener("u") != nil {
+			t.Errorf("given up before it is handled: %v", err)
 		}
 		b.end()
 		r.until("the name is free", func() bool { return listen(a, "s") == "" })

@@ -309,6 +309,9 @@ func (d *fakeDaemon) Listen(_ context.Context, req *mcrdmav1.ListenRequest) (*mc
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.services[req.GetService()] = true
+	if d.w.lost != nil {
+		d.w.lost()
+	}
 	return &mcrdmav1.ListenResponse{}, nil
 }
 

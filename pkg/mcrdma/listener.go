@@ -76,6 +76,11 @@ func (c *Client) Listen(ctx context.Context, cfg ListenConfig) (*Listener, error
 		return nil, err
 	}
 	if _, err := call(ctx, c, c.rpc.Listen, &mcrdmav1.ListenRequest{Token: c.token(), Service: cfg.Service}); err != nil {
+		if ctx.Err() != nil { // the daemon may have the offer, which would keep the service from other applications
+			ctx, cancel := context.WithTimeout(c.ctx, goodbye)
+			defer cancel()
+			_, _ = c.rpc.Unlisten(ctx, &mcrdmav1.UnlistenRequest{Token: c.token(), Service: cfg.Service})
+		}
 		l.forget()
 		return nil, fmt.Errorf("listen for %q: %w", cfg.Service, err)
 	}

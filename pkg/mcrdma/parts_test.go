@@ -45,6 +45,23 @@ func TestNoDevice(t *testing.T) {
 	})
 }
 
+// TestListenCancelled: an offer that was given up does not stay with the daemon.
+func TestListenCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ds := newWorld(t, 1)
+		c := ds[0].client()
+		ctx, cancel := context.WithCancel(t.Context())
+		w.lost = cancel
+		_, err := c.Listen(ctx, ListenConfig{Service: "s", Accept: func(*Request) (*Grant, error) { return &Grant{}, nil }})
+		wants(t, "listen", err, context.Canceled, `"s"`)
+		ds[0].mu.Lock()
+		defer ds[0].mu.Unlock()
+		if len(ds[0].services) > 0 {
+			t.Errorf("it offers %v", ds[0].services)
+		}
+	})
+}
+
 func TestListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, ds := newWorld(t, 2)
