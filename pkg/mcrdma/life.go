@@ -98,6 +98,7 @@ type reforming struct {
 	refused  bool // a receiver has refused something
 	few      bool // receivers: the application was told
 	attempt  int
+	failures int                     // attempts that failed, and not because daemons are away
 	until    time.Time               // of the pause
 	failed   uint32                  // the last formation that the daemon has made
 	members  []*mcrdmav1.Member      // of it

@@ -197,8 +197,11 @@ func (l *life) retry(info *mcrdmav1.FormationInfo, err error, again bool, now ti
 		l.settle(func(*addition) error { return err })
 	}
 	l.re.cause = err
-	// While daemons that are away may come back, this host's daemon says so.
-	if l.re.attempt++; l.re.attempt >= maxFruitless && !few && !errors.Is(err, &Error{Reason: mcrdmav1.Reason_UNREACHABLE}) {
+	l.re.attempt++
+	if !few && !errors.Is(err, &Error{Reason: mcrdmav1.Reason_UNREACHABLE}) { // while daemons that are away may come back, this host's daemon says so
+		l.re.failures++
+	}
+	if l.re.failures >= maxFruitless {
 		l.stop(fmt.Errorf("%w: it cannot be re-formed: %w", ErrFailed, err))
 		return
 	}

@@ -204,8 +204,18 @@ func TestPauses(t *testing.T) {
 				t.Errorf("try %d: job %d after the pause, until %v", try, j, until)
 			}
 		}
-		if errors.Is(err, ErrUnreachable) && c.state != reForming {
-			t.Errorf("%v, and the daemon may come back", c.state)
+		if !errors.Is(err, ErrUnreachable) {
+			continue
+		}
+		for try := 1; try <= 10; try++ { // when it is back, the tries before do not count
+			if c.state != reForming {
+				t.Errorf("%v after %d tries since then", c.state, try-1)
+			}
+			if c.answered(nil, errPlay, true, c.now); try == 10 && c.state != closing {
+				t.Errorf("%v after %d tries since then", c.state, try)
+			}
+			c.now = c.now.Add(time.Second)
+			c.next(c.now)
 		}
 	}
 	c := newCalm(t, formationOf(1, "a"))

@@ -21,6 +21,7 @@ func TestRestart(t *testing.T) {
 		{"the sender's application goes while its daemon is away", senderGone},
 		{"a receiver's application goes while its daemon is away", receiverGone},
 		{"a receiver dies while another one's daemon restarts", diesMeanwhile},
+		{"a receiver dies while its daemon is waited for", diesWaitedFor},
 		{"created while a daemon restarts", createdMeanwhile},
 		{"a receiver is taken out while the sender's daemon is away", removedMeanwhile},
 	})
@@ -182,6 +183,30 @@ func diesMeanwhile(l *lab, cfg mcrdma.GroupConfig) {
 	tm.removed(dead)
 	tm.write()
 	tm.members(2)
+	tm.close()
+}
+
+// diesWaitedFor: the formation that waits for a daemon goes on without its application.
+func diesWaitedFor(l *lab, cfg mcrdma.GroupConfig) {
+	l.wait = leases // the application might come back
+	cfg.MinSize = 1
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	gone, dead := tm.apps[0], tm.apps[1]
+	gone.h.crash()
+	time.Sleep(time.Second)
+	dead.kill()
+	l.wg.Go(func() {
+		time.Sleep(2 * time.Second)
+		gone.kill()
+		time.Sleep(2 * time.Second)
+		gone.h.start()
+	})
+	l.must(tm.tryWrite(l.t.Context()))
+	tm.without(gone)
+	tm.without(dead)
+	tm.write()
+	tm.members(1)
 	tm.close()
 }
 
