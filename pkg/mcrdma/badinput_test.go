@@ -154,6 +154,7 @@ func TestCreateErrors(t *testing.T) {
 			"no receivers":     {change(func(c *GroupConfig) { c.Receivers = nil }), ErrInvalid, "Receivers"},
 			"mode":             {change(func(c *GroupConfig) { c.Mode = 3 }), ErrInvalid, "mode 3"},
 			"min size":         {change(func(c *GroupConfig) { c.MinSize = -1 }), ErrInvalid, "MinSize"},
+			"large min size":   {change(func(c *GroupConfig) { c.MinSize = 1<<32 + 1 }), ErrInvalid, "MinSize"},
 			"DSCP":             {change(func(c *GroupConfig) { c.DSCP = 64 }), ErrInvalid, "DSCP"},
 			"MTU":              {change(func(c *GroupConfig) { c.MTU = 1500 }), ErrInvalid, "MTU"},
 			"depth":            {change(func(c *GroupConfig) { c.Depth = MaxDepth + 1 }), ErrInvalid, "Depth"},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -32,7 +33,7 @@ func (cfg GroupConfig) check() (GroupConfig, error) {
 		return bad("it needs Receivers")
 	case int(cfg.Mode) >= len(modes):
 		return bad("mode %d", cfg.Mode)
-	case cfg.MinSize < 0:
+	case cfg.MinSize < 0 || cfg.MinSize > math.MaxInt32:
 		return bad("MinSize %d", cfg.MinSize)
 	case cfg.DSCP > 63:
 		return bad("DSCP %d; at most 63", cfg.DSCP)
