@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 MAX_PORT = 509  # 510 is the CPU's, 511 drops
 ROUTERS = ipaddress.ip_network("198.19.0.0/16")
+BROADCAST = ipaddress.IPv4Address("255.255.255.255")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}\Z")
 INTERFACE = 15  # characters, at most
@@ -75,7 +76,11 @@ class Fabric:
 
     def at(self, switch: str) -> list[Host]:
         """The hosts at a switch."""
-        return [h for h in self.hosts if self.tor(h.name) == switch]
+        far: dict[str, str] = {}
+        for link in self.links:
+            far.setdefault(link.a, link.b)
+            far.setdefault(link.b, link.a)
+        return [h for h in self.hosts if far.get(h.name) == switch]
 
     def tor(self, host: str) -> str:
         """The switch of a host; of one without a link, none."""
@@ -171,14 +176,17 @@ def _addresses(f: Fabric) -> list[str]:
         s.mac = s.mac or f"02:00:00:{i >> 8:02x}:{i & 255:02x}:00"
         hosts = f.at(s.name)
         rack += 1 if hosts else 0
-        if hosts and not s.prefixes:
+        if rack > 255 and any(not h.address for h in hosts) and not s.prefixes:
+            faults.append(f"switch {s.name}: rack {rack}, and prefixes are chosen for 255: give it its own")
+        elif hosts and not s.prefixes:
             s.prefixes = _prefixes(hosts, rack, faults)
-        for text in s.prefixes:
+        for k, text in enumerate(s.prefixes):
             try:
                 p = ipaddress.IPv4Network(text)
             except ValueError as e:
                 faults.append(f"switch {s.name}: prefix {text!r}: {e}")
                 continue
+            s.prefixes[k] = str(p)  # the other programs read no netmasks
             for other, name in owner.items():
                 if p.overlaps(other):
                     faults.append(
@@ -190,12 +198,23 @@ def _addresses(f: Fabric) -> list[str]:
     switches = {s.name for s in f.switches}
     seen: dict[str, str] = {}
     for kind, n in [*(("switch", s) for s in f.switches), *(("host", h) for h in f.hosts)]:
+        if MAC.match(n.mac):
+            n.mac = n.mac.lower()
+            if int(n.mac[:2], 16) & 1 or n.mac == "00:00:00:00:00:00":
+                faults.append(f"{kind} {n.name}: {n.mac} is not the MAC address of one station")
+            elif n.mac in seen:
+                faults.append(f"{kind} {n.name}: {n.mac} is the MAC address of {seen[n.mac]}")
+            seen[n.mac] = n.name
         if not n.address and (faults or f.tor(n.name) not in switches):
             continue  # nothing was chosen for it, for a reason that is told
         try:
-            n.address = str(ipaddress.IPv4Address(n.address))
+            a = ipaddress.IPv4Address(n.address)
         except ValueError:
             faults.append(f"{kind} {n.name}: {n.address!r} is not an IPv4 address, such as 10.1.0.11")
+            continue
+        n.address = str(a)
+        if a.is_unspecified or a.is_loopback or a.is_multicast or a.is_link_local or a == BROADCAST:
+            faults.append(f"{kind} {n.name}: {a} cannot be routed to")
         if n.address in seen:
             faults.append(f"{kind} {n.name}: {n.address} is the address of {seen[n.address]}")
         seen[n.address] = n.name
@@ -244,6 +263,8 @@ def _hosts(f: Fabric) -> list[str]:
                     f"host {h.name}: {h.address} is in none of the prefixes of {s.name}: {', '.join(s.prefixes)}"
                 )
                 continue
+            if net.prefixlen < 31 and h.address in (str(net[0]), str(net[-1])):
+                faults.append(f"host {h.name}: {h.address} is the network or broadcast address of {net}")
             h.length = net.prefixlen
             h.gateway = h.gateway or gateways.get(net) or next((a for a in _from(net, 1) if a not in taken), "")
             if not h.gateway:

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import tempfile
+import time
 import unittest
 import unittest.mock
 
@@ -92,6 +93,25 @@ class Formats(unittest.TestCase):
         text += "- {a: {node: a}, b: {node: s1}}\n- {a: {node: b}, b: {node: s1}}\n"
         self.assertEqual([p for p, _ in parse(text, "f.yaml").ports("s1")], [1, 2])
 
+        f = parse(edited(OWN, lambda d: d["switches"][0].update(prefixes=["10.1.0.0/255.255.255.0"])))
+        self.assertEqual(f.switch("s1").prefixes, ["10.1.0.0/24"])
+
+    def test_large(self):
+        """A fabric of some size is read in seconds, and none has more racks than there are prefixes for."""
+        for racks in (250, 256):
+            data = {
+                "switches": [{"name": f"s{i}"} for i in range(racks)],
+                "hosts": [{"name": f"h{i}"} for i in range(racks)],
+                "links": [{"a": {"node": f"s{i}"}, "b": {"node": f"h{i}"}} for i in range(racks)]
+                + [{"a": {"node": f"s{i}"}, "b": {"node": f"s{(i + 1) % racks}"}} for i in range(racks)],
+            }
+            if racks > 255:
+                self.faults(data, "switch s255: rack 256, and prefixes are chosen for 255")
+                continue
+            started = time.process_time()
+            parse(data)
+            self.assertLess(time.process_time() - started, 5)
+
     def test_tutorials(self):
         f = parse(TUTORIAL)
         self.assertEqual(
@@ -152,6 +172,14 @@ class Formats(unittest.TestCase):
             (OWN, lambda d: d["hosts"][0].update(address="10.3.0.1"), "none of the prefixes of s1"),
             (OWN, lambda d: d["hosts"][0].update(address="10.1.0.300"), "not an IPv4 address"),
             (OWN, lambda d: d["hosts"][0].update(mac="02"), "no MAC address"),
+            # What switchctl plan refuses.
+            (OWN, lambda d: d["hosts"][0].update(mac="03:00:00:00:00:01"), "host h1: 03:00:00:00:00:01 is not the MAC"),
+            (OWN, lambda d: d["switches"][1].update(mac="00:00:00:00:00:00"), "not the MAC address of one station"),
+            (OWN, lambda d: d["hosts"][0].update(mac="02:00:00:00:01:0B"), "is the MAC address of h1"),
+            (OWN, lambda d: d["switches"][1].update(address="169.254.0.2"), "169.254.0.2 cannot be routed to"),
+            (OWN, lambda d: d["hosts"][1].update(address="127.0.0.9"), "host h2: 127.0.0.9 cannot be routed to"),
+            (OWN, lambda d: d["hosts"][0].update(address="10.1.0.255"), "h1: 10.1.0.255 is the network or broadcast"),
+            (OWN, lambda d: d["hosts"][0].update(address="10.1.0.0"), "h1: 10.1.0.0 is the network or broadcast"),
             (
                 OWN,
                 lambda d: d["switches"][0].update(prefixes=["10.2.0.0/16", "10.1.0.0/24"]),
