@@ -155,7 +155,12 @@ def _links(f: Fabric) -> list[str]:
             if name in hosts:
                 port = 0
             elif port is None and name in switches:
-                port = 1 + max((p for n, p in used if n == name), default=0)
+                taken = {p for n, p in used if n == name}
+                port = 1 + max(taken, default=0)
+                if port > MAX_PORT:
+                    port = next((p for p in range(1, port) if p not in taken), port)
+                if port > MAX_PORT:
+                    faults.append(f"switch {name}: more than {MAX_PORT} links: it has no port left for one")
                 used[name, port] = 0
             setattr(x, f"{end}_port", port)
     for name, port in [*used, *((h, 0) for h in attached)]:  # Mininet calls a host's so until it has moved there

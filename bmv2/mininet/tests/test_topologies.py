@@ -92,6 +92,8 @@ class Formats(unittest.TestCase):
         text = "switches: [{name: s1}]\nhosts: [{name: a}, {name: b}]\nlinks:\n"
         text += "- {a: {node: a}, b: {node: s1}}\n- {a: {node: b}, b: {node: s1}}\n"
         self.assertEqual([p for p, _ in parse(text, "f.yaml").ports("s1")], [1, 2])
+        text = text.replace("node: s1}", "node: s1, port: 509}", 1)
+        self.assertEqual([p for p, _ in parse(text, "f.yaml").ports("s1")], [1, 509])
 
         f = parse(edited(OWN, lambda d: d["switches"][0].update(prefixes=["10.1.0.0/255.255.255.0"])))
         self.assertEqual(f.switch("s1").prefixes, ["10.1.0.0/24"])
