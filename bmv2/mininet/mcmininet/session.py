@@ -3,6 +3,8 @@ namespaces that isolate has made."""
 
 from __future__ import annotations
 
+import fcntl
+import itertools
 import os
 import shutil
 import subprocess
@@ -69,13 +71,28 @@ def _shaping(f: Fabric) -> None:
             subprocess.run("tc qdisc del dev lo root".split(), capture_output=True)
 
 
+def _logs(name: str) -> tuple[str, int]:
+    """An empty directory that is no other network's, and the descriptor by which it is held."""
+    for n in itertools.count(1):
+        path = f"{name}-{n}" if n > 1 else name
+        os.makedirs(path, exist_ok=True)
+        held = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(held)
+            continue
+        for old in os.scandir(path):
+            shutil.rmtree(old) if old.is_dir(follow_symlinks=False) else os.remove(old)
+        return path, held
+    raise AssertionError("unreachable")
+
+
 @contextmanager
 def network(f: Fabric, kind: str, lab: str, out: str, options: list[str], daemon: str = ""):
     """A network that runs; at the end nothing of it is left."""
     _shaping(f)
-    logs = os.path.join(out, "logs", f"{os.path.splitext(f.name)[0]}-{kind}")
-    shutil.rmtree(logs, ignore_errors=True)
-    os.makedirs(logs)
+    logs, held = _logs(os.path.join(out, "logs", f"{os.path.splitext(f.name)[0]}-{kind}"))
     directory = os.path.join(lab, "net")
     net = None
     try:
@@ -87,6 +104,7 @@ def network(f: Fabric, kind: str, lab: str, out: str, options: list[str], daemon
         if net:
             net.stop()
         shutil.rmtree(directory, ignore_errors=True)
+        os.close(held)
 
 
 def left() -> list[str]:

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -289,6 +290,22 @@ class NothingLeft(unittest.TestCase):
         self.read_until(terminal, "mininet>")  # until then, it is ping that reads
         os.write(terminal, b"exit\n")
         self.assertEqual(self.gone(pid, terminal, mark, own), 0)
+
+    def test_two(self):
+        """A second network of the same name has logs of its own, and leaves the first's alone."""
+        first, terminal, mark = self.start("rack")
+        said = self.read_until(terminal, "mininet>")
+        logs = re.search(r"logs are in (\S+/logs/rack-softswitch)\.", said)
+        self.assertTrue(logs, said)
+        second, other, _ = self.start("rack")
+        said = self.read_until(other, "mininet>")
+        self.assertIn("/logs/rack-softswitch-2.", said)
+        os.write(terminal, f"sh echo ended >>{logs[1]}/tor-agent.log; cat {logs[1]}/tor-agent.log\n".encode())
+        self.assertIn("msg=", self.read_until(terminal, "\nended", 20))
+        for pid, at in ((first, terminal), (second, other)):
+            os.write(at, b"exit\n")
+        self.gone(first, terminal, mark, set())
+        self.gone(second, other, mark, set())
 
     def test_failed_start(self):
         """The switch's own words, and nothing left."""
