@@ -62,7 +62,7 @@ func initCommand() *cobra.Command {
 			text := config.Reference
 			if !reference {
 				var err error
-				if to == "" { // the output may go anywhere
+				if to == "" || filepath.IsAbs(to) { // the output may go anywhere, or is not where this is
 					if from, err = filepath.Abs(from); err != nil {
 						return err
 					}

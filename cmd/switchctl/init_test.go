@@ -52,6 +52,19 @@ func TestInitLocal(t *testing.T) {
 	}
 }
 
+// TestInitElsewhere: a configuration finds the topology, wherever it is written.
+func TestInitElsewhere(t *testing.T) {
+	t.Chdir(t.TempDir())
+	must(t, os.WriteFile("bare.yaml", []byte(bare), 0o600))
+	for _, made := range []string{filepath.Join(t.TempDir(), "leaf.yaml"), "leaf.yaml", "lab/leaf/agent.yaml"} {
+		for _, args := range [][]string{{"init", "leaf", "--topology", "bare.yaml", "--write", made}, {"agent", "--config", made, "--check"}} {
+			if code, _, stderr := call(args...); code != cli.ExitOK {
+				t.Errorf("%q: %d, %s", args, code, stderr)
+			}
+		}
+	}
+}
+
 // TestInit: agents accept the configuration of each switch of a topology.
 func TestInit(t *testing.T) {
 	dir := t.TempDir()
