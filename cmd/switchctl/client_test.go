@@ -236,3 +236,26 @@ func TestAge(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupSilent: a silent agent is asked once, and it is not said to lack a group.
+func TestGroupSilent(t *testing.T) {
+	plain, err := identity.Files{}.Server()
+	must(t, err)
+	hangs, answers := &fakeAgent{hangs: true}, &fakeAgent{status: &mcrdmav1.GetStatusResponse{Name: "torZ"}}
+	hangs.serve(t, plain)
+	answers.serve(t, plain)
+	show := []string{"group", "show", "10.1.0.1/987654321987", "--timeout", "500ms", "--agent", hangs.addr}
+	code, _, stderr := call(show...)
+	hangs.mu.Lock()
+	calls := hangs.calls
+	hangs.mu.Unlock()
+	if code != cli.ExitFailure || strings.Count(stderr, "did not answer within 500ms") != 1 || calls != 1 {
+		t.Errorf("%d after %d calls: %s", code, calls, stderr)
+	}
+	code, _, stderr = call(append(show, "--agent", answers.addr)...)
+	for _, want := range []string{"none of 1 agent knows", "did not answer within 500ms"} {
+		if code != cli.ExitFailure || !strings.Contains(stderr, want) {
+			t.Errorf("%d, and not %q: %s", code, want, stderr)
+		}
+	}
+}

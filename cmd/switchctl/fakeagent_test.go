@@ -38,6 +38,7 @@ type fakeAgent struct {
 	mu     sync.Mutex
 	caller identity.Identity
 	reads  int // of counters
+	calls  int // of all kinds
 }
 
 // serve starts the agent on a loopback port until the test ends.
@@ -66,6 +67,7 @@ func (f *fakeAgent) note(ctx context.Context, req any, _ *grpc.UnaryServerInfo, 
 	}
 	f.mu.Lock()
 	f.caller = id
+	f.calls++
 	f.mu.Unlock()
 	if f.hangs {
 		<-ctx.Done()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -179,13 +180,22 @@ func (f *clientFlags) tree(ctx context.Context, name string) (*grouptree.Tree, e
 // findNumber asks agents, the given ones first, for the group with that number at its sender's
 // daemon. If there is none, the number may be an MC_ID.
 func findNumber(ctx context.Context, fleet *agents.Fleet, given []agents.Address, key grouptree.Key) (grouptree.Key, error) {
-	asked := 0
+	answered, silent := 0, []error(nil)
 	for _, follow := range []bool{false, true} {
 		found, _, err := fleet.Discover(ctx, given, follow, maxAgents)
 		if err != nil {
 			return key, err
 		}
-		asked = len(found)
+		silent = nil
+		found = slices.DeleteFunc(found, func(a *agents.Found) bool {
+			if a.Err != nil {
+				silent = append(silent, a.Err)
+			}
+			return a.Err != nil
+		})
+		if answered = len(found); answered == 0 {
+			return key, errors.Join(silent...)
+		}
 		ids := make([]uint32, len(found))
 		agents.Each(len(found), func(i int) {
 			l, _ := found[i].Agent.Groups.List(ctx, &mcrdmav1.ListRequest{Source: key.Source.String()}) // an agent that does not answer has none
@@ -200,7 +210,8 @@ func findNumber(ctx context.Context, fleet *agents.Fleet, given []agents.Address
 		}
 	}
 	if key.Number >= 1<<24 {
-		return key, fmt.Errorf("%w: none of %s knows a group %v; \"switchctl groups --peers\" lists those there are", grouptree.ErrNoGroup, cli.Plural(asked, "agent"), key)
+		err := fmt.Errorf("%w: none of %s knows a group %v; \"switchctl groups --peers\" lists those there are", grouptree.ErrNoGroup, cli.Plural(answered, "agent"), key)
+		return key, errors.Join(append([]error{err}, silent...)...)
 	}
 	key.ID = uint32(key.Number)
 	return key, nil
