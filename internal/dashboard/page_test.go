@@ -224,6 +224,18 @@ func TestPageAlone(t *testing.T) {
 	b.until(`document.querySelector("#connection").textContent.startsWith("the dashboard is silent for ") && document.querySelectorAll("#agents tr.stale, #fabric.stale").length === 4`)
 }
 
+// TestPageNamed: whatever the address of the page names is looked for.
+func TestPageNamed(t *testing.T) {
+	b := browse(t, rack(1))
+	b.until(`document.querySelector("#connection").textContent === "live: 3 of 3 agents answer"`)
+	for range 2 {
+		eval[string](b, `location.hash = "%"`)
+		b.until(`document.querySelector("#h-group").textContent === "Group %"`)
+		b.run(chromedp.Reload())
+	}
+	b.until(`document.querySelector("#h-group").textContent === "Group %"`)
+}
+
 // TestPageRefused: a page that the dashboard does not let in says why, also when it was open before.
 func TestPageRefused(t *testing.T) {
 	b := browse(t, rack(1))

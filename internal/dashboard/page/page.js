@@ -223,7 +223,11 @@ function choose(key) {
 }
 
 rows.addEventListener("click", (e) => { const r = e.target.closest(".row"); if (r) location.hash = r.dataset.id; });
-addEventListener("hashchange", () => choose(decodeURIComponent(location.hash.slice(1))));
+// named is the group that the page's address names; anyone may have written it.
+function named() {
+  try { return decodeURIComponent(location.hash.slice(1)); } catch { return location.hash.slice(1); }
+}
+addEventListener("hashchange", () => choose(named()));
 let drawn = 0;
 list.addEventListener("scroll", () => { cancelAnimationFrame(drawn); drawn = requestAnimationFrame(groups); });
 for (const id of ["#find", "#bad"]) $(id).addEventListener("input", () => { list.scrollTop = 0; groups(); });
@@ -275,4 +279,4 @@ function follow() {
 document.addEventListener("visibilitychange", follow);
 follow();
 setInterval(tick, 250);
-if (location.hash) choose(decodeURIComponent(location.hash.slice(1)));
+if (location.hash) choose(named());
