@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -135,6 +136,16 @@ func (f *Faults) Listens(path, at string, plain bool, remedy string) {
 	host, ok := f.HostPort(path, at)
 	if ok && plain && !Loopback(host) && !f.Unread("tls") {
 		f.Add(path, "%s can be reached from elsewhere, and nothing protects it: set tls%s, or insecure: true to verify no identity", at, remedy)
+	}
+}
+
+// Metrics checks the field metrics: nothing else may be served at that address.
+func (f *Faults) Metrics(at, listen string) {
+	if at == "" {
+		return
+	}
+	if _, ok := f.HostPort("metrics", at); ok && at == listen && !strings.HasSuffix(at, ":0") {
+		f.Add("metrics", "%s is the address in listen: want another port", at)
 	}
 }
 

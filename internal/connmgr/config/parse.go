@@ -102,9 +102,7 @@ func (k *checker) services() {
 	if c.Address.Is4() || k.Has("listen") { // otherwise its default is as wrong as the address
 		k.Listens("listen", c.Listen, c.TLS == TLS{} && !c.Insecure, " (cmd-daemon init makes certificates)")
 	}
-	if c.Metrics != "" {
-		k.HostPort("metrics", c.Metrics)
-	}
+	k.Metrics(c.Metrics, c.Listen)
 	if c.State == "" {
 		k.Add("state", "missing: the file that keeps what outlives the daemon")
 	}

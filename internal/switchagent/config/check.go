@@ -117,9 +117,7 @@ func (k *checker) services() {
 	}
 	k.TLS(c.TLS)
 	k.Listens("listen", c.Listen, c.TLS == TLS{} && !c.Insecure, "")
-	if c.Metrics != "" {
-		k.HostPort("metrics", c.Metrics)
-	}
+	k.Metrics(c.Metrics, c.Listen)
 	if c.State == "" {
 		k.Add("state", "missing: the file that keeps what outlives the agent")
 	}
