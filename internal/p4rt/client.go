@@ -40,6 +40,7 @@ const (
 	firstWait   = 20 * time.Millisecond // before the second attempt; doubled for each further
 	callTime    = 10 * time.Second      // of one attempt
 	allTime     = time.Minute           // without an answer, of a call that concerns all that a switch has
+	readTime    = 10 * time.Minute      // of a Read, however many answers it gets
 	maxQueue    = 1024                  // packets and digests that wait to be taken
 )
 

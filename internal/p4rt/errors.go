@@ -111,10 +111,13 @@ func transient(c codes.Code) bool {
 	return c == codes.Unavailable || c == codes.Aborted || c == codes.DeadlineExceeded
 }
 
-// silence is the error of a call: ErrSilent if that is why ctx has ended.
+// errEndless: the switch sends entries for longer than it takes to send all that it may have.
+var errEndless = fmt.Errorf("%w to the end: it has sent entries for %v", ErrSilent, readTime)
+
+// silence is the error of a call: one that wraps ErrSilent if that is why ctx has ended.
 func silence(ctx context.Context, err error) error {
-	if err != nil && errors.Is(context.Cause(ctx), ErrSilent) {
-		return ErrSilent
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrSilent) {
+		return cause
 	}
 	return err
 }

@@ -68,6 +68,8 @@ func (c *Client) read(ctx context.Context, ask []*p4.Entity, f func(*p4.Entity) 
 	defer cancel(nil)
 	silent := time.AfterFunc(allTime, func() { cancel(ErrSilent) })
 	defer silent.Stop()
+	endless := time.AfterFunc(readTime, func() { cancel(errEndless) })
+	defer endless.Stop()
 	stream, err := c.rpc.Read(ctx, &p4.ReadRequest{DeviceId: c.cfg.DeviceID, Entities: ask})
 	if err != nil {
 		return silence(ctx, err)
