@@ -127,6 +127,7 @@ func (c *Comm) giveUp(b core.Blame, why string) {
 	c.e.givenUp = fmt.Sprintf("by this rank: %s", why)
 	if err := c.e.node.GiveUp(b); err != nil {
 		c.e.closed = &Error{kind: ErrClosed, text: err.Error()}
+		c.e.wake()
 	}
 	c.e.perform()
 }

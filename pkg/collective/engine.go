@@ -80,13 +80,18 @@ func (e *engine) perform() {
 			case core.Wake:
 				e.lanes[a.Lane].signal()
 			case core.Changed:
-				close(e.changed)
-				e.changed = make(chan struct{})
-				for i := range e.lanes {
-					e.lanes[i].signal()
-				}
+				e.wake()
 			}
 		}
+	}
+}
+
+// wake has all look again who wait for something: operations, and Shrink. e.mu is held.
+func (e *engine) wake() {
+	close(e.changed)
+	e.changed = make(chan struct{})
+	for i := range e.lanes {
+		e.lanes[i].signal()
 	}
 }
 
@@ -281,9 +286,7 @@ func (e *engine) close(ctx context.Context) (err error) {
 	if e.closed == nil {
 		e.closed = &Error{kind: ErrClosed}
 	}
-	for i := range e.lanes {
-		e.lanes[i].signal()
-	}
+	e.wake()
 	group := e.group
 	for e.announced != nil && ctx.Err() == nil { // the others are to learn first whom this rank has lost
 		announced := e.announced

@@ -335,6 +335,8 @@ func TestCollectiveFails(t *testing.T) {
 		{"a rank closes, and others go on", func(l *lab, cfg mcrdma.GroupConfig) { rankCloses(l, cfg, 2) }},
 		{"the first rank closes, and others go on", func(l *lab, cfg mcrdma.GroupConfig) { rankCloses(l, cfg, 0) }},
 		{"ranks close during an operation of another lane", ranksClose},
+		{"a rank closes while it shrinks", rankClosesShrinking},
+		{"a rank gives up too often, and an operation of another lane is under way", rankGivesUpTooOften},
 		{"two ranks die, and a rank of the others' Comm after that", ranksDie},
 		{"a rank never joins", rankMissing},
 		{"a rank has the hosts in another order", ranksOrder},
@@ -637,6 +639,66 @@ func ranksClose(l *lab, cfg mcrdma.GroupConfig) {
 			err = errors.Join(err, fmt.Errorf("the operation under way: %w", is))
 		}
 		return err
+	})
+}
+
+// rankClosesShrinking: Shrink, which waits for a rank that is frozen, ends when the Comm is closed.
+func rankClosesShrinking(l *lab, cfg mcrdma.GroupConfig) {
+	r := l.join(3, usually(cfg))
+	frozen := r.apps[2]
+	frozen.h.cable.Cut(true)
+	r.apps[2] = nil
+	r.each(func(ctx context.Context, i int, c *collective.Comm) error {
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		if err := c.Barrier(gone); !errors.Is(err, collective.ErrGivenUp) {
+			return fmt.Errorf("it is not given up: %w", err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := c.Shrink(ctx); !errors.Is(err, collective.ErrClosed) {
+				l.t.Errorf("Shrink at rank %d: %v", i, err)
+			}
+		})
+		time.Sleep(10 * time.Millisecond)
+		err := c.Close(ctx)
+		wg.Wait()
+		return err
+	})
+	frozen.h.cable.Cut(false)
+	_ = r.comms[2].Close(l.t.Context())
+}
+
+// rankGivesUpTooOften: that ends the operations of all its lanes, also while the other rank sends nothing.
+func rankGivesUpTooOften(l *lab, cfg mcrdma.GroupConfig) {
+	r := l.join(2, usually(cfg))
+	done := make(chan struct{})
+	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		for n := 0; err == nil && (i == 0 || n < 120); n++ {
+			if i == 1 {
+				err = c.Barrier(ctx)
+			} else {
+				other := make(chan error)
+				go func() { other <- c.Lane(1).Barrier(ctx) }()
+				time.Sleep(10 * time.Millisecond)
+				_ = c.Barrier(gone)
+				err = <-other
+			}
+			if errors.Is(err, collective.ErrGivenUp) {
+				c, err = c.Shrink(ctx)
+			}
+		}
+		if i == 1 {
+			<-done
+			return errors.Join(err, c.Close(ctx))
+		}
+		close(done)
+		if !errors.Is(err, collective.ErrClosed) || ctx.Err() != nil {
+			return fmt.Errorf("it has given up too often: %w", err)
+		}
+		return c.Close(ctx)
 	})
 }
 
