@@ -274,6 +274,12 @@ func TestBadHello(t *testing.T) {
 // pair connects a sender's end and a member's, on queue pairs, and returns why each ended.
 func pair(t *testing.T, sender, member *Config) (s, m *End, ended func() (error, error)) {
 	t.Helper()
+	return pairOver(t, sender, member, func(c net.Conn) net.Conn { return c })
+}
+
+// pairOver is pair, with another connection at the member.
+func pairOver(t *testing.T, sender, member *Config, at func(net.Conn) net.Conn) (s, m *End, ended func() (error, error)) {
+	t.Helper()
 	for i, cfg := range []*Config{sender, member} {
 		dev, err := softroce.Open(fmt.Sprintf("127.0.61.%d?rx=udp", i+1))
 		if err != nil {
@@ -288,6 +294,7 @@ func pair(t *testing.T, sender, member *Config) (s, m *End, ended func() (error,
 	member.Member, member.Sync = true, func() {}
 	s, m = NewEnd(*sender), NewEnd(*member)
 	mine, theirs := net.Pipe()
+	theirs = at(theirs)
 	var errs [2]error
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -303,6 +310,63 @@ func pair(t *testing.T, sender, member *Config) (s, m *End, ended func() (error,
 	return s, m, func() (error, error) {
 		wg.Wait()
 		return errs[0], errs[1]
+	}
+}
+
+// A hookedConn calls a function before it is closed.
+type hookedConn struct {
+	net.Conn
+	once  sync.Once
+	hook  func()
+	ended chan struct{} // reading fails when it is closed
+}
+
+// Read implements net.Conn.
+func (c *hookedConn) Read(b []byte) (int, error) {
+	read := make(chan struct{})
+	defer close(read)
+	go func() {
+		select {
+		case <-c.ended:
+			_ = c.SetReadDeadline(time.Unix(1, 0))
+		case <-read:
+		}
+	}()
+	return c.Conn.Read(b)
+}
+
+// Close implements net.Conn.
+func (c *hookedConn) Close() error {
+	c.once.Do(c.hook)
+	return c.Conn.Close()
+}
+
+// TestAcknowledgedMessages: a message that a member's device has acknowledged is delivered, also if it came while the connection ended.
+func TestAcknowledgedMessages(t *testing.T) {
+	var got taken
+	conn := &hookedConn{ended: make(chan struct{})}
+	s, m, ended := pairOver(t, &Config{Deliver: got.deliver}, &Config{Deliver: got.deliver}, func(c net.Conn) net.Conn {
+		conn.Conn = c
+		return conn
+	})
+	result := make(chan error, 1)
+	conn.hook = func() {
+		if err := s.Submit(&Op{Kind: qp.OpSend, Bufs: []Buf{{Bytes: []byte("x")}}, Done: func(err error) { result <- err }}); err != nil {
+			result <- err
+		}
+		select {
+		case err := <-result:
+			result <- err
+		case <-time.After(10 * time.Second):
+		}
+	}
+	for !s.Connected() || !m.Connected() {
+		time.Sleep(time.Millisecond)
+	}
+	close(conn.ended)
+	_, _ = ended()
+	if err := <-result; err != nil || got.n != 1 {
+		t.Errorf("the sender is told %v, and %d messages were delivered", err, got.n)
 	}
 }
 

@@ -177,8 +177,27 @@ func (q *rdma) run(ctx context.Context) error {
 	}
 	_ = q.conn.Close()
 	<-gone
+	if ctx.Err() != nil && !errors.Is(err, ErrPeer) {
+		q.rest()
+	}
 	_ = q.qp.Close() // nothing uses memory of operations from now on
 	return err
+}
+
+// rest takes what has come since carry has ended: the device has acknowledged it, and the peer does not send it again.
+func (q *rdma) rest() {
+	if q.qp.Modify(&qp.Attr{State: qp.StateError}, qp.MaskState) != nil {
+		return
+	}
+	var p progress
+	for n, err := q.cq.Poll(q.wcs[:]); n > 0 && err == nil; n, err = q.cq.Poll(q.wcs[:]) {
+		for i := range q.wcs[:n] {
+			if wc := &q.wcs[i]; wc.Status == qp.StatusSuccess {
+				_ = q.take(wc, &p) // its receive is not posted again
+			}
+		}
+	}
+	_ = q.e.advance(p)
 }
 
 func (q *rdma) carry(ctx context.Context) error {
