@@ -10,11 +10,10 @@
 //
 // All ranks make the same calls, in the same order, with the same number and type of elements, and
 // the same Op. The library does not compare Ops. It detects any other difference when a message of
-// one call reaches a rank that makes another, or when both have waited for half a second; a rank
-// that waits for one that has gone on to a later call may wait until its context ends. A call returns when its result is complete and the
-// caller may use its buffers again; other ranks may still be busy with it. A Comm does one
-// operation at a time. Lane returns further Comms, on the same connections, for concurrent
-// operations; calls match within a lane.
+// one call reaches a rank that makes another, or when one has waited for half a second for what the
+// other does not send. A call returns when its result is complete and the caller may use its buffers
+// again; other ranks may still be busy with it. A Comm does one operation at a time. Lane returns
+// further Comms, on the same connections, for concurrent operations; calls match within a lane.
 //
 // # Algorithms
 //

@@ -47,8 +47,9 @@ type peer struct {
 	staging *mcrdma.Memory // what is written to it alone
 	member  *mcrdma.Member // in its group
 	unicast *mcrdma.Unicast
-	why     string // it was lost
-	removed bool   // it has removed this rank from its group
+	why     string         // it was lost
+	removed bool           // it has removed this rank from its group
+	replies [MaxLanes]bool // on their way to it
 }
 
 // counter is by which a rank tells how many messages of a lane it has taken.
@@ -77,6 +78,8 @@ func (e *engine) perform() {
 			case core.Also:
 				e.announce = append(e.announce, a.Imm)
 				e.tellState()
+			case core.Reply:
+				e.reply(a)
 			case core.Wake:
 				e.lanes[a.Lane].signal()
 			case core.Changed:
@@ -141,6 +144,17 @@ func (e *engine) write(a core.Action) {
 	if err := submit(e.ctx, op); err != nil {
 		e.broken(a.To, err)
 	}
+}
+
+// reply says something to a rank alone. One that is lost with the connection is not repeated: the rank asks again.
+func (e *engine) reply(a core.Action) {
+	p := e.peers[a.To]
+	if p.replies[a.Lane] {
+		return
+	}
+	op := &mcrdma.Op{Kind: mcrdma.OpWriteImm, Imm: a.Imm}
+	op.Done = func(*mcrdma.Op) { e.locked(func() { p.replies[a.Lane] = false }) }
+	p.replies[a.Lane] = p.unicast.Submit(e.ctx, op) == nil
 }
 
 // tellState tells the others what is known of ranks and calls, if that is to be done.

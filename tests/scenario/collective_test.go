@@ -332,6 +332,18 @@ func TestCollectiveFails(t *testing.T) {
 		{"a rank's function ends its goroutine", rankExits},
 		{"ranks do different things", ranksDiffer},
 		{"ranks wait for one another in different calls", ranksWait},
+		{"ranks wait for one another in different calls, and another lane is busy", ranksWaitAndWork},
+		{"a rank waits for one that is in a later call", func(l *lab, cfg mcrdma.GroupConfig) {
+			rankWaits(l, cfg, "rank 1 has gone on to reduce", func(ctx context.Context, c *collective.Comm) error {
+				return collective.Reduce(ctx, c, 1, make([]int32, 100), collective.Sum)
+			})
+		}},
+		{"a rank waits for one that is in no call", func(l *lab, cfg mcrdma.GroupConfig) {
+			rankWaits(l, cfg, "rank 1 has ended its call", func(ctx context.Context, c *collective.Comm) error {
+				time.Sleep(5 * time.Second)
+				return c.Barrier(ctx)
+			})
+		}},
 		{"a rank closes, and others go on", func(l *lab, cfg mcrdma.GroupConfig) { rankCloses(l, cfg, 2) }},
 		{"the first rank closes, and others go on", func(l *lab, cfg mcrdma.GroupConfig) { rankCloses(l, cfg, 0) }},
 		{"ranks close during an operation of another lane", ranksClose},
@@ -578,6 +590,50 @@ func ranksWait(l *lab, cfg mcrdma.GroupConfig) {
 		err = collective.Reduce(ctx, c, i, make([]int32, 100), collective.Sum)
 		if took := time.Since(begun); !errors.Is(err, collective.ErrMismatch) && !errors.Is(err, collective.ErrGivenUp) || took > time.Second {
 			return fmt.Errorf("after %v: %w", took, err)
+		}
+		r.comms[i], err = c.Shrink(ctx)
+		return err
+	})
+	r.close()
+}
+
+// ranksWaitAndWork: what differs on a lane is found out also while messages of another lane come.
+func ranksWaitAndWork(l *lab, cfg mcrdma.GroupConfig) {
+	r := l.join(2, usually(cfg))
+	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for c.Lane(1).Barrier(ctx) == nil {
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+		begun := time.Now()
+		err = collective.Reduce(ctx, c, i, make([]int32, 100), collective.Sum)
+		wg.Wait()
+		if took := time.Since(begun); !errors.Is(err, collective.ErrMismatch) && !errors.Is(err, collective.ErrGivenUp) || took > time.Second {
+			return fmt.Errorf("after %v: %w", took, err)
+		}
+		r.comms[i], err = c.Shrink(ctx)
+		return err
+	})
+	r.close()
+}
+
+// rankWaits: a rank waits for a message to it alone of one that has done something else before.
+func rankWaits(l *lab, cfg mcrdma.GroupConfig, says string, then func(context.Context, *collective.Comm) error) {
+	r := l.join(2, usually(cfg))
+	r.each(func(ctx context.Context, i int, c *collective.Comm) (err error) {
+		begun := time.Now()
+		if i == 0 {
+			err = collective.Reduce(ctx, c, 0, make([]int32, 100), collective.Sum)
+			if took := time.Since(begun); !errors.Is(err, collective.ErrMismatch) || !strings.Contains(err.Error(), says) || took > time.Second {
+				return fmt.Errorf("after %v: %w", took, err)
+			}
+		} else {
+			err = errors.Join(collective.Broadcast(ctx, c, 1, make([]int32, 100)), then(ctx, c))
+			if !errors.Is(err, collective.ErrGivenUp) {
+				return fmt.Errorf("it is not given up: %w", err)
+			}
 		}
 		r.comms[i], err = c.Shrink(ctx)
 		return err

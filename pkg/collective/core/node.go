@@ -1,9 +1,6 @@
 package core
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // A Node is a rank. Ranks have ids, which stay when others are lost: Calls have ranks of those that are left. The caller
 // performs the actions that Actions returns after each call of a method.
@@ -12,7 +9,6 @@ type Node struct {
 	members members
 	epoch   uint8
 	lanes   []lane
-	quiet   bool // no message has come since Ask was called
 	actions []Action
 }
 
@@ -24,6 +20,8 @@ type lane struct {
 	call   *Call
 	number uint64 // of operations of this epoch
 	turn   int    // of single ranks to be sent to
+	quiet  bool   // no message of it has come since Ask was called
+	told   bool   // since then, all were told that this rank is in no call
 }
 
 // ended: a rank has ended the operations before the one under way, and taken what was sent to it for them.
@@ -47,6 +45,8 @@ const (
 	Announce
 	// Also announces more, after that.
 	Also
+	// Reply tells To Imm, on the way of unicast messages, unless an earlier Reply of the lane to it is still on its way.
+	Reply
 	// Wake: the lane's Call may have something to do.
 	Wake
 	// Changed: what is known of the ranks has changed, or what others know. All Calls, and who waits for Shrink, have to look.
@@ -164,21 +164,23 @@ func (n *Node) changed() {
 }
 
 // Ask is called now and then. If something is awaited, and no message has come since the last time, all others are told what is known here, new or not: one that does
-// not acknowledge that is lost, even if no rank has anything else to send to it. They are also told in which calls this rank waits: see claim.
+// not acknowledge that is lost, even if no rank has anything else to send to it. They are also told in which calls of quiet lanes this rank waits: see claim.
 func (n *Node) Ask() {
-	waits := !n.members.agreed()
+	waits, quiet := !n.members.agreed(), true
 	for i := range n.lanes {
 		waits = waits || n.lanes[i].call != nil
+		quiet = quiet && n.lanes[i].quiet
 	}
-	if waits && n.quiet {
+	if waits && quiet {
 		n.actions = append(n.actions, Action{Type: Announce, To: All, Imm: n.members.own().imm()})
-		for i := range n.lanes {
-			if c := n.lanes[i].call; c != nil && n.Failed(c.Group) == nil {
-				n.actions = append(n.actions, Action{Type: Also, To: All, Imm: c.claim().imm()})
-			}
-		}
 	}
-	n.quiet = true
+	for i := range n.lanes {
+		l := &n.lanes[i]
+		if c := l.call; l.quiet && c != nil && n.Failed(c.Group) == nil {
+			n.actions = append(n.actions, Action{Type: Also, To: All, Imm: c.claim().imm()})
+		}
+		l.quiet, l.told = true, false
+	}
 }
 
 func (n *Node) wake(lane int) { n.actions = append(n.actions, Action{Type: Wake, Lane: lane}) }
@@ -216,6 +218,7 @@ type Call struct {
 	number uint64
 	hash   uint32
 	heard  map[int]claim // of other ranks that wait, by rank; nil: none was heard, as nearly always
+	passed map[int]claim // of ranks that have ended their operation of this number, and have sent all of it
 	window uint64        // see Task.window
 	unsent int           // messages that wait for a slot
 	held   []int         // messages that Take has returned and that are not free, by rank and path
@@ -447,14 +450,7 @@ func (n *Node) Arrived(id int, p Path, memory []byte, written int, imm uint32) e
 		return fmt.Errorf("lane %d: %w", lane, errMessage)
 	}
 	if imm&claimImm != 0 {
-		// If it knows the same of ranks as the call under way here, both are of an epoch, and Take compares them.
-		if c := n.lanes[lane].call; c != nil && n.Failed(c.Group) == nil && n.members.state[id] == c.state {
-			if c.heard == nil {
-				c.heard = map[int]claim{}
-			}
-			c.heard[slices.Index(c.IDs, id)] = claimOf(imm)
-			n.wake(lane)
-		}
+		n.claimed(id, p, lane, claimOf(imm))
 		return nil
 	}
 	at := id*int(paths) + int(p)
@@ -471,7 +467,7 @@ func (n *Node) Arrived(id int, p Path, memory []byte, written int, imm uint32) e
 	if err != nil {
 		return err
 	}
-	n.quiet = false
+	n.lanes[lane].quiet = false
 	q.arrived++
 	q.waiting = append(q.waiting, m)
 	n.purge(lane, at)
@@ -479,6 +475,42 @@ func (n *Node) Arrived(id int, p Path, memory []byte, written int, imm uint32) e
 		n.wake(lane)
 	}
 	return nil
+}
+
+// claimed takes what another rank says of its calls. Take compares it with the call under way here.
+func (n *Node) claimed(id int, p Path, lane int, theirs claim) {
+	l := &n.lanes[lane]
+	c, now := l.call, n.members.own()
+	if now.epoch() != n.epoch || c != nil && n.Failed(c.Group) != nil {
+		return // calls have failed
+	}
+	if p == Unicast {
+		if c != nil && theirs.hash == uint32(n.epoch) {
+			c.passed = noted(c.passed, slices.Index(c.IDs, id), theirs)
+			n.wake(lane)
+		}
+		return
+	}
+	if n.members.state[id] != now {
+		return // it is not of this epoch
+	}
+	reply := claim{lane: lane, number: l.number % claimNumbers}
+	if c != nil {
+		c.heard = noted(c.heard, slices.Index(c.IDs, id), theirs)
+		n.wake(lane)
+		reply.kind, reply.number = c.op.Kind, c.number%claimNumbers
+	}
+	if !reply.after(theirs) {
+		return
+	}
+	if c == nil && !l.told { // otherwise Ask does it
+		l.told = true
+		n.actions = append(n.actions, Action{Type: Also, To: All, Imm: reply.imm()})
+	}
+	if t := &l.one[id]; t.done == t.sent { // it gets the reply after all messages to it alone, as none is sent again
+		reply.hash = uint32(n.epoch)
+		n.actions = append(n.actions, Action{Type: Reply, To: id, Lane: lane, Imm: reply.imm()})
+	}
 }
 
 // purge frees messages of epochs that have ended.
