@@ -83,7 +83,8 @@ func Exit(name string, err error, stderr io.Writer) int {
 }
 
 // Unknown makes an error of parsing one of usage. For a flag that there is not it names the one
-// that was perhaps meant, and for a time without a unit that it needs one.
+// that was perhaps meant, for a time without a unit that it needs one, and for another value what it
+// has to be.
 func Unknown(f *pflag.FlagSet, err error) error {
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		short := unknown.GetSpecifiedShortnames()
@@ -94,12 +95,26 @@ func Unknown(f *pflag.FlagSet, err error) error {
 			return Usagef("%w; did you mean --%s?", err, like)
 		}
 	}
-	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok && wrong.GetFlag().Value.Type() == "duration" {
+	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if ok && wrong.GetFlag().Value.Type() == "duration" {
 		name, value := wrong.GetFlag().Name, wrong.GetValue()
 		if _, bad := strconv.ParseFloat(value, 64); bad == nil {
 			return Usagef("--%s %s: the unit is missing: %[2]ss, for seconds, or %[2]sms", name, value)
 		}
 		return Usagef("--%s %q is not a time, such as 5s, 500ms or 1m30s", name, value)
+	}
+	if number, ok := errors.AsType[*strconv.NumError](err); ok && wrong != nil {
+		what := "a number"
+		switch t := wrong.GetFlag().Value.Type(); {
+		case t == "bool":
+			what = "true or false"
+		case strings.Contains(t, "int"):
+			what = "a whole number"
+		}
+		if errors.Is(number, strconv.ErrRange) {
+			what += " in its range"
+		}
+		return Usagef("--%s %q is not %s", wrong.GetFlag().Name, wrong.GetValue(), what)
 	}
 	return UsageError{err}
 }

@@ -34,21 +34,31 @@ func TestParse(t *testing.T) {
 		code int
 		says string
 	}{
-		"--size 8M":    {ExitOK, ""},
-		"-h":           {ExitOK, "prog FILE\n\nFlags:\n      --file string   none\n      --size bytes    to send (default 64M)\n      --wait time     time for an answer\n"},
-		"--help":       {ExitOK, "prog FILE\n"},
-		"--sise 8M":    {ExitUsage, "prog: unknown flag: --sise; did you mean --size?\nSee \"prog --help\".\n"},
-		"--xyzzy":      {ExitUsage, "prog: unknown flag: --xyzzy\n"},
-		"--size 9E":    {ExitUsage, `"9E" is out of range: a number of bytes is below 8E`},
-		"--wait 5":     {ExitUsage, "prog: --wait 5: the unit is missing: 5s, for seconds, or 5ms\n"},
-		"--wait soon":  {ExitUsage, `--wait "soon" is not a time, such as 5s`},
-		"file -1":      {ExitUsage, "prog: -1: no number here is negative\n"},
-		"--size large": {ExitUsage, `"large" is not a number of bytes, such as 4096, 64K or 8M`},
+		"--size 8M":                   {ExitOK, ""},
+		"-h":                          {ExitOK, "prog FILE\n\nFlags:\n      --file string   none\n      --size bytes    to send (default 64M)\n      --wait time     time for an answer\n"},
+		"--help":                      {ExitOK, "prog FILE\n"},
+		"--sise 8M":                   {ExitUsage, "prog: unknown flag: --sise; did you mean --size?\nSee \"prog --help\".\n"},
+		"--xyzzy":                     {ExitUsage, "prog: unknown flag: --xyzzy\n"},
+		"--size 9E":                   {ExitUsage, `"9E" is out of range: a number of bytes is below 8E`},
+		"--wait 5":                    {ExitUsage, "prog: --wait 5: the unit is missing: 5s, for seconds, or 5ms\n"},
+		"--wait soon":                 {ExitUsage, `--wait "soon" is not a time, such as 5s`},
+		"file -1":                     {ExitUsage, "prog: -1: no number here is negative\n"},
+		"--count many":                {ExitUsage, "prog: --count \"many\" is not a whole number\n"},
+		"--count 1e3":                 {ExitUsage, "prog: --count \"1e3\" is not a whole number\n"},
+		"--count 9999999999999999999": {ExitUsage, "is not a whole number in its range\n"},
+		"--share half":                {ExitUsage, "prog: --share \"half\" is not a number\n"},
+		"--all=maybe":                 {ExitUsage, "prog: --all \"maybe\" is not true or false\n"},
+		"--size large":                {ExitUsage, `"large" is not a number of bytes, such as 4096, 64K or 8M`},
 	} {
 		f := pflag.NewFlagSet("prog", pflag.ContinueOnError)
 		size := Size(64 << 20)
 		f.String("file", "", "none") // is not as near to sise as size is
 		f.Var(&size, "size", "to send")
+		if want.code != ExitOK { // help has none of these
+			f.Int("count", 0, "")
+			f.Float64("share", 0, "")
+			f.Bool("all", false, "")
+		}
 		f.Duration("wait", 0, "`time` for an answer")
 		var out, errs strings.Builder
 		code := Exit("prog", Parse(f, "prog FILE\n", strings.Fields(args), &out), &errs)
