@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -98,12 +100,16 @@ func collCommand(args []string, inner *int) *cobra.Command {
 		ctx, stop := cli.Interruptible(cmd.Context())
 		defer stop()
 		if f.lab && os.Getenv(innerEnv) == "" {
-			rank := func(ctx context.Context, socket string) (*lab.Child, error) {
-				return startChild(args, socket, nil, io.Discard, &untilEnd{ctx, cmd.ErrOrStderr()}, nil)
+			others := new(rankErrors)
+			rank := func(_ context.Context, socket string) (*lab.Child, error) {
+				return startChild(args, socket, nil, io.Discard, &rankError{others}, nil)
 			}
 			fabric, err := labTopology(f.ranks)
 			if err == nil {
-				*inner, err = inLab(ctx, labPlan{rate: b.rate, deadAfter: f.deadAfter, topology: fabric, hosts: b.Hosts[1:], begin: rank}, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+				*inner, err = inLab(ctx, labPlan{rate: b.rate, deadAfter: f.deadAfter, topology: fabric, hosts: b.Hosts[1:], begin: rank, measured: others.end}, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
+			if ctx.Err() == nil && (!out.IsJSON() || err == nil && *inner == cli.ExitOK) { // one error is JSON
+				_, _ = others.text.WriteTo(cmd.ErrOrStderr())
 			}
 			return err
 		}
@@ -114,18 +120,37 @@ func collCommand(args []string, inner *int) *cobra.Command {
 	return cmd
 }
 
-// untilEnd delays the error output of ranks. When all have ended, the first one's is written.
-type untilEnd struct {
-	ctx context.Context
-	w   io.Writer
+// rankErrors has what the first rank says that fails, besides the one that measures. Others fail
+// because it does, or because they are ended.
+type rankErrors struct {
+	mu    sync.Mutex
+	first *rankError
+	text  bytes.Buffer
 }
 
+// A rankError is the standard error of a rank.
+type rankError struct{ all *rankErrors }
+
 // Write implements io.Writer.
-func (u *untilEnd) Write(b []byte) (int, error) {
-	if u.ctx.Err() != nil {
-		return len(b), nil
+func (r *rankError) Write(b []byte) (int, error) {
+	r.all.mu.Lock()
+	defer r.all.mu.Unlock()
+	if r.all.first == nil {
+		r.all.first = r
 	}
-	return u.w.Write(b)
+	if r.all.first == r {
+		r.all.text.Write(b)
+	}
+	return len(b), nil
+}
+
+// end has what ranks say from now on ignored, if none has failed yet.
+func (e *rankErrors) end() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.first == nil {
+		e.first = &rankError{}
+	}
 }
 
 // A collBench is the benchmark at one rank.

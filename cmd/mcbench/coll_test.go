@@ -118,6 +118,16 @@ func TestLimit(t *testing.T) {
 	}
 }
 
+// Where all ranks of a lab fail, the first error of the measuring one and of another are said; as JSON it is one.
+func TestLabFails(t *testing.T) {
+	for format, want := range map[string]int{"text": 2, "json": 1} {
+		code, out, errs := command(t, "coll", "--lab", "--timeout", "1ms", "-o", format)
+		if lines := strings.Count(errs, "\n"); code != cli.ExitFailure || out != "" || lines < 1 || lines > want || strings.Contains(errs, "interrupted") {
+			t.Errorf("%s: %d, %q, %q", format, code, out, errs)
+		}
+	}
+}
+
 // Labs have two racks, whatever their size.
 func TestLabTopology(t *testing.T) {
 	for hosts := 2; hosts <= mostRanks; hosts++ {

@@ -145,7 +145,7 @@ func (p *paced) Recv(bufs [][]byte) (int, error) {
 }
 
 // A labPlan is a lab for inLab: a fabric, whose first host measures, and what begin starts on each
-// host.
+// host. measured, if not nil, is called when it has measured.
 type labPlan struct {
 	rate      uint64 // at which hosts send, bits per second; 0: unlimited
 	rates     rates.Rates
@@ -153,6 +153,7 @@ type labPlan struct {
 	topology  *topology.Topology
 	hosts     []string
 	begin     func(ctx context.Context, socket string) (*lab.Child, error)
+	measured  func()
 }
 
 // sends returns the rate at which a host sends; 0 for a switch.
@@ -207,6 +208,9 @@ func inLab(ctx context.Context, p labPlan, args []string, stdout, stderr io.Writ
 		defer func() { _ = c.End() }() // it has reported its errors
 	}
 	code, err = measure(ctx, args, l, p.topology.Hosts[0].Name, w, stdout, stderr)
+	if p.measured != nil {
+		p.measured()
+	}
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause // the error of the lab
 	}
@@ -297,7 +301,10 @@ func measure(ctx context.Context, args []string, l *lab.Lab, sender string, w *w
 	if exit, ok := errors.AsType[*exec.ExitError](c.Err); ok && exit.ExitCode() > 0 {
 		return exit.ExitCode(), nil
 	}
-	return 0, c.Err
+	if c.Err != nil {
+		err = fmt.Errorf("the process of host %s has ended: %w", sender, c.Err)
+	}
+	return 0, err
 }
 
 // The sender asks for the lab's state, and may change it: one line of JSON each.

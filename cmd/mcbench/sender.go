@@ -63,7 +63,7 @@ func senderCommand(k kind, args []string, inner *int) *cobra.Command {
 			receiver := func(ctx context.Context, socket string) (*lab.Child, error) {
 				return startReceiver(ctx, socket, o.service, cmd.ErrOrStderr())
 			}
-			*inner, err = inLab(ctx, labPlan{o.rate, o.rates, o.deadAfter, o.fabric, o.receivers, receiver}, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			*inner, err = inLab(ctx, labPlan{rate: o.rate, rates: o.rates, deadAfter: o.deadAfter, topology: o.fabric, hosts: o.receivers, begin: receiver}, args, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			return err
 		}
 		ctx, end := withParent(ctx)
