@@ -19,6 +19,9 @@ const inheritedFD = "DISTRIBUTE_LISTENER" // environment: the listener's file de
 
 // demonstrate starts receivers as processes of their own and sends to them.
 func demonstrate(ctx context.Context, s *settings) (err error) {
+	if _, err := regular(s.file); err != nil {
+		return err // before receivers are started
+	}
 	if s.out == "" {
 		if s.out, err = os.MkdirTemp("", "distribute-"); err != nil {
 			return err

@@ -30,20 +30,26 @@ type head struct {
 
 type tail struct{ SHA256 []byte }
 
+// regular describes the file to send. Others may have no end, or wait for a writer when they are opened.
+func regular(file string) (os.FileInfo, error) {
+	info, err := os.Stat(file)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", file)
+	}
+	return info, err
+}
+
 // send is the sender.
 func send(ctx context.Context, s *settings, l net.Listener) error {
+	info, err := regular(s.file)
+	if err != nil {
+		return err
+	}
 	f, err := os.Open(s.file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file", s.file)
-	}
 	progress := bar.New(os.Stderr, info.Size())
 	free := make(chan []byte, pieces)
 	for range pieces {
