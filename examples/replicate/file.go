@@ -21,13 +21,8 @@ func (s *settings) content() ([]byte, string, error) {
 	return data, s.file, err
 }
 
-func readFile(name string) (_ []byte, err error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
+func readFile(name string) ([]byte, error) {
+	info, err := os.Stat(name) // before it is opened: a pipe would wait for a writer
 	switch {
 	case err != nil:
 		return nil, err
@@ -39,6 +34,11 @@ func readFile(name string) (_ []byte, err error) {
 		return nil, fmt.Errorf("%s has %s; the demonstration holds it in memory four times, and takes %s at most", name,
 			bar.Bytes(uint64(info.Size())), bar.Bytes(maxFile))
 	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
 	data := make([]byte, info.Size())
 	if _, err := io.ReadFull(f, data); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s has changed", name), err)

@@ -340,6 +340,10 @@ func TestFlags(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args string
 		code int
@@ -353,6 +357,7 @@ func TestFlags(t *testing.T) {
 		{"--depth 257", 2, "--depth 257: it is 1 to 256"},
 		{"--file " + filepath.Join(dir, "none"), 1, "no such file"},
 		{"--file " + dir, 1, "is not a regular file"},
+		{"--file " + pipe, 1, "is not a regular file"},
 		{"--file " + empty, 1, "nothing to replicate"},
 		{"--file " + large, 1, "takes 1 GiB at most"},
 	} {

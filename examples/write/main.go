@@ -129,6 +129,13 @@ func run(ctx context.Context, from, to, file string, size int) error {
 
 func content(file string, size int) ([]byte, error) {
 	if file != "" {
+		info, err := os.Stat(file)
+		if err == nil && !info.Mode().IsRegular() { // others may have no end, or wait for a writer
+			err = fmt.Errorf("%s is not a regular file", file)
+		}
+		if err != nil {
+			return nil, err
+		}
 		return os.ReadFile(file)
 	}
 	if size < 0 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/mcrdma/mcrdma/internal/cmdline"
@@ -36,12 +37,17 @@ func TestRun(t *testing.T) {
 }
 
 func TestRunErrors(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		from, file string
 		size       int
 	}{
 		"not this host": {"softroce:192.0.2.1", "", 1},
 		"no such file":  {"softroce:127.32.0.1", filepath.Join(t.TempDir(), "none"), 0},
+		"a pipe":        {"softroce:127.32.0.1", pipe, 0},
 		"negative size": {"softroce:127.32.0.1", "", -1},
 	} {
 		if err := run(t.Context(), c.from, "softroce:127.32.0.2", c.file, c.size); err == nil {
