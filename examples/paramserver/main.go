@@ -35,8 +35,17 @@ func main() {
 	}
 	flag.Parse()
 	names := strings.Split(*hosts, ",")
-	if len(names) < 2 || flag.NArg() > 0 {
-		fmt.Fprintf(flag.CommandLine.Output(), "paramserver: -hosts SERVER,WORKER,… is needed: a server, and one worker or more; it is %q\n", *hosts)
+	wrong := ""
+	switch {
+	case flag.NArg() > 0:
+		wrong = fmt.Sprintf("unexpected argument %q", flag.Arg(0))
+	case len(names) < 2 || slices.Contains(names, ""):
+		wrong = fmt.Sprintf("-hosts SERVER,WORKER,… is needed: a server, and one worker or more; it is %q", *hosts)
+	case *steps < 0:
+		wrong = fmt.Sprintf("-steps %d: it is 0 or more", *steps)
+	}
+	if wrong != "" {
+		fmt.Fprintln(flag.CommandLine.Output(), "paramserver:", wrong)
 		os.Exit(2)
 	}
 	ctx := context.Background()

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 
@@ -22,13 +22,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestUsage: it takes a server and a worker.
+// TestUsage: it takes a server and a worker, and says what is wrong.
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{nil, {"-hosts", "h1"}} {
-		cmd := exec.Command(os.Args[0], args...)
+	for args, says := range map[string]string{"": "-hosts SERVER,WORKER", "-hosts h1": "-hosts SERVER,WORKER", "-hosts h1,,h2": "-hosts SERVER,WORKER", "-hosts h1,h2 h3": `unexpected argument "h3"`, "-hosts h1,h2 -steps -1": "-steps -1: it is 0 or more"} {
+		cmd := exec.Command(os.Args[0], strings.Fields(args)...)
 		cmd.Env = append(os.Environ(), "PARAMSERVER_TEST=1", "MCRDMA_SOCKET=/nonexistent")
 		out, err := cmd.CombinedOutput()
-		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 2 || !bytes.Contains(out, []byte("-hosts SERVER,WORKER")) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 2 || !strings.Contains(string(out), says) {
 			t.Errorf("%v: %v, %s", args, err, out)
 		}
 	}
