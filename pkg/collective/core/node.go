@@ -1,6 +1,9 @@
 package core
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // A Node is a rank. Ranks have ids, which stay when others are lost: Calls have ranks of those that are left. The caller
 // performs the actions that Actions returns after each call of a method.
@@ -521,6 +524,13 @@ func (n *Node) purge(lane, at int) {
 		old++
 	}
 	q.waiting = q.waiting[old:]
+	if c := n.lanes[lane].call; c != nil && n.Failed(c.Group) != nil {
+		// It may look into messages before these, and slots are free in their order: End frees all.
+		if rank := slices.Index(c.IDs, at/int(paths)); rank >= 0 {
+			c.held[rank*int(paths)+at%int(paths)] += old
+			return
+		}
+	}
 	q.begun += uint64(old) //nolint:gosec // few; those may come after Begin, and the sender counts the operation's from behind them
 	n.free(lane, at, old, 0)
 }

@@ -233,3 +233,50 @@ func TestHash(t *testing.T) {
 		}
 	}
 }
+
+// A slot is not reported as free while an operation of the former epoch looks into it, also if later messages of that epoch are dropped:
+// slots are counted in their order.
+func TestFreeBehindHeld(t *testing.T) {
+	l := Layout{Lanes: 1, Slots: 2, Block: 16}
+	n := NewNode(0, 2, l)
+	memory := make([]byte, 2*l.Half())
+	task := Task{Kind: Reduce, Size: 2, Elem: 4, Count: 1, Block: 16, Small: 16, Degree: 1}
+	buf := make([]byte, 4)
+	call := n.Begin(n.Group(), 0, NewOp(task, buf, buf, combineBytes))
+	for seq := range uint64(2) { // of this operation and the next one
+		m := Message{Data: buf, Hash: task.Hash(seq), Kind: Reduce}
+		at := l.At(Unicast, 0, seq)
+		l.Fill(memory[at:at+l.Slot()], m, seq)
+		from, to := l.Span(len(buf))
+		if err := n.Arrived(1, Unicast, memory, to-from, l.imm(m, 0, seq)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := n.Take(call); err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	if err := n.GiveUp(Blames(0, ContextEnded)); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Arrived(1, Multicast, nil, 0, n.members.own().imm()); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := n.Shrink(); !ok {
+		t.Fatal("the ranks do not agree")
+	}
+	told := func() (seq uint64) {
+		for _, a := range n.Actions() {
+			if a.Type == Tell {
+				seq = a.Seq
+			}
+		}
+		return seq
+	}
+	if seq := told(); seq != 0 {
+		t.Errorf("%d messages are free, and an operation looks into the first", seq)
+	}
+	n.End(call)
+	if seq := told(); seq != 2 {
+		t.Errorf("%d messages are free when it has ended", seq)
+	}
+}
