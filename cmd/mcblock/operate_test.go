@@ -116,7 +116,7 @@ func TestOperate(t *testing.T) {
 	}
 	_ = hosts["h1"].Close()
 	until("h1 is taken out", func(v *osdmap.VolumeState) bool { return !v.Map.Holds(1) })
-	expect("volume scrub vol", 1, "not compared, since their copies are not up to date: h1\n", "h1 of volume vol was not compared, as not up to date: the other copies are the same")
+	expect("volume scrub vol", 1, "not compared, since their copies were not up to date: h1\n", "h1 of volume vol was not compared, as not up to date: what was compared is the same")
 	expect("volume lost vol h1", 0, "does not wait for what h1 had")
 	_ = hosts["h4"].Close()
 	until("h4 is taken out", acting(1, 2))

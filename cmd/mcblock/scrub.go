@@ -21,9 +21,11 @@ type scrubView struct {
 	Size     int64           `json:"size"`     // bytes
 	Compared int64           `json:"compared"` // bytes
 	Hosts    []string        `json:"hosts"`    // whose copies were compared
-	Left     []string        `json:"left"`     // hosts of the volume with copies that are not up to date, which were not compared
+	Left     []string        `json:"left"`     // hosts of the volume with copies that were not up to date all the time, which were not compared everywhere
 	Bad      []scrubBadView  `json:"bad"`
 	Busy     []scrubBusyView `json:"busy"`
+
+	covered map[string]int64 // bytes compared, by host
 }
 
 // A scrubBadView is a piece that differs between hosts.
@@ -58,7 +60,7 @@ are away are not up to date.`,
 	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return operate(cmd, flags, args[0], func(ctx context.Context, o *replica.Operator, s *osdmap.State, v osdmap.VolumeState) error {
-			r := scrubView{Volume: args[0], Size: v.Volume.Size, Hosts: []string{}, Left: []string{}, Bad: []scrubBadView{}, Busy: []scrubBusyView{}}
+			r := scrubView{Volume: args[0], Size: v.Volume.Size, Hosts: []string{}, Left: []string{}, Bad: []scrubBadView{}, Busy: []scrubBusyView{}, covered: map[string]int64{}}
 			progress := cli.NewProgress(cmd.ErrOrStderr())
 			err := o.Scrub(ctx, v.Volume.ID, func(now *osdmap.State, p replica.Scrubbed) {
 				s = now
@@ -89,6 +91,7 @@ func (r *scrubView) add(s *osdmap.State, p *replica.Scrubbed) {
 		if !slices.Contains(r.Hosts, name) {
 			r.Hosts = append(r.Hosts, name)
 		}
+		r.covered[name] += p.Length
 		if x.Err != nil {
 			b.Errors[name] = cli.Clean(x.Err.Error())
 		} else {
@@ -108,7 +111,7 @@ func (r *scrubView) write(w io.Writer, out *cli.Output, s *osdmap.State, id uint
 	}
 	slices.Sort(r.Hosts)
 	for _, h := range v.Volume.Hosts {
-		if name := s.HostName(h); !slices.Contains(r.Hosts, name) {
+		if name := s.HostName(h); r.covered[name] < r.Compared || r.Compared == 0 {
 			r.Left = append(r.Left, name)
 		}
 	}
@@ -120,7 +123,7 @@ func (r *scrubView) write(w io.Writer, out *cli.Output, s *osdmap.State, id uint
 	}
 	fmt.Fprintf(w, "volume %s: %d of %d bytes compared, on %s\n", r.Volume, r.Compared, r.Size, strings.Join(r.Hosts, ", "))
 	if len(r.Left) > 0 {
-		fmt.Fprintf(w, "not compared, since their copies are not up to date: %s\n", strings.Join(r.Left, ", "))
+		fmt.Fprintf(w, "%s, since their copies were not up to date: %s\n", r.missed(), strings.Join(r.Left, ", "))
 	}
 	var rows [][]any
 	for _, b := range r.Bad {
@@ -155,9 +158,15 @@ func (r *scrubView) verdict() error {
 	case len(r.Hosts) < 2 && len(r.Left) > 0:
 		return errors.New("only one copy is up to date, so nothing was compared: mcblock volume show shows which hosts are missing")
 	case len(r.Left) > 0:
-		return fmt.Errorf("%s of volume %s %s not compared, as not up to date: the other copies are the same", cli.All(r.Left), r.Volume, cli.Either(len(r.Left) == 1, "was", "were"))
+		return fmt.Errorf("%s of volume %s %s %s, as not up to date: what was compared is the same", cli.All(r.Left), r.Volume, cli.Either(len(r.Left) == 1, "was", "were"), r.missed())
 	}
 	return nil
+}
+
+// missed says how much of the copies on the hosts of Left was not compared.
+func (r *scrubView) missed() string {
+	part := slices.ContainsFunc(r.Left, func(h string) bool { return r.covered[h] > 0 })
+	return cli.Either(part, "not compared everywhere", "not compared")
 }
 
 // advice says how to rebuild a copy.
