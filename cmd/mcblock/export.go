@@ -87,6 +87,9 @@ func (e export) Buffer(ctx context.Context, n int) (nbd.Buffer, error) {
 	return b, nil
 }
 
+// Scarce implements nbd.Export.
+func (e export) Scarce() bool { return e.v.Scarce() }
+
 // Write implements nbd.Export.
 func (e export) Write(ctx context.Context, b nbd.Buffer, off int64, fua bool, done func(error)) {
 	begun, n := time.Now(), int64(len(b.Bytes()))

@@ -43,6 +43,8 @@ type conn struct {
 	stopping bool
 
 	settled bool // the handshake is done; the server's mu
+
+	patience time.Duration // what the read deadline was set to last; the reader's
 }
 
 // A session is a connection after its handshake: what its reader needs.
@@ -149,7 +151,7 @@ func (s *session) readError(ctx context.Context, err error, where string) error 
 		return errStopped
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		s.conn.stats.stalls.Add(1)
-		return fmt.Errorf("the client %w for %v %s", errStalled, s.config.StallTime, where)
+		return fmt.Errorf("the client %w for %v %s", errStalled, s.patience, where)
 	}
 	return fmt.Errorf("the client went away %s: %w", where, err)
 }
@@ -187,7 +189,7 @@ func (s *session) readPayload(ctx context.Context, r request, refused error) err
 		return nil
 	}
 	for left > 0 {
-		s.within()
+		s.within(s.config.StallTime)
 		n, err := s.in.Discard(min(left, writeStep))
 		if left -= n; err != nil {
 			return err
@@ -201,15 +203,30 @@ func (s *session) readPayload(ctx context.Context, r request, refused error) err
 func (s *session) fill(p []byte) error {
 	for len(p) > 0 {
 		n := min(len(p), writeStep)
-		if n > s.in.Buffered() {
-			s.within()
-		}
-		if _, err := io.ReadFull(s.in, p[:n]); err != nil {
+		if err := s.step(p[:n]); err != nil {
 			return err
 		}
 		p = p[n:]
 	}
 	return nil
+}
+
+// step reads at most writeStep bytes of a payload within StallTime. While others wait for the buffer, some
+// must come within each shortStall.
+func (s *session) step(p []byte) error {
+	if len(p) <= s.in.Buffered() {
+		_, err := io.ReadFull(s.in, p)
+		return err
+	}
+	for begun, limit := time.Now(), min(s.config.StallTime, shortStall); ; limit = min(s.config.StallTime, limit+shortStall) {
+		s.within(limit - time.Since(begun))
+		there := s.in.Buffered()
+		n, err := io.ReadFull(s.in, p)
+		p, s.patience = p[n:], limit
+		if !errors.Is(err, os.ErrDeadlineExceeded) || limit == s.config.StallTime || n <= there && s.export.Scarce() {
+			return err
+		}
+	}
 }
 
 // begin gives a job to an idle worker goroutine, or to a new one.
@@ -247,12 +264,12 @@ func (c *conn) await() bool {
 	return !c.stopping
 }
 
-// within is called in the middle of a request: the client must continue within StallTime.
-func (c *conn) within() {
+// within is called in the middle of a request: the client must continue within a limit.
+func (c *conn) within(limit time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waiting, c.bounded = false, true
-	_ = c.raw.SetReadDeadline(time.Now().Add(c.config.StallTime)) // as above
+	c.waiting, c.bounded, c.patience = false, true, limit
+	_ = c.raw.SetReadDeadline(time.Now().Add(limit)) // as above
 }
 
 // stop ends the connection after the requests already read have been answered.

@@ -46,6 +46,9 @@ type Export interface {
 	// n bytes, in whole blocks of MinBlock. The server reads from the socket directly into it. A
 	// write that gets less than n becomes several Writes. Buffer waits until memory is free.
 	Buffer(ctx context.Context, n int) (Buffer, error)
+	// Scarce reports whether someone waits for a Buffer. Clients that stop in the middle of a payload
+	// do not keep theirs for long then.
+	Scarce() bool
 	// Write writes all bytes of b. It takes ownership of the buffer, also when it fails.
 	Write(ctx context.Context, b Buffer, off int64, fua bool, done func(error))
 	// Flush makes completed writes durable, as described above.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -25,6 +26,7 @@ type memory struct {
 	// pieces bounds Buffer, if not 0. before is called in each method, if set, with its name.
 	pieces int
 	before func(ctx context.Context, method string) error
+	scarce atomic.Bool
 
 	mu       sync.Mutex
 	data     []byte
@@ -90,6 +92,8 @@ func (m *memory) Buffer(ctx context.Context, n int) (Buffer, error) {
 	m.mu.Unlock()
 	return b, nil
 }
+
+func (m *memory) Scarce() bool { return m.scarce.Load() }
 
 // change runs f on the content, and makes the range durable with fua.
 func (m *memory) change(off, n int64, fua, used bool, f func(p []byte)) {

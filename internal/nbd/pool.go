@@ -10,7 +10,7 @@ import (
 )
 
 // shortStall is the StallTime while little memory is free, so that a client that reads its replies
-// slowly does not block others.
+// slowly, or stops in a payload, does not block others.
 const shortStall = 5 * time.Second
 
 // shortRead is the longest READ of those with memory of their own.

@@ -30,7 +30,8 @@ type Config struct {
 
 	HandshakeTime time.Duration // limit for the handshake; 0: 30 s
 	// StallTime is how long a client may stop in the middle of a payload, or accept no reply data;
-	// 0: 1 min. Between requests a client may be silent forever.
+	// 0: 1 min. It is at most 5 s in a payload for whose memory others wait (Export.Scarce). Between
+	// requests a client may be silent forever.
 	StallTime time.Duration
 	// MaxConnections bounds the connections, and half of it those of one IP address; 0: 512. A further one
 	// takes the place of the oldest that is still in its handshake, or else is closed at once.

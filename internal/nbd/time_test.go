@@ -72,6 +72,39 @@ func TestTimeLimits(t *testing.T) {
 				x.Errorf("%d stalls, buffers given back: %v", n, x.m.unused())
 			}
 		},
+		"a payload that stops while others wait for its buffer": func(x *lab) {
+			x.m.scarce.Store(true)
+			c := newClient(x, x.l.dial()).enter("vol", false)
+			c.write(req(cmdWrite, 0, 1, 0, 100, []byte("begin")))
+			c.ended()
+			after(x, shortStall+lingerTime)
+			if !x.m.unused() {
+				x.Error("it still has the buffer")
+			}
+		},
+		"a payload that has stopped when others begin to wait for its buffer": func(x *lab) {
+			c := newClient(x, x.l.dial()).enter("vol", false)
+			c.write(req(cmdWrite, 0, 1, 0, 100, []byte("begin")))
+			time.Sleep(12 * time.Second)
+			x.m.scarce.Store(true)
+			c.ended()
+			after(x, 3*shortStall+lingerTime)
+		},
+		"a payload that comes slowly while others wait": func(x *lab) {
+			x.m.scarce.Store(true)
+			c := newClient(x, x.l.dial()).enter("vol", false)
+			c.write(req(cmdWrite, 0, 1, 0, 10))
+			for range 10 {
+				time.Sleep(4900 * time.Millisecond)
+				c.write([]byte{'p'})
+			}
+			if _, e := c.simple(); e != 0 {
+				x.Error(e)
+			}
+			if got, _ := x.m.content(0, 11); string(got) != "pppppppppp\x00" {
+				x.Errorf("%q", got)
+			}
+		},
 		"a payload that is refused and stops": func(x *lab) {
 			c := newClient(x, x.l.dial()).enter("vol", false)
 			c.write(req(cmdWrite, 0, 1, 1<<20, 100, []byte("begin")))

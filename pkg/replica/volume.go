@@ -77,6 +77,9 @@ func (v *Volume) Buffer(ctx context.Context, n int) (*Buffer, error) {
 	return v.memory.written.get(ctx, min(max(n, 0), MaxEntry))
 }
 
+// Scarce reports whether someone waits for a Buffer, here or for a request that another host forwards.
+func (v *Volume) Scarce() bool { return v.memory.written.wanted() }
+
 // maxRead is how many bytes are read at once.
 const maxRead = 4 << 20
 

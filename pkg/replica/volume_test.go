@@ -50,6 +50,37 @@ func TestVolume(t *testing.T) {
 	}
 }
 
+// TestScarce: a volume says whether someone waits for a buffer.
+func TestScarce(t *testing.T) {
+	r := newRig(t, 2, 1, 8<<20, Options{Memory: 8 << 20})
+	v := r.volume(1)
+	var taken []*Buffer
+	for b := v.memory.written.try(MaxEntry); b != nil; b = v.memory.written.try(MaxEntry) {
+		taken = append(taken, b)
+	}
+	if v.Scarce() {
+		t.Error("no caller waits")
+	}
+	got := make(chan error, 1)
+	go func() {
+		b, err := v.Buffer(r.ctx(), MaxEntry)
+		b.Release()
+		got <- err
+	}()
+	r.wait("someone waits", func() error {
+		if !v.Scarce() {
+			return errors.New("none does")
+		}
+		return nil
+	})
+	for _, b := range taken {
+		b.Release()
+	}
+	if r.must(<-got); v.Scarce() {
+		t.Error("no caller waits any more")
+	}
+}
+
 // TestOpened: a volume that has just been made can be opened, and one that is not there fails at once.
 func TestOpened(t *testing.T) {
 	r := newRig(t, 2, 1, 8<<20, Options{})
