@@ -63,6 +63,9 @@ func TestDiagnose(t *testing.T) {
 		{"certificate", func(f *facts) { f.certificate, f.secret = errors.New("expired"), errors.New("mode 0644") },
 			[]string{"error certificate: other hosts", "warning certificate: its key is not secret"}},
 		{"one of etcd", func(f *facts) { f.members[2].Err = errors.New("refused") }, []string{"warning etcd: 1 member down: h3; it works with 2 of 3"}},
+		{"one of etcd has not started", func(f *facts) {
+			f.members[2].Name, f.members[2].Peer, f.members[2].Err = "", "10.1.0.14:2380", errors.New("it has not started yet")
+		}, []string{"warning etcd: 1 member down: 10.1.0.14:2380; it works with 2 of 3"}},
 		{"one of etcd is full", func(f *facts) { f.members[2].Version, f.members[2].Err = "3.7.3", errors.New("NOSPACE") }, []string{"warning etcd: h3 answers that something is wrong"}},
 		{"etcd's majority", func(f *facts) {
 			f.members[1].Err, f.members[2].Err, f.away, f.state = errors.New("refused"), errors.New("refused"), osdmap.ErrAway, osdmap.State{}

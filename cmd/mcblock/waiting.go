@@ -94,6 +94,8 @@ func memberTrouble(cfg *config.Config, err error) string {
 		return fmt.Sprintf("%v (mcblock etcd replace): take %s out of etcd.members in its configuration, and start it again. To have it back as a member: mcblock etcd add, join: true, and remove %s", err, cfg.Name, dir)
 	case errors.Is(err, embedded.ErrOtherCluster):
 		return fmt.Sprintf("%v: where it takes the place of a lost one, set join: true under etcd, remove %s, and start it again; else see that etcd.members is the same on all hosts", err, dir)
+	case errors.Is(err, embedded.ErrReplaced):
+		return fmt.Sprintf("%v (mcblock etcd replace, or add): set join: true under etcd, remove %s, and start it again", err, dir)
 	case errors.Is(err, embedded.ErrLost):
 		return fmt.Sprintf("%v: put %s back; or, if it is lost: on another host mcblock etcd replace %s %s=HOST:PORT, here join: true under etcd, and start it again", err, dir, cfg.Name, cfg.Name)
 	}

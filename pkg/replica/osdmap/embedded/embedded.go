@@ -54,6 +54,9 @@ var (
 	ErrOtherCluster = errors.New("this member and another are of different clusters")
 	// ErrRemoved: the member was taken out of the cluster.
 	ErrRemoved = errors.New("this member was removed from the cluster")
+	// ErrReplaced: another member was added at this one's address, such as this host again, and has to begin with a new
+	// directory.
+	ErrReplaced = errors.New("the cluster has another member at this one's address, and the data here is of the one before")
 	// ErrLost: the directory is new, but the cluster has had this member. Only Start returns it.
 	ErrLost = errors.New("the cluster has this member already, and its data is not here")
 )
@@ -187,7 +190,8 @@ func (c *Config) embed(trouble *atomic.Pointer[error]) *embed.Config {
 // Ready is closed when the member has found a majority.
 func (m *Member) Ready() <-chan struct{} { return m.etcd.Server.ReadyNotify() }
 
-// Trouble says why the member is not in its cluster, as far as it knows: ErrOtherCluster or ErrRemoved; nil: it knows of nothing.
+// Trouble says why the member is not in its cluster, as far as it knows: ErrOtherCluster, ErrRemoved or ErrReplaced; nil: it
+// knows of nothing.
 func (m *Member) Trouble() error {
 	if err := m.trouble.Load(); err != nil {
 		return *err

@@ -76,6 +76,8 @@ func (b bridge) note(err error) {
 		b.trouble.CompareAndSwap(nil, &ErrOtherCluster)
 	case "the member has been permanently removed from the cluster":
 		b.trouble.Store(&ErrRemoved)
+	case "cannot process message to mismatch member": // etcdserver/server.go, Process
+		b.trouble.CompareAndSwap(nil, &ErrReplaced)
 	}
 }
 

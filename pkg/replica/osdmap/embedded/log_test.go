@@ -2,8 +2,10 @@ package embedded
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/zap"
@@ -22,6 +24,25 @@ func TestRemedy(t *testing.T) {
 		}()
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("%s; want %s", &log, want)
+		}
+	}
+}
+
+// TestTrouble: what keeps a member out of its cluster is kept, and that it was removed is the last word.
+func TestTrouble(t *testing.T) {
+	b := bridge{slog.DiscardHandler, new(atomic.Pointer[error])}
+	for _, c := range []struct {
+		said string
+		want error
+	}{
+		{"cannot process message to mismatch member", ErrReplaced},
+		{"cluster ID mismatch", ErrReplaced},
+		{"the member has been permanently removed from the cluster", ErrRemoved},
+		{"cannot process message to mismatch member", ErrRemoved},
+	} {
+		zap.New(b).Warn("failed", zap.Error(errors.New(c.said)))
+		if got := (&Member{trouble: b.trouble}).Trouble(); !errors.Is(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.said, got, c.want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -191,7 +192,7 @@ func (s *Store) change(ctx context.Context, f func(context.Context) (done bool, 
 func names(members []Member) string {
 	var out []string
 	for _, m := range members {
-		out = append(out, m.Name)
+		out = append(out, cmp.Or(m.Name, m.Peer)) // a new one has not said its name
 	}
 	slices.Sort(out)
 	return strings.Join(out, ", ")
