@@ -12,6 +12,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -22,6 +24,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
@@ -77,6 +81,9 @@ func Start(c Config) (*Member, error) {
 	if err := c.allocate(); err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
+	if c.Join && c.lost() {
+		return nil, fmt.Errorf("etcd: starting the member %s in %s: %w", c.Name, c.Dir, ErrLost)
+	}
 	trouble := new(atomic.Pointer[error])
 	cfg := c.embed(trouble)
 	open, end := context.WithCancel(context.Background())
@@ -94,6 +101,36 @@ func Start(c Config) (*Member, error) {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
 	return m, nil
+}
+
+// asking is how long a member that joins waits for another's connection, and for its answer.
+const asking = 2 * time.Second
+
+// lost reports whether the directory is new, and a member that answers says that this one has run before: then it may have
+// acknowledged what others lack, and would vote as if it had not. Etcd looks for that only if the cluster is new.
+func (c *Config) lost() bool {
+	if _, err := os.Stat(filepath.Join(c.Dir, "member", "wal")); !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	rt := &http.Transport{DialContext: (&net.Dialer{Timeout: asking}).DialContext, ResponseHeaderTimeout: asking}
+	defer rt.CloseIdleConnections()
+	if !c.Files.Plain() {
+		info := etcd.Info(c.Files)
+		var err error
+		if rt.TLSClientConfig, err = info.ClientConfig(); err != nil {
+			return false // as the start will say
+		}
+	}
+	own, others := etcd.URL(c.Members[c.Name], c.Files), []string(nil)
+	for name, peer := range c.Members {
+		if name != c.Name {
+			others = append(others, etcd.URL(peer, c.Files))
+		}
+	}
+	cluster, err := etcdserver.GetClusterFromRemotePeers(nil, others, rt)
+	return err == nil && slices.ContainsFunc(cluster.Members(), func(m *membership.Member) bool {
+		return len(m.ClientURLs) > 0 && slices.Contains(m.PeerURLs, own) // it says those when it has started
+	})
 }
 
 // allocate gives the member's database, a sparse file, its space. Otherwise the member, and the process with it, ends at its

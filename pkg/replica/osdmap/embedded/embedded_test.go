@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -280,9 +281,9 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestLost: a member whose directory is empty does not start as if it were new, and says why.
+// TestLost: a member whose directory is empty does not start as if it were new, and says why, also one that replaced another.
 func TestLost(t *testing.T) {
-	c := plan(t, 3, nil)
+	c := plan(t, 3, identitytest.New(t))
 	c.start("h1", "h2", "h3")
 	for _, m := range c.running {
 		<-m.Ready()
@@ -291,11 +292,18 @@ func TestLost(t *testing.T) {
 	if err := os.RemoveAll(c.configs["h3"].Dir); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := embedded.Start(c.configs["h3"]); !errors.Is(err, embedded.ErrLost) {
-		if err == nil {
-			m.Close()
+	for _, join := range []bool{true, false} {
+		cfg := c.configs["h3"]
+		cfg.Join = join
+		if m, err := embedded.Start(cfg); !errors.Is(err, embedded.ErrLost) {
+			if err == nil {
+				m.Close()
+			}
+			t.Errorf("join: %v: %v, want %v", join, err, embedded.ErrLost)
 		}
-		t.Errorf("%v, want %v", err, embedded.ErrLost)
+		if _, err := os.Stat(cfg.Dir); join && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("something is left in the directory: %v", err)
+		}
 	}
 }
 
