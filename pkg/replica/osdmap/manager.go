@@ -49,8 +49,9 @@ type Options struct {
 
 // A Manager reads and changes the configuration. It may be used by several goroutines.
 type Manager struct {
-	kv KV
-	o  Options
+	kv    KV
+	o     Options
+	reads reads
 }
 
 // New makes a manager above a store.
@@ -58,7 +59,9 @@ func New(kv KV, o Options) *Manager {
 	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
 	o.Retry = cmp.Or(o.Retry, time.Second)
 	o.Refresh = cmp.Or(o.Refresh, 30*time.Second)
-	return &Manager{kv, o}
+	m := &Manager{kv: kv, o: o}
+	m.reads.get = m.get
+	return m
 }
 
 func (m *Manager) get(ctx context.Context, prefix string) ([]Pair, int64, error) {
@@ -204,15 +207,22 @@ func (m *Manager) Delete(ctx context.Context, id uint64) error {
 }
 
 func (m *Manager) volume(ctx context.Context, id uint64) (VolumeState, int64, error) {
-	pairs, _, err := m.get(ctx, volumeKey(id))
-	if err != nil {
-		return VolumeState{}, 0, err
+	r := m.reads.join(id)
+	defer m.reads.leave(r)
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		return VolumeState{}, 0, m.away(ctx.Err())
 	}
-	if len(pairs) == 0 {
+	if r.err != nil {
+		return VolumeState{}, 0, r.err
+	}
+	i := slices.IndexFunc(r.pairs, func(p Pair) bool { return p.Key == volumeKey(id) })
+	if i < 0 {
 		return VolumeState{}, 0, fmt.Errorf("osdmap: volume %016x: %w", id, ErrNotFound)
 	}
-	v, err := parseVolume(pairs[0].Key, pairs[0].Value)
-	return v, pairs[0].Revision, err
+	v, err := parseVolume(r.pairs[i].Key, r.pairs[i].Value)
+	return v, r.pairs[i].Revision, err
 }
 
 // Map returns the present map of a volume.

@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -34,6 +36,76 @@ func TestDeadline(t *testing.T) {
 		}
 		if !strings.Contains(err.Error(), "volumes go on") || !strings.Contains(err.Error(), "start the missing members") {
 			t.Errorf("%v does not say what goes on and what to do", err)
+		}
+	})
+}
+
+// TestReads: many calls at a time are a few reads of a store that is slow, a call is answered by a read that began
+// after it, and one read that gets no answer delays the next calls little.
+func TestReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kv, ctx := osdmaptest.New(), t.Context()
+		var gets atomic.Int64
+		var frozen atomic.Bool
+		m := osdmap.New(osdmaptest.Faulty{KV: kv, Fault: func(ctx context.Context, call string, after bool) error {
+			if call != "Get" || after {
+				return nil
+			}
+			gets.Add(1)
+			if frozen.Load() {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			time.Sleep(50 * time.Millisecond)
+			return nil
+		}}, osdmap.Options{})
+		const n = 60
+		for id := range uint64(n) {
+			v := osdmaptest.Volume(id+1, fmt.Sprint("v", id))
+			if err := m.Create(ctx, v, osdmap.FirstMap(v, 2)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all := func(epoch uint64) {
+			t.Helper()
+			var wg sync.WaitGroup
+			for id := range uint64(n) {
+				wg.Go(func() {
+					if at, err := m.Map(ctx, id+1); err != nil || at.Epoch != epoch {
+						t.Errorf("volume %d: %+v, %v", id, at, err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+		gets.Store(0)
+		if all(1); gets.Load() > 2 {
+			t.Errorf("%d reads for %d calls at a time", gets.Load(), n)
+		}
+		for id := range uint64(n) { // a read that has begun does not answer a later call
+			go func() { _, _ = m.Map(ctx, id+1) }()
+			synctest.Wait()
+			at, err := m.Propose(ctx, id+1, osdmaptest.Next(osdmap.FirstMap(osdmaptest.Volume(id+1, "v"), 2), 1, 1, 2))
+			if err != nil || at.Epoch != 2 {
+				t.Fatalf("%+v, %v", at, err)
+			}
+		}
+		all(2)
+		if _, err := m.Map(ctx, n+1); !errors.Is(err, osdmap.ErrNotFound) {
+			t.Error(err)
+		}
+		frozen.Store(true)
+		go func() { _, _ = m.Map(ctx, 1) }()
+		synctest.Wait()
+		frozen.Store(false)
+		begun := time.Now()
+		if all(2); time.Since(begun) > 200*time.Millisecond {
+			t.Errorf("answered after %v, beside a read that is not", time.Since(begun))
+		}
+		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		if _, err := m.Map(short, 1); !errors.Is(err, osdmap.ErrAway) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
 		}
 	})
 }
