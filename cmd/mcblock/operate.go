@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -19,7 +20,11 @@ func operate(cmd *cobra.Command, flags *clusterFlags, name string, do func(ctx c
 	return flags.onVolume(cmd.Context(), name, func(ctx context.Context, c *cluster, s *osdmap.State, v osdmap.VolumeState) error {
 		o := replica.NewOperator(replica.OperatorConfig{Manager: c.Manager, Files: files(c.cfg), Name: c.cfg.Name, Timeout: flags.timeout})
 		defer o.Close()
-		return do(ctx, o, s, v)
+		err := do(ctx, o, s, v)
+		if errors.Is(err, osdmap.ErrNotFound) { // it was there, and its number alone says little
+			err = fmt.Errorf("volume %s was deleted meanwhile: %w", name, err)
+		}
+		return err
 	})
 }
 

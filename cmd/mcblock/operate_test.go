@@ -74,7 +74,7 @@ func TestOperate(t *testing.T) {
 	}
 	expect("volume create vol --size 8M --hosts h1,h2,h3", 0, "min_size 2")
 	until("all act", acting(3, 3))
-	expect("volume promote vol h4", 1, "h4: not in the acting set: it does not have everything yet")
+	expect("volume promote vol h4", 1, "h4: not in the acting set: volume vol has no copy there: its hosts are h1, h2, h3")
 	expect("volume promote vol h9", 1, "there is no host \"h9\"; there are h1, h2, h3 and h4: a host is known when")
 	expect("volume promote vol h2", 0, "h2 is the primary", "h2    primary")
 	expect("volume promote vol h2", 0, "h2 is the primary")

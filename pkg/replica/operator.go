@@ -296,6 +296,9 @@ func (o *Operator) Promote(ctx context.Context, volume uint64, host core.ID) (*o
 		if v.Map.Primary.ID == host && v.Map.Since > 0 {
 			return v.Map, nil
 		}
+		if !slices.Contains(v.Volume.Hosts, host) {
+			return core.Map{}, fmt.Errorf("%w: volume %s has no copy there: its hosts are %s", core.ErrActing, v.Volume.Name, strings.Join(s.HostNames(v.Volume.Hosts), ", "))
+		}
 		m, err := v.Map.Promoted(host)
 		if err != nil {
 			return m, err
