@@ -9,11 +9,13 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
 	"github.com/mcrdma/mcrdma/internal/cmdline"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/nbd"
@@ -24,7 +26,7 @@ import (
 )
 
 const benchHelp = `Measures latency and bandwidth of a volume as clients see them, by NBD at this host
-(or, if it has no copy, at the volume's first host).
+(or, if it has no copy, at a host that has).
 
 An existing VOLUME is only read; with --write it is also written to: ITS DATA IS LOST.
 Without a VOLUME, a scratch volume of --size bytes is created, and deleted at the end,
@@ -199,21 +201,43 @@ func (o *benchOptions) makeScratch(ctx context.Context, c *cluster, s *osdmap.St
 	return v, undo, c.Create(ctx, v, osdmap.FirstMap(v, minSize)) // after an error it may have been created anyway
 }
 
+// reach returns where this host reaches a volume by NBD, and the address that the server's certificate has.
+func reach(cfg *config.Config, s *osdmap.State, v osdmap.Volume) (at, server string, err error) {
+	if slices.Contains(v.Hosts, core.ID(cfg.ID)) {
+		return cfg.NBD, cfg.Address.String(), nil
+	}
+	for _, id := range v.Hosts {
+		h := s.Host(id)
+		if h == nil {
+			continue
+		}
+		name, _, _ := net.SplitHostPort(h.NBD)
+		if !strictyaml.Loopback(name) {
+			return h.NBD, h.Device, nil
+		}
+		if at == "" && h.NBD != cfg.NBD { // hosts of a lab are on one machine
+			at, server = h.NBD, h.Device
+		}
+	}
+	if at == "" {
+		return "", "", fmt.Errorf("this host has no copy of volume %s, and those that have serve clients on loopback only: use one of %s", v.Name, strings.Join(s.HostNames(v.Hosts), ", "))
+	}
+	return at, server, nil
+}
+
 // opening is how long a host may take to open a new volume; it lets clients wait for it.
 const opening = 30 * time.Second
 
 // connect opens the volume as an NBD client.
 func (o *benchOptions) connect(ctx context.Context, c *cluster, s *osdmap.State, v osdmap.Volume) (*nbd.Device, error) {
-	at, server := c.cfg.NBD, c.cfg.Address.String()
-	h := s.Host(v.Hosts[0])
-	if i := slices.Index(v.Hosts, core.ID(c.cfg.ID)); i < 0 && h != nil {
-		at, server = h.NBD, h.Device
+	at, server, err := reach(c.cfg, s, v)
+	if err != nil {
+		return nil, err
 	}
 	var t *tls.Config
 	name, _, _ := net.SplitHostPort(at)
 	if f := files(c.cfg); !f.Plain() && (o.encrypted || !strictyaml.Loopback(name)) {
 		info := etcd.Info(f)
-		var err error
 		if t, err = info.ClientConfig(); err != nil {
 			return nil, err
 		}
