@@ -99,7 +99,7 @@ func TestReads(t *testing.T) {
 		synctest.Wait()
 		frozen.Store(false)
 		begun := time.Now()
-		if all(2); time.Since(begun) > 200*time.Millisecond {
+		if all(2); time.Since(begun) > 150*time.Millisecond {
 			t.Errorf("answered after %v, beside a read that is not", time.Since(begun))
 		}
 		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)

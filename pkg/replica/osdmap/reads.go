@@ -8,7 +8,7 @@ import (
 
 // behind is how long calls wait for the read that is under way, which a member of etcd that is frozen may not
 // answer.
-const behind = 100 * time.Millisecond
+const behind = 50 * time.Millisecond
 
 // reads are the reads of volumes' records. A call that comes while one is under way shares the next with others:
 // after a power failure all volumes of a host ask several times a second, and a store that reads each of them
