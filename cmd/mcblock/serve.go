@@ -23,7 +23,6 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
 	"github.com/mcrdma/mcrdma/internal/durable"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
-	"github.com/mcrdma/mcrdma/internal/hostload"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/nbd"
 	"github.com/mcrdma/mcrdma/internal/strictyaml"
@@ -115,7 +114,6 @@ func serveCommand() *cobra.Command {
 		if relay != "" {
 			s.options.Mode, s.options.Algorithm = mcrdma.ModeOff, relay
 		}
-		hostload.Batch()
 		return s.run(ctx, cmd.OutOrStdout())
 	}
 	return cmd
