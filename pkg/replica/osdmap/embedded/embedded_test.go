@@ -89,8 +89,8 @@ func TestAllStop(t *testing.T) {
 	wg.Wait()
 }
 
-// TestAllocated: a member has all space of its database from the start, so that it goes on when the disk is full.
-func TestAllocated(t *testing.T) {
+// TestSpace: a member has all space of its database from the start, so that it goes on when the disk is full.
+func TestSpace(t *testing.T) {
 	c := plan(t, 1, nil)
 	c.start("h1")
 	<-c.running["h1"].Ready()
