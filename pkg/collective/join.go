@@ -120,7 +120,9 @@ func (c *Comm) connect(ctx context.Context, client *mcrdma.Client) error {
 			if p.member != nil {
 				_ = p.member.Close() // of a rank that has begun anew
 			}
+			e.mu.Lock() // this rank's group may end meanwhile
 			p.member = m
+			e.mu.Unlock()
 		}
 	})
 	if err = e.create(ctx, client); err != nil {
