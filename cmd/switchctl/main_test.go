@@ -86,7 +86,7 @@ func TestUsage(t *testing.T) {
 		{"softswitch --no-p4 -i 1@udp:127.0.0.1:7000,7001", `the remote address "7001" is not IP:PORT`},
 		{"softswitch --no-p4 --cpu-port 512", "--cpu-port 512: ports are 1 to 511"},
 		{"softswitch --no-p4 --cpu-port 70000", "--cpu-port 70000"},
-		{"softswitch --no-p4 --cpu-port x", `invalid argument "x" for "--cpu-port"`},
+		{"softswitch --no-p4 --cpu-port x", `--cpu-port "x" is not a whole number`},
 		{"softswitch --no-p4 --cpu-port 511", "--cpu-port 511 is the drop port too"},
 		{"softswitch --no-p4 --cpu-port 5 --drop-port 5", "is the drop port too"},
 		{"softswitch --no-p4 --drop-port 0", "--drop-port 0"},
