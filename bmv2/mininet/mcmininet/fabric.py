@@ -76,18 +76,20 @@ class Fabric:
 
     def at(self, switch: str) -> list[Host]:
         """The hosts at a switch."""
-        far: dict[str, str] = {}
-        for link in self.links:
-            far.setdefault(link.a, link.b)
-            far.setdefault(link.b, link.a)
+        far = self._far()
         return [h for h in self.hosts if far.get(h.name) == switch]
 
     def tor(self, host: str) -> str:
         """The switch of a host; of one without a link, none."""
+        return self._far().get(host, "")
+
+    def _far(self) -> dict[str, str]:
+        """What each node's first link leads to."""
+        far: dict[str, str] = {}
         for link in self.links:
-            if host in (link.a, link.b):
-                return link.b if link.a == host else link.a
-        return ""
+            far.setdefault(link.a, link.b)
+            far.setdefault(link.b, link.a)
+        return far
 
     def ports(self, switch: str) -> list[tuple[int, str]]:
         """A switch's ports, and who is there."""
