@@ -86,10 +86,12 @@ func (d *diagnosis) etcd() {
 			"look at the network between this host and etcd's members (ping), and at their disks and processors; for commands until then: --timeout 1m")
 	}
 	var down []string
+	var why error // of the first of them
 	for _, m := range d.members {
 		switch {
 		case m.Err != nil && m.Version == "":
 			down = append(down, cmp.Or(m.Name, m.Peer)) // a member says its name when it starts
+			why = cmp.Or(why, m.Err)
 		case m.Err != nil && d.away == nil: // otherwise it reports that it has no leader
 			d.Add(findings.Warning, "etcd", m.Name+" answers that something is wrong", m.Err.Error(), "see the log of "+d.program()+" there")
 		}
@@ -103,7 +105,6 @@ func (d *diagnosis) etcd() {
 		d.Add(findings.Error, "etcd", fmt.Sprintf("it has no majority: %d of %d members answer, and %d must", len(d.members)-len(down), len(d.members), need), d.away.Error(),
 			"start those that are down: "+strings.Join(down, ", "))
 	case len(down) > 0:
-		why := d.members[slices.IndexFunc(d.members, func(m etcd.Member) bool { return cmp.Or(m.Name, m.Peer) == down[0] })].Err
 		do := "start " + d.program() + " there"
 		if len(d.configured) > 0 { // others' clusters are not mcblock's to change
 			do += "; a member whose disk is lost: mcblock etcd replace"
