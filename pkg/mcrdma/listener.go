@@ -77,9 +77,7 @@ func (c *Client) Listen(ctx context.Context, cfg ListenConfig) (*Listener, error
 	}
 	if _, err := call(ctx, c, c.rpc.Listen, &mcrdmav1.ListenRequest{Token: c.token(), Service: cfg.Service}); err != nil {
 		if ctx.Err() != nil { // the daemon may have the offer, which would keep the service from other applications
-			ctx, cancel := context.WithTimeout(c.ctx, goodbye)
-			defer cancel()
-			_, _ = c.rpc.Unlisten(ctx, &mcrdmav1.UnlistenRequest{Token: c.token(), Service: cfg.Service})
+			_ = l.Close()
 		}
 		l.forget()
 		return nil, fmt.Errorf("listen for %q: %w", cfg.Service, err)
