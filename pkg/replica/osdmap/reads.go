@@ -23,8 +23,8 @@ type reads struct {
 
 // A read answers the calls that came before it began.
 type read struct {
-	ids    map[uint64]struct{}
-	calls  int // that wait
+	prefix string // of one volume, or of all
+	calls  int    // that wait
 	begun  bool
 	ctx    context.Context
 	cancel context.CancelFunc // when no call waits
@@ -39,7 +39,7 @@ func (s *reads) join(id uint64) *read {
 	defer s.mu.Unlock()
 	r := s.next
 	if r == nil {
-		r = &read{ids: map[uint64]struct{}{}, done: make(chan struct{})}
+		r = &read{prefix: volumeKey(id), done: make(chan struct{})}
 		r.ctx, r.cancel = context.WithCancel(context.Background())
 		s.next = r
 		if s.underway == 0 {
@@ -48,7 +48,9 @@ func (s *reads) join(id uint64) *read {
 			time.AfterFunc(behind, func() { s.begin(r) })
 		}
 	}
-	r.ids[id] = struct{}{}
+	if r.prefix != volumeKey(id) {
+		r.prefix = volumePrefix
+	}
 	r.calls++
 	return r
 }
@@ -72,14 +74,8 @@ func (s *reads) begin(r *read) {
 	for ; r != nil && !r.begun; r = s.next {
 		r.begun, s.next = true, nil
 		s.underway++
-		prefix := volumePrefix
-		if len(r.ids) == 1 {
-			for id := range r.ids {
-				prefix = volumeKey(id)
-			}
-		}
 		s.mu.Unlock()
-		r.pairs, _, r.err = s.get(r.ctx, prefix)
+		r.pairs, _, r.err = s.get(r.ctx, r.prefix)
 		close(r.done)
 		s.mu.Lock()
 		s.underway--
