@@ -99,7 +99,7 @@ class Formats(unittest.TestCase):
         self.assertEqual(f.switch("s1").prefixes, ["10.1.0.0/24"])
 
     def test_large(self):
-        """The work of reading a fabric does not grow with the cube of its size, and none has more racks than there are prefixes for."""
+        """The work does not grow with the cube of a fabric's size. There are no more racks than prefixes."""
 
         def ring(racks: int) -> dict:
             return {
