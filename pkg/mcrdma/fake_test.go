@@ -54,7 +54,7 @@ type world struct {
 	suspects  []string      // of a stall
 	client    *Client       // that sees it
 	early     string        // if not empty, an event that comes before the answer of CreateGroup
-	lost      func()        // if not nil, called when a group is there; then the answer of CreateGroup waits for the end of the call
+	lost      func()        // if not nil, called when a group or an offer is there; then the answer of CreateGroup or Listen waits for the end of the call
 	hold      chan struct{} // if not nil, forming waits for it to be closed
 	bootstrap string
 	views     bool // the daemons count views
@@ -302,15 +302,16 @@ func (d *fakeDaemon) push(e *mcrdmav1.OpenResponse) bool {
 	}
 }
 
-func (d *fakeDaemon) Listen(_ context.Context, req *mcrdmav1.ListenRequest) (*mcrdmav1.ListenResponse, error) {
+func (d *fakeDaemon) Listen(ctx context.Context, req *mcrdmav1.ListenRequest) (*mcrdmav1.ListenResponse, error) {
 	if req.GetService() == "taken" {
 		return nil, fail(codes.AlreadyExists, "LIMIT", "another application has it")
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.services[req.GetService()] = true
+	d.mu.Unlock()
 	if d.w.lost != nil {
 		d.w.lost()
+		<-ctx.Done()
 	}
 	return &mcrdmav1.ListenResponse{}, nil
 }

@@ -189,10 +189,10 @@ func (r *Rack) Kill(host string) {
 		a.killed = true
 		open := a.open
 		a.mu.Unlock()
-		_ = a.dev.Close()
-		for _, c := range open {
+		for _, c := range open { // before the device: an application without one would say that it closes its groups
 			_ = c.Close()
 		}
+		_ = a.dev.Close()
 		r.wg.Go(func() { _ = a.client.Close() })
 	})
 }

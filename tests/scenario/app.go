@@ -99,10 +99,11 @@ func (a *app) close() {
 	a.h.l.net.Kill(a.h.appProcess())
 }
 
-// kill ends the application as a crash would.
+// kill ends the application as a crash would. Its connections end first: an application whose
+// device is gone would say that it closes its groups.
 func (a *app) kill() {
-	_ = a.dev.Close()
 	a.h.l.net.Kill(a.h.appProcess())
+	_ = a.dev.Close()
 	a.h.app = nil
 	a.h.l.wg.Go(func() { _ = a.client.Close() }) // cleanup in this process; no packets get out any more
 	synctest.Wait()                              // its daemon knows
