@@ -116,7 +116,7 @@ func (a *appsServer) CloseGroup(ctx context.Context, req *mcrdmav1.CloseGroupReq
 		if err != nil {
 			return err
 		}
-		a.m.closeGroup(s, id)
+		a.m.closeGroup(s, id, req.GetFailed())
 		return nil
 	})
 }

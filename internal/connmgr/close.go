@@ -21,9 +21,15 @@ func (m *Manager) groupOf(s *session, id groupID) *group {
 	return nil
 }
 
-// closeGroup ends a group as its application asks, if there is one.
-func (m *Manager) closeGroup(s *session, id groupID) {
-	if g := m.groupOf(s, id); g != nil {
+// closeGroup ends a group as its application asks, if there is one. failed says why it cannot go on;
+// "": the application closes it.
+func (m *Manager) closeGroup(s *session, id groupID, failed string) {
+	g := m.groupOf(s, id)
+	switch {
+	case g == nil:
+	case failed != "":
+		m.endGroup(g, machine.Ending{Reason: mcrdmav1.Detached_REASON_SENDER_LOST, Text: "its group has failed: " + failed})
+	default:
 		m.endGroup(g, machine.Ending{Reason: mcrdmav1.Detached_REASON_CLOSED})
 	}
 }

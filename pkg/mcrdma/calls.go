@@ -146,10 +146,15 @@ func (c *Client) say(f func(context.Context) error) error {
 	}
 }
 
-// closeGroup asks the daemon to close a group.
-func (c *Client) closeGroup(id GroupID) {
+// closeGroup asks the daemon to end a group. The members get ErrClosed, or ErrSenderLost with why if
+// that is another error.
+func (c *Client) closeGroup(id GroupID, why error) {
+	failed := ""
+	if !errors.Is(why, ErrClosed) {
+		failed = why.Error()
+	}
 	err := c.say(func(ctx context.Context) error {
-		_, err := c.rpc.CloseGroup(ctx, &mcrdmav1.CloseGroupRequest{Token: c.token(), Group: id.wire()})
+		_, err := c.rpc.CloseGroup(ctx, &mcrdmav1.CloseGroupRequest{Token: c.token(), Group: id.wire(), Failed: failed})
 		return err
 	})
 	if err != nil {

@@ -109,7 +109,7 @@ func (c *Client) Create(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	}
 	c.mu.Unlock()
 	for _, id := range strangers {
-		c.closeGroup(id)
+		c.closeGroup(id, ErrClosed)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create a group for %q: %w", cfg.Service, err)
@@ -156,7 +156,7 @@ func (g *Group) create(ctx context.Context, deadline time.Time) error {
 	}
 	if err != nil {
 		b.close()
-		c.closeGroup(g.id)
+		c.closeGroup(g.id, err)
 		return err
 	}
 	// A receiver may die before the group is connected.

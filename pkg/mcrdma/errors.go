@@ -48,7 +48,7 @@ var (
 	ErrBusy = kind(mcrdmav1.Reason_REASON_UNSPECIFIED, "in use")
 	// ErrRemoved: this member, or the Unicast's, was removed from its group.
 	ErrRemoved = kind(mcrdmav1.Reason_REMOVED, "removed from the group")
-	// ErrSenderLost: the sender's application or host has ended, or cannot be reached.
+	// ErrSenderLost: the sender's application or host has ended, or cannot be reached, or the group has failed there.
 	ErrSenderLost = kind(mcrdmav1.Reason_SENDER_LOST, "sender lost")
 	// ErrFailed: the group cannot be re-formed, or the device failed.
 	ErrFailed = kind(mcrdmav1.Reason_REASON_UNSPECIFIED, "failed")

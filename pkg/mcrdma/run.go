@@ -110,7 +110,7 @@ func (g *Group) finishAll() {
 	for _, u := range unicasts {
 		u.stop(err)
 	}
-	g.c.closeGroup(g.id)
+	g.c.closeGroup(g.id, err)
 	forget(g.c, g.c.groups, g.id, g)
 	g.step((*life).over)
 	close(g.ended)

@@ -159,7 +159,7 @@ func (c *Client) groupChanged(e *mcrdmav1.GroupChanged) {
 	case g != nil:
 		g.step(func(l *life) { l.changed(e) })
 	case unknown:
-		c.wg.Go(func() { c.closeGroup(id) })
+		c.wg.Go(func() { c.closeGroup(id, ErrClosed) })
 	}
 }
 

@@ -101,7 +101,8 @@ func hookFails(l *lab, cfg mcrdma.GroupConfig) {
 	l.fails(tm.g.Err(), errHook, "")
 }
 
-// endsByHook kills a receiver: the group ends, and operations in flight do not complete.
+// endsByHook kills a receiver: the group ends, and operations in flight do not complete. For the other receivers
+// it has failed: if it were closed, they could take that for the end of its data.
 func (tm *team) endsByHook() {
 	tm.l.t.Helper()
 	lost := tm.apps[1]
@@ -110,6 +111,9 @@ func (tm *team) endsByHook() {
 		tm.l.t.Error("a write is complete in a view that the application does not have")
 	}
 	tm.event(mcrdma.EventFailed)
+	for _, a := range []*app{tm.apps[0], tm.apps[2]} {
+		a.ends(mcrdma.ErrSenderLost)
+	}
 	tm.l.noGroups("after the hook's failure")
 }
 

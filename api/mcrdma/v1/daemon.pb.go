@@ -2777,6 +2777,7 @@ type CloseGroupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	Group         *GroupID               `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	Failed        string                 `protobuf:"bytes,3,opt,name=failed,proto3" json:"failed,omitempty"` // why the group cannot go on; empty: the application closes it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2823,6 +2824,13 @@ func (x *CloseGroupRequest) GetGroup() *GroupID {
 		return x.Group
 	}
 	return nil
+}
+
+func (x *CloseGroupRequest) GetFailed() string {
+	if x != nil {
+		return x.Failed
+	}
+	return ""
 }
 
 type CloseGroupResponse struct {
@@ -5016,10 +5024,11 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12(\n" +
 	"\x05group\x18\x02 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x12\n" +
 	"\x04view\x18\x03 \x01(\rR\x04view\"\x11\n" +
-	"\x0fAckViewResponse\"S\n" +
+	"\x0fAckViewResponse\"k\n" +
 	"\x11CloseGroupRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12(\n" +
-	"\x05group\x18\x02 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\"\x14\n" +
+	"\x05group\x18\x02 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x16\n" +
+	"\x06failed\x18\x03 \x01(\tR\x06failed\"\x14\n" +
 	"\x12CloseGroupResponse\";\n" +
 	"\x0fGetGroupRequest\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\">\n" +
