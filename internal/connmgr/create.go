@@ -43,7 +43,7 @@ func (m *Manager) create(ctx context.Context, s *session, req *mcrdmav1.CreateGr
 
 // reform makes a group anew.
 func (m *Manager) reform(ctx context.Context, g *group, req *mcrdmav1.ReformGroupRequest) (*mcrdmav1.ReformGroupResponse, error) {
-	begun, again := time.Now(), machine.Again{Formation: req.GetFormation()}
+	begun, again := time.Now(), machine.Again{Formation: req.GetFormation(), Fruitless: req.GetFruitless()}
 	var err error
 	if again.From, err = m.host.Sender(&g.spec, req.GetForming()); err != nil {
 		return nil, err

@@ -87,6 +87,42 @@ func TestSuspectedBesideAdditions(t *testing.T) {
 	}
 }
 
+// TestSuspectedInTurns: a formation in which nothing was completed clears no receiver, and one that carried data for long clears all.
+func TestSuspectedInTurns(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		fruitless bool
+		lasts     time.Duration
+		suspects  []netip.Addr // of the formations, in turns
+		out       int          // after how many formations one is left out; 0: never
+	}{
+		{"both fail", true, 0, []netip.Addr{agentOne, agentTen}, 2*MaxSuspected - 1},
+		{"both fail, and the group goes on", false, 0, []netip.Addr{agentOne, agentTen}, 0},
+		{"one fails at once", false, 0, []netip.Addr{agentOne}, MaxSuspected},
+		{"one fails at times", false, time.Minute, []netip.Addr{agentOne}, 0},
+		{"one does not get ready", true, time.Minute, []netip.Addr{agentOne}, MaxSuspected},
+	} {
+		now, out := time.Unix(1000, 0), 0
+		s := bySwitches(t, now)
+		for i := 1; i <= 10 && out == 0; i++ {
+			f := *s.form
+			f.N++
+			s.form, s.suspected.since = &f, now
+			now = now.Add(c.lasts)
+			r := &request{again: &Again{Formation: f.N, Suspects: c.suspects[i%len(c.suspects):][:1], Fruitless: c.fruitless}, watch: stopwatch{begun: now}}
+			if err := s.choose(r); err != nil {
+				t.Fatal(err)
+			}
+			if len(r.lost) > 0 {
+				out = i
+			}
+		}
+		if out != c.out {
+			t.Errorf("%s: one is left out after %d formations, want %d", c.name, out, c.out)
+		}
+	}
+}
+
 // TestReporterUnclear: if nothing tells two receivers apart, the suspect is left out in the end.
 func TestReporterUnclear(t *testing.T) {
 	s := bySwitches(t, time.Unix(1000, 0))

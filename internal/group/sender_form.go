@@ -180,6 +180,7 @@ func (s *Sender) formed(now time.Time) {
 	s.form, s.try, s.state, s.late = &f, nil, Active, 0
 	maps.Copy(t.lost, lostIn(t.out))
 	clear(s.lost)
+	s.suspected.since = now
 	f.Absent = t.absent(&f)
 	s.agent = agent{wait: s.agent.wait, drawing: s.agent.drawing}
 	s.agent.plan(&f, now)

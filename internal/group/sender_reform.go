@@ -61,11 +61,16 @@ func (s *Sender) choose(r *request) error {
 	r.lost = map[netip.Addr]Loss{}
 	counted := s.suspected.counted == s.form.N // the same formation's end, after a try that failed
 	s.suspected.counted = s.form.N
+	if !counted && !r.again.Fruitless && r.watch.begun.Sub(s.suspected.since) >= s.cfg.Grace {
+		clear(s.suspected.in)
+	}
 	for _, a := range s.form.Addrs() {
 		switch n := s.suspected.in[a]; {
 		case len(r.again.Suspects) == 0 && len(r.again.Add) > 0: // nothing has failed
 		case a != r.again.Reporter && !slices.Contains(r.again.Suspects, a):
-			delete(s.suspected.in, a)
+			if !r.again.Fruitless {
+				delete(s.suspected.in, a)
+			}
 		case !counted || n == 0:
 			s.suspected.in[a]++
 		}

@@ -75,6 +75,7 @@ type Again struct {
 	From      Endpoint
 	Suspects  []netip.Addr
 	Reporter  netip.Addr // that has named the first suspect, if it is a receiver: either may be the cause
+	Fruitless bool       // nothing was completed in the one that failed
 	Add       []netip.Addr
 }
 
@@ -96,10 +97,12 @@ type try struct {
 	until     time.Time // of undoing
 }
 
-// suspicion counts in how many formations in a row receivers were suspected.
+// suspicion counts in how many formations in a row receivers were suspected. One in which nothing was completed may end
+// because of any of several receivers that are not well, so it clears none. One that carried data for long clears all.
 type suspicion struct {
 	in      map[netip.Addr]int
-	counted uint32 // the formation that was counted last
+	counted uint32    // the formation that was counted last
+	since   time.Time // when the present formation began
 }
 
 // stopwatch takes the time of phases.

@@ -92,23 +92,24 @@ type formation struct {
 
 // A reforming is how the next formation is being made.
 type reforming struct {
-	cause    error
-	suspects []string
-	reporter string
-	refused  bool // a receiver has refused something
-	few      bool // receivers: the application was told
-	attempt  int
-	failures int                     // attempts that failed, and not because daemons are away
-	until    time.Time               // of the pause
-	failed   uint32                  // the last formation that the daemon has made
-	members  []*mcrdmav1.Member      // of it
-	asked    []string                // receivers that are to be added
-	add      []string                // … and are not members
-	added    []string                // … by any attempt: what a member had before it left does not count
-	from     map[string]uint64       // views.from once next has begun
-	catchUp  error                   // why hosts only send what comes first; nil: they do not
-	through  uint64                  // number of the operation that comes after that, at least
-	next     *mcrdmav1.FormationInfo // the daemon's answer
+	cause     error
+	suspects  []string
+	reporter  string
+	refused   bool // a receiver has refused something
+	fruitless bool // nothing was completed in the failed formation
+	few       bool // receivers: the application was told
+	attempt   int
+	failures  int                     // attempts that failed, and not because daemons are away
+	until     time.Time               // of the pause
+	failed    uint32                  // the last formation that the daemon has made
+	members   []*mcrdmav1.Member      // of it
+	asked     []string                // receivers that are to be added
+	add       []string                // … and are not members
+	added     []string                // … by any attempt: what a member had before it left does not count
+	from      map[string]uint64       // views.from once next has begun
+	catchUp   error                   // why hosts only send what comes first; nil: they do not
+	through   uint64                  // number of the operation that comes after that, at least
+	next      *mcrdmav1.FormationInfo // the daemon's answer
 }
 
 // Actions.

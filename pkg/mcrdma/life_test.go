@@ -414,3 +414,33 @@ func TestSuspectOf(t *testing.T) {
 		}
 	}
 }
+
+// TestSuspectsOfUnused: of a formation that could not be connected, those are suspected that its failure names, not those of the
+// formation before.
+func TestSuspectsOfUnused(t *testing.T) {
+	info := &mcrdmav1.FormationInfo{Formation: 1, Members: []*mcrdmav1.Member{{Address: "10.0.0.1"}, {Address: "10.0.0.2"}}}
+	l := &life{state: active, formation: formation{info: info}, views: views{departed: map[string]*departure{}, from: map[string]uint64{}}}
+	l.stats.Completed = 1
+	l.ended(&formationError{suspects: []string{"10.0.0.1"}, err: errPlay})
+	if r := l.re.request(); r.GetFormation() != 1 || !slices.Equal(r.GetSuspects(), []string{"10.0.0.1"}) || r.GetFruitless() {
+		t.Errorf("%v", r)
+	}
+	l.answered(nil, ErrTimeout, true, time.Now()) // the first one's suspects are named until there is another formation
+	l.ask()
+	if r := l.re.request(); r.GetFormation() != 1 || len(r.GetSuspects()) != 1 || r.GetFruitless() {
+		t.Errorf("%v", r)
+	}
+	next := &mcrdmav1.FormationInfo{Formation: 2, View: 2, Members: info.GetMembers(), Path: mcrdmav1.Path_PATH_RELAY}
+	for _, c := range []struct {
+		err      error
+		suspects []string
+	}{{&formationError{suspects: []string{"10.0.0.2"}, err: errPlay}, []string{"10.0.0.2"}}, {errPlay, nil}} {
+		l.connect(next)
+		l.connected(fmt.Errorf("connect: %w", c.err), time.Now())
+		l.ask()
+		if r := l.re.request(); r.GetFormation() != next.GetFormation() || !slices.Equal(r.GetSuspects(), c.suspects) || !r.GetFruitless() {
+			t.Errorf("%v: %v", c.err, r)
+		}
+		next = &mcrdmav1.FormationInfo{Formation: next.GetFormation() + 1, View: next.GetView() + 1, Members: info.GetMembers(), Path: next.GetPath()}
+	}
+}

@@ -94,16 +94,28 @@ func (l *life) ended(cause error) {
 		l.stop(fmt.Errorf("%w: nothing was completed in %d formations in a row, the last ended so: %w", ErrFailed, maxFruitless, cause))
 		return
 	}
-	l.state, l.re = reForming, reforming{cause: cause, failed: l.info.GetFormation(), members: l.members}
-	f, ok := errors.AsType[*formationError](cause)
-	if ok {
-		l.re.suspects, l.re.reporter, l.re.refused = f.suspects, f.reporter, f.refused
-	}
-	if ok && f.blame {
+	l.state, l.re = reForming, reforming{cause: cause, failed: l.info.GetFormation(), members: l.members, fruitless: l.stats.Completed == l.began}
+	if f := l.re.suspect(cause); f != nil && f.blame {
 		l.job = blaming
 	} else {
 		l.ask()
 	}
+}
+
+// suspect takes over whom the failure of a formation suspects, and returns it; nil: it suspects no receiver.
+func (re *reforming) suspect(cause error) *formationError {
+	f, _ := errors.AsType[*formationError](cause)
+	re.suspects, re.reporter, re.refused = nil, "", false
+	if f != nil {
+		re.suspects, re.reporter, re.refused = f.suspects, f.reporter, f.refused
+	}
+	return f
+}
+
+// unused: the daemon has made a formation that the group does not use, for this reason.
+func (re *reforming) unused(info *mcrdmav1.FormationInfo, why error) {
+	re.failed, re.members, re.fruitless = info.GetFormation(), info.GetMembers(), true
+	re.suspect(why) // those of the formation before have been named
 }
 
 // blamed: the daemon has said which receivers it suspects.
@@ -131,9 +143,10 @@ func (l *life) ask() {
 // request returns the request for a formation.
 func (re *reforming) request() *mcrdmav1.ReformGroupRequest {
 	if re.catchUp != nil {
-		return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Reason: re.catchUp.Error()}
+		return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Fruitless: re.fruitless, Reason: re.catchUp.Error()}
 	}
-	return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Suspects: re.suspects, Reporter: re.reporter, Add: re.add, Reason: clipText(re.cause.Error())}
+	return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Suspects: re.suspects, Reporter: re.reporter, Fruitless: re.fruitless,
+		Add: re.add, Reason: clipText(re.cause.Error())}
 }
 
 // answered: the daemon has made a formation, or has failed. With an error, info may be a formation
@@ -159,7 +172,8 @@ func (l *life) answered(info *mcrdmav1.FormationInfo, err error, again bool, now
 	case why != nil && l.re.catchUp != nil:
 		l.retry(info, fmt.Errorf("%w: it does not let hosts relay: %w", ErrDaemon, why), true, now)
 	case why != nil:
-		l.re.failed, l.re.members, l.re.catchUp = info.GetFormation(), info.GetMembers(), why
+		l.re.unused(info, why)
+		l.re.catchUp = why
 	default:
 		l.connect(info)
 	}
@@ -188,7 +202,7 @@ func (l *life) retry(info *mcrdmav1.FormationInfo, err error, again bool, now ti
 	}
 	switch {
 	case info != nil:
-		l.re.failed, l.re.members = info.GetFormation(), info.GetMembers()
+		l.re.unused(info, err)
 	case again || l.re.catchUp != nil:
 	case len(l.re.add) == 0 && !few:
 		l.stop(err)

@@ -121,6 +121,59 @@ func TestFrozen(t *testing.T) {
 	}}})
 }
 
+// TestSuspects: where hosts relay, a failure of connections tells less than the switch's counters.
+func TestSuspects(t *testing.T) {
+	byHosts(t, []story{
+		{"two receivers' applications freeze", twoFreeze},
+		{"connections break now and then", breaksNowAndThen},
+	})
+}
+
+// twoFreeze: either of the two may be suspected first, again and again. They are removed.
+func twoFreeze(l *lab, cfg mcrdma.GroupConfig) {
+	cfg.MinSize = 1
+	for _, delay := range []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond} {
+		tm := l.group(cfg, l.others()...)
+		tm.write()
+		frozen := tm.apps[:2]
+		frozen[0].h.cable.Cut(true)
+		done := make(chan error, 1)
+		l.wg.Go(func() { done <- tm.tryWrite(l.t.Context()) })
+		time.Sleep(delay)
+		frozen[1].h.cable.Cut(true)
+		l.must(<-done)
+		tm.apps = tm.apps[2:]
+		tm.same()
+		tm.members(1)
+		for _, a := range frozen {
+			a.h.cable.Cut(false)
+			a.ends(mcrdma.ErrRemoved)
+			a.close()
+		}
+		tm.close()
+		tm.apps[0].close()
+		tm.sender.close()
+	}
+}
+
+// breaksNowAndThen: a receiver is not removed for failures that are far apart.
+func breaksNowAndThen(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	h := tm.apps[1].h
+	for range 5 {
+		tm.write()
+		h.cable.Cut(true)
+		l.wg.Go(func() {
+			time.Sleep(1500 * time.Millisecond)
+			h.cable.Cut(false)
+		})
+		tm.write()
+		time.Sleep(time.Minute)
+	}
+	tm.members(3)
+	tm.close()
+}
+
 func senderDies(l *lab, cfg mcrdma.GroupConfig) {
 	tm := l.group(cfg, l.others()...)
 	tm.write()

@@ -2326,7 +2326,9 @@ type ReformGroupRequest struct {
 	Add       []string               `protobuf:"bytes,6,rep,name=add,proto3" json:"add,omitempty"`           // receivers to add
 	Reason    string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`     // to be shown
 	// The receiver that has named the suspect, if not the sender: either of the two may be the cause.
-	Reporter      string `protobuf:"bytes,8,opt,name=reporter,proto3" json:"reporter,omitempty"`
+	Reporter string `protobuf:"bytes,8,opt,name=reporter,proto3" json:"reporter,omitempty"`
+	// Nothing was completed in the formation that failed, so no receiver has shown that it is well.
+	Fruitless     bool `protobuf:"varint,9,opt,name=fruitless,proto3" json:"fruitless,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2415,6 +2417,13 @@ func (x *ReformGroupRequest) GetReporter() string {
 		return x.Reporter
 	}
 	return ""
+}
+
+func (x *ReformGroupRequest) GetFruitless() bool {
+	if x != nil {
+		return x.Fruitless
+	}
+	return false
 }
 
 type ReformGroupResponse struct {
@@ -4995,7 +5004,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\tformation\x18\x01 \x01(\v2\x18.mcrdma.v1.FormationInfoR\tformation\x12/\n" +
 	"\aregions\x18\x02 \x03(\v2\x15.mcrdma.v1.RegionSpecR\aregions\x12\x19\n" +
 	"\bmin_size\x18\x03 \x01(\rR\aminSize\x12\x14\n" +
-	"\x05waits\x18\x04 \x01(\bR\x05waits\"\x82\x02\n" +
+	"\x05waits\x18\x04 \x01(\bR\x05waits\"\xa0\x02\n" +
 	"\x12ReformGroupRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12(\n" +
 	"\x05group\x18\x02 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
@@ -5004,7 +5013,8 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\bsuspects\x18\x05 \x03(\tR\bsuspects\x12\x10\n" +
 	"\x03add\x18\x06 \x03(\tR\x03add\x12\x16\n" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x12\x1a\n" +
-	"\breporter\x18\b \x01(\tR\breporter\"M\n" +
+	"\breporter\x18\b \x01(\tR\breporter\x12\x1c\n" +
+	"\tfruitless\x18\t \x01(\bR\tfruitless\"M\n" +
 	"\x13ReformGroupResponse\x126\n" +
 	"\tformation\x18\x01 \x01(\v2\x18.mcrdma.v1.FormationInfoR\tformation\"B\n" +
 	"\fReachRequest\x12\x14\n" +
