@@ -34,6 +34,34 @@ type stallChecks struct {
 	mu       sync.Mutex
 	reported time.Time // when the last report came
 	stalled  time.Time // since when, by that
+	first    *finding  // what a check finds first; nil: no caller waits
+}
+
+// A finding is some of the receivers to blame, while the check for others goes on.
+type finding struct {
+	made     chan struct{} // closed then
+	suspects []netip.Addr
+}
+
+// awaited returns the next finding.
+func (l *stallChecks) awaited() *finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.first == nil {
+		l.first = &finding{made: make(chan struct{})}
+	}
+	return l.first
+}
+
+// found tells those who wait.
+func (l *stallChecks) found(suspects []netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.first != nil {
+		l.first.suspects = suspects
+		close(l.first.made)
+		l.first = nil
+	}
 }
 
 // report handles a report that nothing was acknowledged for since.
@@ -51,7 +79,8 @@ func (l *stallChecks) stillStalled(since time.Time) bool {
 	return l.reported.After(since) && !l.stalled.After(since)
 }
 
-// stalled finds the receivers to blame if nothing is acknowledged, and removes them.
+// stalled finds the receivers to blame if nothing is acknowledged, and removes them. It returns the first that are found, or are
+// being removed, at once. Meanwhile others are looked for: without their daemons a removal waits.
 func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportStallRequest) (*mcrdmav1.ReportStallResponse, error) {
 	f, l := g.form(), g.checks.Load()
 	if !req.GetRefused() {
@@ -60,43 +89,49 @@ func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportSta
 	if f == nil || f.N != req.GetFormation() {
 		return nil, failure.New(mcrdmav1.Reason_STALE, "group %v is not at formation %d", g.id, req.GetFormation())
 	}
-	kind, look := "stall", func() []netip.Addr { return m.findStalled(g, f, l, req.GetSince().AsDuration()) }
-	if req.GetRefused() {
-		kind, look = "refusal", func() []netip.Addr { return m.refusers(g, f) }
+	var lost []netip.Addr
+	kind, look := "refusal", func() []netip.Addr { return m.refusers(g, f) }
+	first, done := l.awaited(), make(chan []netip.Addr, 1)
+	if !req.GetRefused() {
+		lost = g.status.Load().Lost
+		kind, look = "stall", func() []netip.Addr { return m.findStalled(g, f, l, req.GetSince().AsDuration()) }
 	}
-	found := make(chan []netip.Addr, 1)
 	m.background(func(context.Context) { // it continues for other callers if this one leaves
 		suspects, _, _ := l.flights.Do(kind, func() (any, error) { return look(), nil })
-		found <- suspects.([]netip.Addr)
+		done <- suspects.([]netip.Addr)
 	})
-	select {
-	case suspects := <-found:
-		res := &mcrdmav1.ReportStallResponse{}
-		for _, a := range suspects {
-			res.Suspects = append(res.Suspects, a.String())
+	if len(lost) == 0 {
+		select {
+		case lost = <-done:
+		case <-first.made:
+			lost = first.suspects
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
-		return res, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
+	res := &mcrdmav1.ReportStallResponse{}
+	for _, a := range lost {
+		res.Suspects = append(res.Suspects, a.String())
+	}
+	return res, nil
 }
 
-// findStalled finds the receivers that do not answer, and removes them. Nothing has been
+// findStalled finds the receivers that do not answer and are not being removed, and removes them. Nothing has been
 // acknowledged for since.
-func (m *Manager) findStalled(g *group, f *formation, l *stallChecks, since time.Duration) []netip.Addr {
-	begun := time.Now()
+func (m *Manager) findStalled(g *group, f *formation, l *stallChecks, since time.Duration) (suspects []netip.Addr) {
+	begun, f := time.Now(), without(f, g.status.Load().Lost)
 	switched := f.Path == mcrdmav1.Path_PATH_SWITCH && m.tor != nil // a switch sees answers of applications, too
-	if suspects := m.blame(g, f, false); len(suspects) > 0 || !switched {
+	if suspects = m.blame(g, f, false); !switched {
 		return suspects
 	}
 	pause := m.peers.patient(fruitless(m.cfg.Beat.DeadAfter, qp.AckTimeout(g.timeout)), f.Addrs()...) / machine.LooksEach
-	if err := m.waitForSuspects(g, f, time.Until(l.again)); err != nil {
+	if len(suspects) > 0 {
+		l.found(suspects)
+	} else if err := m.waitForSuspects(g, f, time.Until(l.again)); err != nil {
 		return nil
 	}
-	if suspects := m.blame(g, f, false); len(suspects) > 0 {
-		return suspects
-	}
-	suspects, still, alive, err := m.compare(g, f, l, since, pause)
+	silent, still, alive, err := m.compare(g, without(f, suspects), l, since, pause)
+	suspects = slices.Concat(suspects, silent)
 	if err != nil && g.ctx.Err() == nil {
 		m.log.Warn("who stalls a group cannot be found out from the switch", "group", g.id, "error", err)
 	}
@@ -135,8 +170,14 @@ func (l *stallChecks) backOff(none bool, timeout time.Duration) {
 	l.again = now.Add(l.pause)
 }
 
-// blame removes the receivers that do not answer beats either, and returns all that must be
-// removed.
+// without returns a formation without some receivers.
+func without(f *formation, lost []netip.Addr) *formation {
+	rest := *f
+	rest.Receivers = slices.DeleteFunc(slices.Clone(f.Receivers), func(r machine.Receiver) bool { return slices.Contains(lost, r.Addr) })
+	return &rest
+}
+
+// blame removes the receivers that do not answer beats either, and returns these and others that are being removed.
 func (m *Manager) blame(g *group, f *formation, down bool) (suspects []netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,7 +187,7 @@ func (m *Manager) blame(g *group, f *formation, down bool) (suspects []netip.Add
 		m.act(c)
 	}
 	for _, a := range g.status.Load().Lost {
-		if !slices.Contains(suspects, a) {
+		if f.Has(a) && !slices.Contains(suspects, a) {
 			suspects = append(suspects, a)
 		}
 	}
@@ -172,7 +213,7 @@ func (m *Manager) waitForSuspects(g *group, f *formation, d time.Duration) error
 }
 
 // compare finds the receivers that are still, by what the switch counts (see machine.Stall).
-// Meanwhile it keeps checking for receivers that do not answer beats; such suspects end it. alive
+// Meanwhile it keeps checking for receivers that do not answer beats; it goes on without such suspects. alive
 // reports that the switch counts answers of some receiver.
 //
 // Each pause counts with its planned length, whatever its real one, so that delays of this daemon,
@@ -187,17 +228,19 @@ func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause t
 	stall := machine.NewStall(f, long, c)
 	for !stall.Over() {
 		if err := m.waitForSuspects(g, f, pause); err != nil {
-			return nil, nil, stall.Alive(), err
+			return suspects, nil, stall.Alive(), err
 		}
 		if c, err = m.tor.Counts(g.ctx, f.MCID); err != nil {
-			return nil, nil, stall.Alive(), err
+			return suspects, nil, stall.Alive(), err
 		}
 		m.peers.noteMoved(stall.Look(c), time.Now())
 		if len(stall.Still()) == 0 {
-			return nil, nil, true, nil
+			return suspects, nil, true, nil
 		}
-		if suspects := m.blame(g, f, false); len(suspects) > 0 {
-			return suspects, nil, stall.Alive(), nil
+		if silent := m.blame(g, f, false); len(silent) > 0 {
+			l.found(silent)
+			suspects, f = append(suspects, silent...), without(f, silent)
+			stall.Without(silent)
 		}
 	}
 	switch still = stall.Blame(); {
@@ -205,11 +248,11 @@ func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause t
 		if !long { // other groups are looked at as rarely as this
 			still = m.peers.still(still, begun.Add(-longestPause*qp.AckTimeout(g.timeout)-pause))
 		}
-		return nil, still, stall.Alive(), nil
+		return suspects, still, stall.Alive(), nil
 	case stall.Due() && !stall.Alive():
-		return m.blame(g, f, true), nil, false, nil
+		return append(suspects, m.blame(g, f, true)...), nil, false, nil
 	}
-	return nil, nil, stall.Alive(), nil
+	return suspects, nil, stall.Alive(), nil
 }
 
 // fruitless is how long a receiver must fail to answer while others do, to be removed: a quarter of

@@ -77,6 +77,11 @@ func (s *Stall) Look(c Counts) (answered []netip.Addr) {
 	return answered
 }
 
+// Without leaves out receivers that are to blame for another reason.
+func (s *Stall) Without(gone []netip.Addr) {
+	s.receivers = slices.DeleteFunc(s.receivers, func(a netip.Addr) bool { return slices.Contains(gone, a) })
+}
+
 // Due reports that all had time to answer.
 func (s *Stall) Due() bool {
 	latest := s.asked[minAsked-1]

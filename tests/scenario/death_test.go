@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -172,6 +173,49 @@ func breaksNowAndThen(l *lab, cfg mcrdma.GroupConfig) {
 	}
 	tm.members(3)
 	tm.close()
+}
+
+// TestDoubleFailures: a second receiver fails while the first is being found or removed, which waits for the second one's daemon.
+// The queue pair's retries are enough for both.
+func TestDoubleFailures(t *testing.T) {
+	type failure struct {
+		name string
+		do   func(*app)
+		undo func(*app)
+	}
+	killed := failure{"is killed", (*app).kill, func(*app) {}}
+	silent := failure{"goes silent", func(a *app) { a.h.silence(true) }, func(a *app) { a.h.silence(false) }}
+	frozen := failure{"freezes", func(a *app) { a.h.cable.Cut(true) }, func(a *app) { a.h.cable.Cut(false) }}
+	gone := failure{"is killed with its daemon", func(a *app) { a.h.crash(); a.kill() }, func(a *app) { a.h.start() }}
+	var stories []story
+	for _, c := range []struct {
+		first, second failure
+		delay         time.Duration
+	}{{killed, gone, 0}, {silent, gone, 0}, {silent, gone, 200 * time.Millisecond}, {gone, silent, 0}, {gone, silent, 200 * time.Millisecond},
+		{gone, killed, 200 * time.Millisecond}, {frozen, silent, 200 * time.Millisecond}} {
+		stories = append(stories, story{fmt.Sprintf("one %s, and after %v one %s", c.first.name, c.delay, c.second.name), func(l *lab, cfg mcrdma.GroupConfig) {
+			l.wait, cfg.MinSize = leases, 1
+			tm := l.group(cfg, l.others()...)
+			tm.write()
+			first, second := tm.apps[0], tm.apps[1]
+			c.first.do(first)
+			begun, done := time.Now(), make(chan error, 1)
+			l.wg.Go(func() { done <- tm.tryWrite(l.t.Context()) })
+			time.Sleep(c.delay)
+			c.second.do(second)
+			l.must(<-done)
+			tm.apps = tm.apps[2:]
+			tm.write()
+			if took := time.Since(begun); took > 1074*time.Millisecond {
+				l.t.Errorf("the writes took %v", took)
+			}
+			tm.members(1)
+			c.first.undo(first)
+			c.second.undo(second)
+			tm.close()
+		}})
+	}
+	bySwitches(t, stories)
 }
 
 func senderDies(l *lab, cfg mcrdma.GroupConfig) {
