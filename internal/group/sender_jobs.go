@@ -82,6 +82,14 @@ func (s *Sender) undoing(mcID uint32) bool {
 	return slices.ContainsFunc(s.jobs, func(j *job) bool { return j.MCID == mcID })
 }
 
+// waitsFor is undoing, without receivers that are lost: they are not in the next formation.
+func (s *Sender) waitsFor(mcID uint32) bool {
+	return slices.ContainsFunc(s.jobs, func(j *job) bool {
+		_, lost := s.lost[j.Addr]
+		return j.MCID == mcID && !lost
+	})
+}
+
 // settle frees an MC_ID that is no longer in use.
 func (s *Sender) settle(mcID uint32) {
 	used := s.form != nil && s.form.MCID == mcID && (s.end == nil || !s.end.told) || s.try != nil && s.try.f != nil && s.try.f.MCID == mcID

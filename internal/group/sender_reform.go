@@ -147,7 +147,7 @@ func (s *Sender) stepUndoing(now time.Time) {
 		}
 	}
 	done, err := s.durable(t.version)
-	if !done && err == nil || t.f != nil && s.undoing(t.f.MCID) && now.Before(t.until) {
+	if !done && err == nil || t.f != nil && s.waitsFor(t.f.MCID) && now.Before(t.until) {
 		return
 	}
 	s.try = nil
