@@ -186,7 +186,7 @@ func (o *benchOptions) makeScratch(ctx context.Context, c *cluster, s *osdmap.St
 	create := createOptions{size: o.size, block: 4096, hosts: o.hosts,
 		allow: []string{osdmap.Loopback, fmt.Sprintf("%v:%s", identity.Host, c.cfg.Name)}}
 	none := func() error { return nil }
-	v, minSize, err := create.volume(s, fmt.Sprintf("bench-%016x", newID()))
+	v, minSize, err := create.volume(s, fmt.Sprintf("bench-%016x", newID()), nil)
 	if err != nil {
 		return v, none, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
 	"github.com/mcrdma/mcrdma/internal/cmdline"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
@@ -70,11 +72,12 @@ least one; with 1 a single remaining copy takes writes, which are lost if its di
 			return cli.Usagef("--min-size %d: want 1 or more", o.minSize)
 		}
 		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
-			s, err := someHost(ctx, c.Read, cmd.ErrOrStderr())
+			wanted := o.wanted(c.cfg)
+			s, err := knownHosts(ctx, c.Read, wanted, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			v, minSize, err := o.volume(&s, args[0])
+			v, minSize, err := o.volume(&s, args[0], wanted)
 			if err != nil {
 				return err
 			}
@@ -96,16 +99,31 @@ least one; with 1 a single remaining copy takes writes, which are lost if its di
 // startTime is how long a host that has just started may take to be known.
 const startTime = 5 * time.Second
 
-// someHost reads the state. While no host is known it waits for one that has just started.
-func someHost(ctx context.Context, read func(context.Context) (osdmap.State, error), stderr io.Writer) (osdmap.State, error) {
+// wanted returns the names of the hosts that are to have copies; nil: that is not known. The hosts
+// that run etcd are among those by default, even if they are not known yet: the volume would have
+// fewer copies than it should.
+func (o *createOptions) wanted(cfg *config.Config) (names []string) {
+	if len(o.hosts) > 0 {
+		return o.hosts
+	}
+	for _, m := range cfg.Etcd.Members {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// knownHosts reads the state, and waits for hosts that have just started. Without names it waits
+// for one host.
+func knownHosts(ctx context.Context, read func(context.Context) (osdmap.State, error), names []string, stderr io.Writer) (osdmap.State, error) {
 	const pause = 200 * time.Millisecond
 	for waited := time.Duration(0); ; waited += pause {
 		s, err := read(ctx)
-		if err != nil || len(s.Hosts) > 0 || waited >= startTime {
+		missing := unknown(&s, names)
+		if err != nil || len(missing) == 0 && len(s.Hosts) > 0 || waited >= startTime {
 			return s, err
 		}
 		if waited == 5*pause {
-			fmt.Fprintln(stderr, "mcblock volume create: waiting for a host to run")
+			fmt.Fprintf(stderr, "mcblock volume create: waiting for %s to run\n", cmp.Or(cli.All(missing), "a host"))
 		}
 		select {
 		case <-time.After(pause):
@@ -113,6 +131,16 @@ func someHost(ctx context.Context, read func(context.Context) (osdmap.State, err
 			return s, ctx.Err()
 		}
 	}
+}
+
+// unknown returns those names of which there is no host.
+func unknown(s *osdmap.State, names []string) (missing []string) {
+	for _, name := range names {
+		if !slices.ContainsFunc(s.Hosts, func(h osdmap.Host) bool { return h.Name == name }) {
+			missing = append(missing, name)
+		}
+	}
+	return missing
 }
 
 // twice returns an element that a list has more than once; "": none.
@@ -125,8 +153,8 @@ func twice(list []string) string {
 	return ""
 }
 
-// volume returns the volume to create. Errors are usage errors.
-func (o *createOptions) volume(s *osdmap.State, name string) (v osdmap.Volume, minSize int, err error) {
+// volume returns the volume to create; wanted are the hosts without which there is none. Errors are usage errors.
+func (o *createOptions) volume(s *osdmap.State, name string, wanted []string) (v osdmap.Volume, minSize int, err error) {
 	v = osdmap.Volume{ID: newID(), Name: name, Size: int64(o.size), BlockSize: o.block, Created: time.Now(), Allow: clientNames(o.allow)}
 	var all []string
 	for _, h := range s.Hosts {
@@ -139,6 +167,9 @@ func (o *createOptions) volume(s *osdmap.State, name string) (v osdmap.Volume, m
 	case len(hosts) == 0 && len(all) > 3:
 		return v, 0, cli.Usagef("there are %d hosts: choose with --hosts from %s", len(all), strings.Join(all, ", "))
 	case len(hosts) == 0:
+		if missing := unknown(s, wanted); len(missing) > 0 {
+			return v, 0, cli.Usagef("of the hosts that the configuration names, %s never ran: start \"mcblock serve\" there, or choose with --hosts from %s", cli.All(missing), cli.All(all))
+		}
 		hosts = all
 	}
 	for _, name := range hosts {
