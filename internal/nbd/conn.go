@@ -10,8 +10,6 @@ import (
 	"os"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 )
 
 // writeStep is the most that is read or written within one Config.StallTime, in bytes, so that a
@@ -85,7 +83,7 @@ func (c *conn) serve(ctx context.Context, began func(Client, Info)) error {
 	}
 	s := &session{conn: c, in: h.in, budget: newBudget(c.config.MaxRequests, c.config.MaxBytes), jobs: make(chan job)}
 	out.budget = s.budget
-	s.handler = handler{export: h.export, out: out, stats: c.stats, pool: c.pool, unsent: semaphore.NewWeighted(maxUnsent), limits: limits{h.info, h.structured, h.structured && h.selected}}
+	s.handler = handler{export: h.export, out: out, stats: c.stats, pool: c.pool, share: newShare(), limits: limits{h.info, h.structured, h.structured && h.selected}}
 	unwatch := make(chan struct{})
 	s.workers.Go(func() {
 		select {

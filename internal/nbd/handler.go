@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-
-	"golang.org/x/sync/semaphore"
 )
 
 // A handler carries out the requests of one connection.
@@ -15,7 +13,7 @@ type handler struct {
 	out    *replies
 	stats  *counters
 	pool   *pool
-	unsent *semaphore.Weighted // maxUnsent
+	share  share
 }
 
 // A job is a request, or a piece of a WRITE.
@@ -84,7 +82,7 @@ func (h *handler) handle(ctx context.Context, j job) {
 	case n == 0: // nothing to do
 	case r.cmd == cmdRead:
 		var b *readBuffer
-		if b, err = h.pool.buffer(ctx, int(n), h.unsent); err != nil {
+		if b, err = h.pool.buffer(ctx, int(n), h.share); err != nil {
 			break
 		}
 		if err = h.export.ReadAt(ctx, b.data(), at); err == nil {

@@ -20,6 +20,7 @@ const shortRead = 128 << 10
 // that clients occupy by not reading their replies, and counts whole buffers, which may be longer
 // than the data. Requests for memory are served in order, so that a long READ does not starve.
 // Short ones have memory of their own, so that they do not wait for clients that leave long replies.
+// Nor do they wait for clients that leave short ones: each connection has room for one more.
 type pool struct{ short, long *semaphore.Weighted }
 
 func newPool(bytes int) *pool {
@@ -30,27 +31,48 @@ func newPool(bytes int) *pool {
 // replies a quarter.
 const maxUnsent = 8 << 20
 
-// buffer waits for memory for n bytes of data, which counts in unsent, too, until it is released.
-func (p *pool) buffer(ctx context.Context, n int, unsent *semaphore.Weighted) (*readBuffer, error) {
+// share is what the replies of one connection may take.
+type share struct {
+	unsent *semaphore.Weighted // maxUnsent
+	last   *semaphore.Weighted // shortRead: beside the pool, when that has no more for short replies
+}
+
+func newShare() share {
+	return share{semaphore.NewWeighted(maxUnsent), semaphore.NewWeighted(shortRead)}
+}
+
+// buffer waits for memory for n bytes of data, which counts in the connection's share, too, until it
+// is released.
+func (p *pool) buffer(ctx context.Context, n int, s share) (*readBuffer, error) {
 	class, of := bits.Len(uint(n-1)), p.long
 	whole := int64(1) << class
 	own := min(whole, maxUnsent)
 	if n <= shortRead {
-		of, own = p.short, 4*whole
+		own = 4 * whole
 	}
-	if unsent.Acquire(ctx, own) != nil {
+	if s.unsent.Acquire(ctx, own) != nil {
 		return nil, context.Cause(ctx)
+	}
+	if n <= shortRead {
+		if of = p.short; of.TryAcquire(whole) {
+			return newReadBuffer(class, n, of, s.unsent, own), nil
+		}
+		of = s.last
 	}
 	if of.Acquire(ctx, whole) != nil {
-		unsent.Release(own)
+		s.unsent.Release(own)
 		return nil, context.Cause(ctx)
 	}
+	return newReadBuffer(class, n, of, s.unsent, own), nil
+}
+
+func newReadBuffer(class, n int, of, unsent *semaphore.Weighted, own int64) *readBuffer {
 	b, _ := readBuffers[class].Get().(*readBuffer)
 	if b == nil {
 		b = &readBuffer{mem: make([]byte, dataLen+1<<class)}
 	}
 	b.to, b.of, b.unsent, b.own = dataLen+n, of, unsent, own
-	return b, nil
+	return b
 }
 
 // stall returns how long a client may accept no reply data.

@@ -311,3 +311,42 @@ func TestReadingWhole(t *testing.T) {
 		}
 	})
 }
+
+// TestReadingShort: a client that takes its replies gets short ones at once, however many clients
+// leave theirs.
+func TestReadingShort(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		l := newPipes()
+		config := only(newMemory(Info{Name: "vol", Size: mib}))
+		config.MaxReading = 1 // and so MaxBytes, of which a quarter is for short replies
+		s := start(t, config, l)
+		for range 40 {
+			greedy := newClient(t, l.dial()).enter("vol", false)
+			for i := range 16 {
+				greedy.write(req(cmdRead, 0, uint64(i), 0, shortRead))
+			}
+		}
+		synctest.Wait()
+		from := time.Now()
+		other := newClient(t, l.dial()).enter("vol", false)
+		for _, n := range []int{512, 4096, shortRead, 4096} {
+			const depth = 8
+			for i := range depth {
+				other.write(req(cmdRead, 0, uint64(i), 0, n))
+			}
+			for range depth {
+				if _, e := other.simple(); e != 0 {
+					t.Error(e)
+				}
+				other.read(n)
+			}
+		}
+		if d := time.Since(from); d != 0 {
+			t.Errorf("short reads took %v", d)
+		}
+		time.Sleep(time.Minute)
+		if n := s.Stats().Stalls; n != 40 {
+			t.Errorf("%d have stalled", n)
+		}
+	})
+}
