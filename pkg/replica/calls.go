@@ -10,8 +10,8 @@ import (
 var (
 	// errAgain: another host is the primary, or will be; the request may have taken effect.
 	errAgain = errors.New("this host is not the primary")
-	// errPast: the log starts after the request's floor.
-	errPast = errors.New("the log does not go back to when the request was made")
+	// errPast: what is known of requests starts after the request's floor.
+	errPast = errors.New("it is not known whether the request was made before")
 )
 
 // A call is a request at the primary. Only the loop uses its fields.

@@ -33,10 +33,12 @@ type content struct {
 	durable  uint64 // changes
 	arrived  map[core.Version]item
 	requests map[requestID]uint64 // index of a client's request
+	past     past                 // requests of trimmed entries
+	known    uint64               // all requests of entries after this one are in requests or past
 }
 
 func newContent(tail uint64) *content {
-	return &content{tail: tail, kept: tail, arrived: map[core.Version]item{}, requests: map[requestID]uint64{}}
+	return &content{tail: tail, kept: tail, known: tail, arrived: map[core.Version]item{}, requests: map[requestID]uint64{}}
 }
 
 func (c *content) head() uint64 { return c.tail + uint64(len(c.items)) }
@@ -91,6 +93,15 @@ func (c *content) arrive(i item) bool {
 	return true
 }
 
+// made finds a client's request: the index of its entry, or of a later one. known is false if it is not known
+// whether it was made after the log had an index.
+func (c *content) made(id requestID, floor uint64) (index uint64, ok, known bool) {
+	if index, ok = c.requests[id]; ok {
+		return index, true, true
+	}
+	return c.tail, c.past.has(id), floor >= c.known
+}
+
 // forget drops a received entry that is not in the log.
 func (c *content) forget(v core.Version) {
 	c.arrived[v].buf.Release()
@@ -137,15 +148,19 @@ func (c *content) truncate(after uint64) {
 // reset begins the log anew.
 func (c *content) reset(tail uint64) {
 	c.truncate(c.tail)
-	c.tail, c.kept = tail, tail
+	c.tail, c.kept, c.known = tail, tail, tail
 }
 
 // trim drops the entries up to an index.
 func (c *content) trim(to uint64) {
 	n := 0
 	for ; c.tail < to && n < len(c.items); n++ {
-		c.trimmed = c.items[n].end
-		c.drop(&c.items[n])
+		i := &c.items[n]
+		c.trimmed = i.end
+		if id := (requestID{i.Session, i.Seq}); id != (requestID{}) && !c.past.add(id) {
+			c.past, c.known = past{}, i.Version.Index
+		}
+		c.drop(i)
 		c.tail++
 	}
 	c.items = c.items[n:]

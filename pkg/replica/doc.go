@@ -19,9 +19,10 @@
 // # Requests that are sent again
 //
 // The log stores each write's session and sequence number. So the next primary finds a repeated
-// write there, and does not apply it twice. A write also has a floor: an index that was committed
-// before the write was first sent. If the log does not go back that far, it is unknown whether the
-// write has taken effect, and it fails with ErrUnknown.
+// write there, and does not apply it twice. It also knows the writes of entries that were trimmed
+// since its process began, or since its store was copied from another host (past.go). A write has
+// a floor: an index that was committed before the write was first sent. If that is before what the
+// primary knows, it is unknown whether the write has taken effect, and it fails with ErrUnknown.
 //
 // # Flow
 //

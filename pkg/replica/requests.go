@@ -58,13 +58,13 @@ func (l *loop) abandon(c *call) {
 }
 
 // writing writes an entry, whose data is in the buffer. Its version is not known yet. A repeated
-// write that is in the log already is not written again.
+// write that is in the log already, or was, is not written again.
 func (l *loop) writing(r *request) func(c *call) bool {
 	return func(c *call) bool {
 		e := &r.entry
-		index, ok := l.content.requests[requestID{e.Session, e.Seq}]
+		index, ok, known := l.content.made(requestID{e.Session, e.Seq}, r.floor)
 		if !ok {
-			if r.floor < l.content.tail {
+			if !known {
 				c.finish(errPast)
 				return true
 			}

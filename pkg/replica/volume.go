@@ -276,7 +276,7 @@ func (v *Volume) retry(ctx context.Context, to *route, r *request, err error) er
 		case errors.Is(err, errPast) && r.tries == 1: // it was not made before
 			r.floor, r.tries = v.floor.Load(), 0
 		case errors.Is(err, errPast):
-			return fmt.Errorf("%w: %d bytes at %d of volume %s: the primary has changed, and its log does not go back far enough; repeat the write if nothing else has written there",
+			return fmt.Errorf("%w: %d bytes at %d of volume %s: the primary has changed, and does not know which writes were made so long ago; repeat the write if nothing else has written there",
 				ErrUnknown, r.n, r.off, v.info.Name)
 		case !errors.Is(err, errAgain):
 			return err
