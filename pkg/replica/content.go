@@ -85,7 +85,7 @@ func (c *content) push(i item) {
 // arrive adds a received entry, and reports whether it is new.
 func (c *content) arrive(i item) bool {
 	there := c.at(i.Version.Index)
-	if _, ok := c.arrived[i.Version]; ok || there != nil && there.Version == i.Version {
+	if _, ok := c.arrived[i.Version]; ok || i.Version.Index <= c.tail || there != nil && there.Version == i.Version {
 		i.buf.Release()
 		return false
 	}
@@ -149,6 +149,11 @@ func (c *content) truncate(after uint64) {
 func (c *content) reset(tail uint64) {
 	c.truncate(c.tail)
 	c.tail, c.kept, c.known = tail, tail, tail
+	for v := range c.arrived {
+		if v.Index <= tail { // the copy of the store has it
+			c.forget(v)
+		}
+	}
 }
 
 // trim drops the entries up to an index.

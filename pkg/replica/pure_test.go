@@ -195,3 +195,21 @@ func TestCalls(t *testing.T) {
 		}
 	}
 }
+
+// TestArrivedBeforeReset: entries that a copy of the store has occupy no memory.
+func TestArrivedBeforeReset(t *testing.T) {
+	c := newContent(5)
+	arrive := func(index uint64) bool {
+		return c.arrive(item{Entry: wal.Entry{Version: core.Version{Epoch: 1, Index: index}}})
+	}
+	if !arrive(8) || !arrive(11) {
+		t.Fatal("they have not arrived")
+	}
+	c.reset(10)
+	if arrive(9) || !arrive(12) {
+		t.Error("an entry arrives that the store has, or one does not that it lacks")
+	}
+	if len(c.arrived) != 2 {
+		t.Errorf("%v have arrived", c.arrived)
+	}
+}
