@@ -15,6 +15,7 @@ import (
 type followerEvents interface {
 	join(iv core.Interval) bool
 	landed(iv core.Interval, i item)
+	leaving()
 	left(iv core.Interval)
 	fail(err error)
 }
@@ -44,6 +45,8 @@ type membership struct {
 	ring   *mcrdma.Memory
 	member *mcrdma.Member // nil: the group is not formed yet
 	leave  bool
+	ctx    context.Context // of waiting for memory
+	cancel context.CancelFunc
 }
 
 // listen offers the ring to the groups of this volume.
@@ -118,6 +121,7 @@ func (f *following) joined(m *mcrdma.Member) {
 		return
 	}
 	n.member = m
+	n.ctx, n.cancel = context.WithCancel(f.ctx)
 	f.receiving.Go(func() {
 		err := f.receive(n)
 		if closed := m.Close(); closed != nil {
@@ -140,12 +144,16 @@ func (f *following) receive(n *membership) error {
 		if err != nil {
 			return err
 		}
-		i, err := f.take(n.member.Region(0), &r)
+		i, err := f.take(n.ctx, n.member.Region(0), &r)
 		if err != nil {
 			f.refused.badEntries.Add(1)
 			return err
 		}
-		f.post(func() { f.events.landed(n.iv, i) })
+		f.post(func() {
+			if f.events.landed(n.iv, i); n.leave {
+				f.events.leaving()
+			}
+		})
 		if taken += int64(r.N); taken-told >= f.size/16 {
 			told = taken
 			_ = n.member.SetCounter(counterConsumed, i.Version.Index) // an error: Recv says it too
@@ -154,7 +162,7 @@ func (f *following) receive(n *membership) error {
 }
 
 // take copies an entry out of the ring.
-func (f *following) take(ring []byte, r *mcrdma.Received) (item, error) {
+func (f *following) take(ctx context.Context, ring []byte, r *mcrdma.Received) (item, error) {
 	at := int64(r.Imm) * align
 	if r.Kind != mcrdma.OpWriteImm || r.N < wal.HeaderSize || at+int64(r.N) > int64(len(ring)) {
 		return item{}, fmt.Errorf("%v of %d bytes at %d of the ring is no entry", r.Kind, r.N, at)
@@ -167,7 +175,7 @@ func (f *following) take(ring []byte, r *mcrdma.Received) (item, error) {
 	if err != nil {
 		return item{}, err
 	}
-	buf, err := f.buffers.get(f.ctx, e.DataLen())
+	buf, err := f.buffers.get(ctx, e.DataLen())
 	if err != nil {
 		return item{}, err
 	}
@@ -208,12 +216,22 @@ func (f *following) leaveGroup(iv core.Interval) {
 		f.events.left(iv)
 	case !n.leave:
 		n.leave = true
+		f.events.leaving()
 		f.wg.Go(func() { _ = n.member.Close() }) // then receive ends
+	}
+}
+
+// discard ends the waiting for memory of a membership that is being left. What it has not received
+// then is not reported.
+func (f *following) discard() {
+	if n := f.now; n != nil && n.leave {
+		n.cancel()
 	}
 }
 
 // ended: nothing more is received, and all received entries have been reported.
 func (f *following) ended(n *membership) {
+	n.cancel()
 	f.now, f.spare = nil, n.ring
 	f.events.left(n.iv)
 }

@@ -56,6 +56,18 @@ func (l *loop) step(m message) {
 	}
 }
 
+// leaving: this node leaves a group, or has received more since. If entries that it has received
+// cannot be in its log, because it lacks some before them, it was never acting in this group, and
+// does not get what it lacks any more. Then they and all later ones are of no use, and would only
+// occupy the memory that receiving these waits for.
+func (l *loop) leaving() {
+	l.post(func() { // after the actions for the entries before
+		if len(l.content.arrived) > 0 {
+			l.follow.discard()
+		}
+	})
+}
+
 // left: this node is no longer a member of a group.
 func (l *loop) left(iv core.Interval) {
 	l.node.Left(iv, now())
