@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
@@ -125,6 +126,7 @@ type server struct {
 	log     *slog.Logger
 	options replica.Options
 	client  *mcrdma.Client // nil: run connects to the daemon
+	daemon  *cli.Daemon    // nil: client was given
 	member  *embedded.Member
 
 	closers []func() error // in the order of opening
@@ -168,6 +170,12 @@ func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
 	defer stopWaiting()
 	go waitFor(waiting, s.log, func() bool { return host.Health().Known && s.joined() },
 		func(ctx context.Context) string { return s.etcdWaits(ctx, host.Health().Unknown) })
+	if s.daemon != nil {
+		go s.stepAside(waiting, manager, askEvery, func(ctx context.Context) error {
+			_, err := s.daemon.GetDaemon(ctx, &mcrdmav1.GetDaemonRequest{})
+			return err
+		})
+	}
 	at, err := s.export(host, own, failed)
 	if err != nil {
 		return err
@@ -181,7 +189,7 @@ func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
 		return nil
 	})
 	s.opened(func() error {
-		s.handOver(manager)
+		s.handOver(manager, func(*osdmap.VolumeState) bool { return true })
 		return nil
 	})
 	cli.NotifySystemd("READY=1")
@@ -259,6 +267,13 @@ func (s *server) host(ctx context.Context, m *osdmap.Manager, registry prometheu
 			return nil, fmt.Errorf("the socket of this host's configuration, %s: %w", s.cfg.Socket, err)
 		}
 		s.opened(client.Close)
+		if s.daemon, err = cli.DialDaemon(s.cfg.Socket, "mcblock", askEvery); err != nil {
+			return nil, err
+		}
+		s.opened(func() error {
+			s.daemon.Close()
+			return nil
+		})
 		s.client = client
 	}
 	l, err := net.Listen("tcp", s.cfg.Listen)

@@ -2,10 +2,12 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
 
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 )
 
@@ -212,6 +214,9 @@ func (l *loop) formed(g *leading, err error) {
 		l.added(g, joining, g.first, nil)
 	case err != nil:
 		l.dissolve()
+		if x, ok := errors.AsType[*mcrdma.Error](err); ok && errors.Is(err, mcrdma.ErrUnreachable) {
+			l.node.Hindered(g.iv, l.out.named(x.Host), now())
+		}
 		l.formedLater(g.iv, err)
 	default:
 		l.node.Formed(g.iv, true, now())

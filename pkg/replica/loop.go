@@ -19,6 +19,7 @@ type outside interface {
 	send(m message)
 	device(id core.ID) (address string, ok bool)
 	reachable(id core.ID) bool
+	named(host string) core.ID // 0: there is none
 	readMap(ctx context.Context) (core.Map, error)
 	propose(ctx context.Context, m core.Map) (core.Map, error)
 	// lead makes a group of members, by the addresses of their devices.

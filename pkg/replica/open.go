@@ -41,6 +41,11 @@ func (o *local) reachable(id core.ID) bool {
 	return x != nil && x.conn.Ready()
 }
 
+func (o *local) named(host string) core.ID {
+	id, _ := o.peers.id(host) // 0 if there is none
+	return id
+}
+
 func (o *local) readMap(ctx context.Context) (core.Map, error) {
 	return o.cfg.Manager.Map(ctx, o.info.ID)
 }

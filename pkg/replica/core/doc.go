@@ -55,10 +55,11 @@
 //
 // A write completes only in the group's view, and a view is approved (AnswerView) only if it
 // contains the whole acting set, which establishes A1. The primary may remove a member from the
-// set at any time; it does so when the group must go on without it, when it has restarted, or when
-// it is silent for Grace. At least MinSize must be left. A member is added when it has A1 and A2:
-// it has joined the group (Add), has all entries from before that, and has all stable entries on
-// disk. From before the proposal on, later writes wait for it, too.
+// set at any time; it does so when the group must go on without it, when it has restarted, when it
+// is silent for Grace, or when no group could be formed with it for Grace (Hindered). At least
+// MinSize must be left. A member is added when it has A1 and A2: it has joined the group (Add), has
+// all entries from before that, and has all stable entries on disk. From before the proposal on,
+// later writes wait for it, too.
 //
 // # Who is the primary
 //

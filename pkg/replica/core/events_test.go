@@ -156,7 +156,9 @@ func (w *world) groupEvent(e event) {
 	case evForm:
 		ok := true
 		for _, p := range g.members {
-			ok = ok && w.join(g, p)
+			if ok = ok && w.join(g, p); !ok && g.iv.Round%2 == 0 { // not always, and without changing what else is drawn
+				h.n.Hindered(g.iv, p.m.ID, now)
+			}
 		}
 		if !ok {
 			g.ended = true

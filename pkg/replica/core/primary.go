@@ -22,6 +22,21 @@ type primary struct {
 	flushes  []flush
 	calls    uint64 // of clients
 	hurried  uint64 // entries up to this one should become durable without delay
+	hindered hindrance
+}
+
+// hindrance is a host because of which the group cannot be formed, although it reports.
+type hindrance struct {
+	id          ID
+	since, last time.Duration // when it was told first, and last; 0: there is none
+}
+
+// recent is the multiple of Grace for which a hindrance counts after it was told.
+const recent = 4
+
+func (n *Node) hinders(id ID, now time.Duration) bool {
+	h := &n.lead.hindered
+	return h.last > 0 && h.id == id && now-h.last < recent*n.cfg.Grace
 }
 
 // view is a set of members of the group with which operations are to complete.
@@ -166,7 +181,7 @@ func (n *Node) tickPrimary(now time.Duration) {
 	}
 	acting := n.without(func(m Member) bool {
 		p := n.peer(m)
-		return p == nil || now-p.heard > n.cfg.Grace || p.old && p.refill
+		return p == nil || now-p.heard > n.cfg.Grace || p.old && p.refill || n.hinders(m.ID, now) && l.hindered.last-l.hindered.since > n.cfg.Grace
 	})
 	if n.proposal == nil && len(acting) < len(n.osdmap.Acting) {
 		n.change(acting)
@@ -367,8 +382,21 @@ func (n *Node) Formed(iv Interval, ok bool, now time.Duration) {
 		n.begin(now)
 		return
 	}
-	l.state = Active
+	l.state, l.hindered = Active, hindrance{}
 	n.advance(now)
+}
+
+// Hindered says that the group cannot be formed because of a host, before Formed says that it cannot.
+// If that lasts for Grace, the group is formed without that host, if enough others are left.
+func (n *Node) Hindered(iv Interval, by ID, now time.Duration) {
+	l := n.lead
+	if l == nil || iv != l.interval || l.state != Forming {
+		return
+	}
+	if !n.hinders(by, now) {
+		l.hindered = hindrance{id: by, since: now}
+	}
+	l.hindered.last = now
 }
 
 // GroupEnded says that the group has failed. What has not completed stays in the log.
@@ -393,7 +421,7 @@ func (n *Node) promote(now time.Duration) {
 			n.require()
 			continue
 		}
-		ready := l.state == Peering
+		ready := l.state == Peering && (n.osdmap.Holds(p.member.ID) || !n.hinders(p.member.ID, now))
 		if l.state == Active {
 			ready = l.wanted == nil && slices.Contains(l.members, p.member) && p.from != 0 && max(p.match, p.durable)+1 >= p.from
 		}

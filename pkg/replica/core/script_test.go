@@ -112,6 +112,9 @@ func (s *script) event(t *testing.T, words []string) (result []string) {
 		n.Left(iv, now)
 	case "formed":
 		n.Formed(iv, len(words) == 2, now)
+	case "hindered":
+		value(2, &number)
+		n.Hindered(iv, ID(number), now) //nolint:gosec // small
 	case "ended":
 		n.GroupEnded(iv, now)
 	case "view":
