@@ -17,10 +17,22 @@ type peer struct {
 	recovery
 
 	adding    bool   // to the group
+	barred    span   // from when to when it could not be added
 	present   bool   // in the newest requested view
 	left      bool   // while it was being added, it has joined and left again
 	from      uint64 // the group sends it the entries from this one on; 0: none
 	promoting bool   // it has all acknowledged entries, and will be proposed
+}
+
+// span is the time from the first event of a kind to the last; zero: there was none.
+type span struct{ first, last time.Duration }
+
+// add adds an event, after a pause as the first.
+func (s *span) add(now, pause time.Duration) {
+	if s.last == 0 || now-s.last >= pause {
+		s.first = now
+	}
+	s.last = now
 }
 
 // recovery is what a member is sent that it lacks.
@@ -109,10 +121,12 @@ func (n *Node) race(p *peer, from uint64, now time.Duration) {
 // outruns reports that clients must wait for a member that is catching up. Otherwise they would
 // write more than half as much as it gets, or so much that the log is trimmed after it is known
 // that the member needs no further copy of the store. If it gets nothing for a lease after all
-// earlier writes are done, they do not wait.
+// earlier writes are done, or cannot be added to the group, they do not wait.
 func (n *Node) outruns(p *peer, now time.Duration) bool {
 	r, head, base := &p.race, n.log.head().Index, p.origin()
 	switch lacks := head - base; {
+	case p.barred.last-p.barred.first >= recent*n.cfg.Grace && now-p.barred.last < longest*n.cfg.Lease:
+		return false // it would not be added either way; at times they wait, as it may be possible again
 	case r.gained == 0 || now-r.gained >= n.cfg.Lease || lacks <= n.cfg.Near || p.from != 0 && base+1 >= p.from:
 		return false
 	case (p.from != 0 || p.reset.sent) && lacks+1 >= n.cfg.Limit/2:

@@ -325,8 +325,10 @@ func (n *Node) Added(iv Interval, m Member, from uint64, now time.Duration) {
 	}
 	if p := n.peer(m); p != nil && p.adding {
 		if p.adding = false; from > 0 && from <= n.log.head().Index+1 && !p.left {
-			p.from = from
+			p.from, p.barred = from, span{}
 			n.tend(p, now)
+		} else {
+			p.barred.add(now, longest*n.cfg.Lease)
 		}
 		p.left = false
 	}
