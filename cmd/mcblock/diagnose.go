@@ -186,6 +186,10 @@ func (d *diagnosis) host(h osdmap.Host) {
 		d.Add(s, name, "its certificate is valid until "+u.AsTime().Format(time.DateTime), "from then on no other host, and no client, accepts it",
 			"renew it (cmd-daemon init --renew for a lab's), and replace the files; mcblock reads them at the next connection")
 	}
+	if t.GetOldCa() {
+		d.Add(findings.Warning, name, "its file of the CA was changed after its mcblock began", "etcd's members, and mcblock as their client, read it only when mcblock begins",
+			"systemctl restart mcblock there, one host after the other, before certificates of another CA are used, or one is removed from the file")
+	}
 	if away := t.GetAway(); away != "" && d.away == nil {
 		d.Add(findings.Error, name, "etcd does not answer it", cli.Clean(away), "look at the network between it and the members of etcd, and at its mcblock.yaml")
 	}

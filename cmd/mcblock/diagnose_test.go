@@ -85,6 +85,7 @@ func TestDiagnose(t *testing.T) {
 		{"a number of another name", func(f *facts) { f.self = "h9" }, []string{"error host h9: its name and number are not"}},
 		{"disk", func(f *facts) { f.hosts[2].FreeBytes = 10; f.hosts[3].FreeBytes = 1 },
 			[]string{"error host h3: its disk is full", "warning host h2: its disk is nearly full"}},
+		{"a CA that was replaced", func(f *facts) { f.hosts[2].OldCa = true }, []string{"warning host h2: its file of the CA was changed after its mcblock began"}},
 		{"certificates", func(f *facts) {
 			f.hosts[2].CertificateUntil = timestamppb.New(f.now.Add(24 * time.Hour))
 			f.hosts[3].CertificateUntil = timestamppb.New(f.now.Add(-time.Hour))

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +29,7 @@ type statuses struct {
 	replicav1.UnimplementedStatusesServer
 	cfg     *config.Config
 	largest uint64                       // store.Largest
+	ca      []byte                       // the file of the CA when etcd's member and clients read it
 	host    atomic.Pointer[replica.Host] // nil: it is being opened
 }
 
@@ -47,6 +50,9 @@ func (s *statuses) GetHost(ctx context.Context, _ *replicav1.GetHostRequest) (*r
 	a.DataBytes, a.FreeBytes = space(s.cfg.Data)
 	if _, until, err := files(s.cfg).Read(); err == nil && !until.IsZero() {
 		a.CertificateUntil = timestamppb.New(until)
+	}
+	if now, err := os.ReadFile(s.cfg.TLS.CA); err == nil {
+		a.OldCa = !bytes.Equal(now, s.ca)
 	}
 	health := h.Health()
 	if health.Away != nil {

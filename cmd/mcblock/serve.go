@@ -127,6 +127,7 @@ type server struct {
 	options replica.Options
 	client  *mcrdma.Client // nil: run connects to the daemon
 	daemon  *cli.Daemon    // nil: client was given
+	ca      []byte         // the file of the CA at the start
 	member  *embedded.Member
 
 	closers []func() error // in the order of opening
@@ -154,6 +155,7 @@ func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
 	if err := addresses(s.cfg, false); err != nil {
 		return err
 	}
+	s.ca, _ = os.ReadFile(s.cfg.TLS.CA) // without TLS there is none; other errors show below
 	failed := make(chan error, 3)
 	manager, err := s.manager(failed)
 	if err != nil {
@@ -285,7 +287,7 @@ func (s *server) host(ctx context.Context, m *osdmap.Manager, registry prometheu
 		return nil, errors.Join(err, l.Close())
 	}
 	self := osdmap.Host{ID: core.ID(s.cfg.ID), Name: s.cfg.Name, Peer: s.cfg.Listen, NBD: s.cfg.NBD, Device: s.cfg.Address.String()}
-	tell := &statuses{cfg: s.cfg, largest: store.Largest(dir)}
+	tell := &statuses{cfg: s.cfg, largest: store.Largest(dir), ca: s.ca}
 	h, err := replica.Open(replica.Config{Self: self, Client: s.client, Manager: m, Dir: dir, Listener: l, Files: files(s.cfg), Options: s.options, Log: s.log,
 		Registry: registry, Register: func(r grpc.ServiceRegistrar) { replicav1.RegisterStatusesServer(r, tell) }})
 	if err != nil {

@@ -115,3 +115,27 @@ func TestClientsCA(t *testing.T) {
 		until("a client of the first CA", host, from == host.CA)
 	}
 }
+
+// TestChangedCA: doctor says that mcblock has to be restarted after its CA was changed.
+func TestChangedCA(t *testing.T) {
+	r := newRig(t, 1)
+	const want = "its file of the CA was changed after its mcblock began"
+	if _, out, _ := call(t, "doctor"); strings.Contains(out, want) {
+		t.Error(out)
+	}
+	at := r.hosts[0].cfg.TLS.CA
+	now, err := os.ReadFile(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	another, err := os.ReadFile(identitytest.New(t).Host("h1").CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(at, append(now, another...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, out, _ := call(t, "doctor"); !strings.Contains(out, want) {
+		t.Error(out)
+	}
+}
