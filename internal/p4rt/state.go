@@ -27,11 +27,32 @@ func (s *Session) Read(ctx context.Context) (*switchspec.State, error) {
 func (c *Client) Read(ctx context.Context) (*switchspec.State, error) {
 	var ask []*p4.Entity
 	for _, l := range layouts {
-		t := c.schema.tables[l.table]
-		ask = append(ask, &p4.Entity{Entity: &p4.Entity_TableEntry{
-			TableEntry: &p4.TableEntry{TableId: t.id, IsDefaultAction: len(t.fields) == 0}}})
+		ask = append(ask, c.schema.entries(l))
 	}
-	ask = append(ask, multicastGroups())
+	return c.state(ctx, append(ask, multicastGroups()))
+}
+
+// Settings reads the switch's settings alone. They are zero once its program has been loaded again, which
+// clears all else, too.
+func (s *Session) Settings(ctx context.Context) (switchspec.Settings, error) {
+	ctx, cancel := s.during(ctx)
+	defer cancel()
+	state, err := s.c.state(ctx, []*p4.Entity{s.c.schema.entries(layouts[0])})
+	if err != nil {
+		return switchspec.Settings{}, cmp.Or(s.Err(), err)
+	}
+	e, _ := state.Find(switchspec.Settings{}.Key())
+	return e.(switchspec.Settings), nil
+}
+
+// entries asks for all entries of a table.
+func (s *schema) entries(l layout) *p4.Entity {
+	t := s.tables[l.table]
+	return &p4.Entity{Entity: &p4.Entity_TableEntry{TableEntry: &p4.TableEntry{TableId: t.id, IsDefaultAction: len(t.fields) == 0}}}
+}
+
+// state reads what the entities that are asked for make up.
+func (c *Client) state(ctx context.Context, ask []*p4.Entity) (*switchspec.State, error) {
 	out := &switchspec.State{}
 	err := c.read(ctx, ask, func(e *p4.Entity) error {
 		x, err := c.schema.decode(e)

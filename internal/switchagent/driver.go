@@ -16,8 +16,12 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// maxJobs bounds how many edits are written to the switch together.
-const maxJobs = 512
+const (
+	// maxJobs bounds how many edits are written to the switch together.
+	maxJobs = 512
+	// lookEach is the time between two looks at whether another controller has cleared the switch.
+	lookEach = time.Second
+)
 
 // A job is an edit that a caller waits for.
 type job struct {
@@ -320,8 +324,9 @@ func (d *driver) settle(ctx context.Context, s *p4rt.Session, changes []switchsp
 
 // serve makes edits until the session is lost.
 func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
-	audit := time.NewTicker(d.audit)
+	audit, look := time.NewTicker(d.audit), time.NewTicker(lookEach)
 	defer audit.Stop()
+	defer look.Stop()
 	for {
 		jobs, replace := d.take()
 		if replace {
@@ -343,6 +348,15 @@ func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
 		select {
 		case <-d.wake:
 		case <-changed:
+		case <-look.C:
+			now, err := s.Settings(ctx)
+			if was, _ := d.have.Find(now.Key()); err == nil && was == switchspec.Entity(now) {
+				continue
+			}
+			d.log.Warn("another controller has changed the switch", "settings", now, "error", err)
+			if err := d.program(ctx, s); err != nil {
+				return err
+			}
 		case <-audit.C:
 			if err := d.reconcile(ctx, s, false); err != nil {
 				return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,10 +15,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/prototext"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/identity"
@@ -308,6 +311,47 @@ func (f *foreigner) read(ask ...*p4.Entity) []*p4.Entity {
 	}
 }
 
+// config is the program that the switch runs.
+func (f *foreigner) config() *p4.ForwardingPipelineConfig {
+	f.l.t.Helper()
+	res, err := f.rpc.GetForwardingPipelineConfig(f.l.t.Context(), &p4.GetForwardingPipelineConfigRequest{})
+	if err != nil {
+		f.l.t.Fatal(err)
+	}
+	return res.GetConfig()
+}
+
+// otherProgram is one that has none of the agent's tables.
+func otherProgram(t *testing.T) *p4.ForwardingPipelineConfig {
+	t.Helper()
+	dir := filepath.Join("..", "softswitch", "program", "testdata")
+	json, err := os.ReadFile(filepath.Join(dir, "unions.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "unions.p4info.txtpb"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := &p4cfg.P4Info{}
+	if err := prototext.Unmarshal(text, info); err != nil {
+		t.Fatal(err)
+	}
+	return &p4.ForwardingPipelineConfig{P4Info: info, P4DeviceConfig: json}
+}
+
+// push loads a program, and pretends to be the agent.
+func (f *foreigner) push(config *p4.ForwardingPipelineConfig) {
+	f.l.t.Helper()
+	_, s := f.l.nodes[f.i-1].agent.driver.current()
+	_, err := f.rpc.SetForwardingPipelineConfig(f.l.t.Context(), &p4.SetForwardingPipelineConfigRequest{Config: config,
+		ElectionId: &p4.Uint128{High: s.ElectionID().High, Low: s.ElectionID().Low},
+		Action:     p4.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT})
+	if err != nil {
+		f.l.t.Fatal(err)
+	}
+}
+
 func (f *foreigner) all() []*p4.Entity {
 	return f.read(&p4.Entity{Entity: &p4.Entity_TableEntry{TableEntry: &p4.TableEntry{}}},
 		&p4.Entity{Entity: &p4.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: &p4.PacketReplicationEngineEntry{
@@ -444,6 +488,36 @@ func TestAuditFindsForeignWrites(t *testing.T) {
 			l.remove(1, aGroup(hostAddr(1, 1), 2))
 		}
 		l.remove(1, g)
+		l.noLeftovers()
+	})
+}
+
+// TestClearedByAnother: a program that another controller loads in the agent's name is noticed long before the next
+// audit, whether it is the same one or another.
+func TestClearedByAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 1)
+		l.start(1, func(_ *config.Config, o *Options) { o.Audit = time.Hour })
+		routes := canonicalRoutes(l.state(1))
+		f := l.foreigner(1)
+		for name, config := range map[string]*p4.ForwardingPipelineConfig{
+			"the same program": f.config(),
+			"another program":  otherProgram(t),
+		} {
+			begun := time.Now()
+			f.push(config)
+			eventually(t, name+": put right", func() bool {
+				have, err := l.read(1)
+				return err == nil && canonicalRoutes(have) == routes && have.Check() == nil
+			})
+			eventually(t, name+": ARP is learnt", f.digests)
+			if took := time.Since(begun); took > 2*lookEach {
+				t.Errorf("%s: put right after %v", name, took)
+			}
+			g := aGroup(hostAddr(1, 1), 1, hostAddr(1, 2))
+			l.install(1, g)
+			l.remove(1, g)
+		}
 		l.noLeftovers()
 	})
 }
