@@ -141,6 +141,7 @@ func TestBadConfigs(t *testing.T) {
 				t.Preamble.Name += "x"
 			}
 		}), "none of its tables is in the program, which has the table In.acl"},
+		{"empty", func(c *p4.ForwardingPipelineConfig) { c.P4Info = &p4cfg.P4Info{} }, "the P4Info has no tables, and the program has the table In.acl"},
 		{"field name", info(func(i *p4cfg.P4Info) { table(i, "In.acl").MatchFields[0].Name = "h.eth.other" }), "table In.acl: match field h.eth.other is not in the program; table In.acl: match field h.eth.dst of the program is not in the P4Info"},
 		{"field missing", info(func(i *p4cfg.P4Info) { x := table(i, "In.acl"); x.MatchFields = x.MatchFields[1:] }), "table In.acl: match field h.eth.dst of the program is not in the P4Info"},
 		{"field id", info(func(i *p4cfg.P4Info) { table(i, "In.acl").MatchFields[1].Id = 1 }), "match field h.eth.type has the id 1, which is none or another's"},

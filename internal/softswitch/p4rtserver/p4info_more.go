@@ -72,14 +72,18 @@ func (b *indexer) missing(o object) {
 	b.dropped[o.id] = true
 }
 
-// checkDropped rejects a P4Info that has only tables that the program lacks, if the program has
-// others.
+// checkDropped rejects a P4Info that is another program's, or empty: it has no table of the program, which has some.
 func (b *indexer) checkDropped() {
-	if len(b.tables.list) > 0 || len(b.dropped) == 0 {
+	if len(b.tables.list) > 0 {
 		return
 	}
 	for _, t := range b.prog.Tables {
-		if len(t.Key) > 0 {
+		switch {
+		case len(t.Key) == 0: // the P4Info need not have those that the compiler made
+		case len(b.info.GetTables()) == 0:
+			b.problem("the P4Info has no tables, and the program has the table %s", t.Name)
+			return
+		default:
 			b.problem("none of its tables is in the program, which has the table %s", t.Name)
 			return
 		}
