@@ -94,6 +94,7 @@ func TestClientUsage(t *testing.T) {
 		{"group show 1.2.3.4/x", "not a number from 1 on"},
 		{"top --interval 1ms", "--interval 1ms"},
 		{"doctor x", `unexpected argument "x"`},
+		{"doctor --host-only --agent 1.2.3.4", "--host-only looks at no agents"},
 	} {
 		code, stdout, stderr := call(strings.Fields(c.args)...)
 		if c.want == "" {

@@ -53,6 +53,9 @@ func doctorCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&hostOnly, "host-only", false, "look at no agents; without --interface this means --local")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		facts := doctor.Facts{Complete: true}
+		if hostOnly && len(client.agents) > 0 {
+			return cli.Usagef("--host-only looks at no agents, and --agent names one: leave one of them out")
+		}
 		if !hostOnly {
 			if err := client.facts(cmd.Context(), &facts); err != nil {
 				return err
