@@ -105,8 +105,7 @@ func (f *clientFlags) fleet() *agents.Fleet {
 	return agents.NewFleet(agents.Options{TLS: f.certificate(), Timeout: f.timeout})
 }
 
-// connect returns the agents to ask. With --peers, the list includes agents that do not answer: the
-// next question to them fails again.
+// connect returns the agents to ask. With --peers, the list includes agents that do not answer.
 func (f *clientFlags) connect(ctx context.Context, fleet *agents.Fleet) ([]*agents.Agent, error) {
 	given, err := f.addresses()
 	if err != nil {
@@ -145,8 +144,10 @@ func askAll[T proto.Message](list []*agents.Agent, ask func(a *agents.Agent) (T,
 	out := make([]answer[T], len(list))
 	errs := make([]error, len(list))
 	agents.Each(len(list), func(i int) {
-		out[i].agent = list[i]
-		out[i].got, out[i].err = ask(list[i])
+		out[i].agent, out[i].err = list[i], list[i].Silent
+		if out[i].err == nil {
+			out[i].got, out[i].err = ask(list[i])
+		}
 		errs[i] = out[i].err
 	})
 	return out, errors.Join(errs...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,6 +97,9 @@ func (t *top) look(ctx context.Context) *look {
 
 func lookAt(ctx context.Context, a *agents.Agent) agentLook {
 	l := agentLook{address: a.Address.HostPort}
+	if l.err = a.Silent; l.err != nil {
+		return l
+	}
 	if l.status, l.err = a.Status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{}); l.err != nil {
 		return l
 	}
@@ -121,12 +125,18 @@ func lookAt(ctx context.Context, a *agents.Agent) agentLook {
 // once shows one interval. The error is also that of agents that do not answer.
 func (t *top) once(ctx context.Context, w io.Writer, write func(w io.Writer, before, now *look) error) error {
 	before := t.look(ctx)
-	select {
-	case <-time.After(t.interval):
-	case <-ctx.Done():
-		return nil
+	now := before
+	for i, a := range before.agents {
+		t.list[i].Silent = a.err
 	}
-	now := t.look(ctx)
+	if slices.ContainsFunc(before.agents, func(a agentLook) bool { return a.err == nil }) {
+		select {
+		case <-time.After(t.interval):
+		case <-ctx.Done():
+			return nil
+		}
+		now = t.look(ctx)
+	}
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -156,6 +166,9 @@ const (
 
 // live fills a terminal until ctx ends, and restores it.
 func (t *top) live(ctx context.Context, w io.Writer, size func() (columns, rows int)) (err error) {
+	for _, a := range t.list {
+		a.Silent = nil // it may come back
+	}
 	if _, err := io.WriteString(w, enterScreen); err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
+	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
@@ -128,6 +129,25 @@ func TestTopOnce(t *testing.T) {
 	code, stdout, _ = call("top", "--once", "--interval", "100ms", "--agent", deadAddress(t))
 	if code != cli.ExitFailure || !strings.Contains(stdout, "connection refused") {
 		t.Errorf("%d, %s", code, stdout)
+	}
+}
+
+// TestTopSilent: an agent that does not answer is asked once, which takes one timeout. So does status.
+func TestTopSilent(t *testing.T) {
+	plain, err := identity.Files{}.Server()
+	must(t, err)
+	answers := &fakeAgent{status: &mcrdmav1.GetStatusResponse{Name: "torZ"}}
+	answers.serve(t, plain)
+	for _, c := range [][]string{{"top", "--once"}, {"top", "--once", "--interval", "100ms", "--agent", answers.addr}, {"status", "--peers"}} {
+		hangs := &fakeAgent{hangs: true}
+		hangs.serve(t, plain)
+		code, _, stderr := call(append(c, "--timeout", "500ms", "--agent", hangs.addr)...)
+		hangs.mu.Lock()
+		calls := hangs.calls
+		hangs.mu.Unlock()
+		if code != cli.ExitFailure || !strings.Contains(stderr, "did not answer within 500ms") || calls != 1 {
+			t.Errorf("%v: %d after %d calls: %s", c, code, calls, stderr)
+		}
 	}
 }
 

@@ -118,7 +118,9 @@ func (f *Fleet) Close() error {
 type Agent struct {
 	grouptree.Agent
 	Address Address
-	conn    *grpc.ClientConn
+	// Silent is why the agent did not answer Discover; nil: it did, or was not asked. It costs a timeout to ask it again.
+	Silent error
+	conn   *grpc.ClientConn
 }
 
 // Agent returns the agent at an address. Errors are about the TLS files only.

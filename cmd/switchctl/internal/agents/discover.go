@@ -4,8 +4,10 @@ import (
 	"context"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
 
 // atOnce is how many agents are asked in parallel.
@@ -76,7 +78,11 @@ func (f *Fleet) Discover(ctx context.Context, given []Address, follow bool, most
 		level := next
 		next = nil
 		Each(len(level), func(i int) {
-			level[i].Status, level[i].Err = level[i].Agent.Status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
+			x := level[i]
+			x.Status, x.Err = x.Agent.Status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
+			if c := cli.CodeOf(x.Err); c == codes.DeadlineExceeded || c == codes.Unavailable {
+				x.Agent.Silent = x.Err
+			}
 		})
 		for _, found := range level {
 			me := instanceOf(found)
