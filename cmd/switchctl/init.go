@@ -15,6 +15,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/routing"
+	"github.com/mcrdma/mcrdma/internal/strictyaml"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/topology"
 )
@@ -116,7 +117,7 @@ func starter(name, file, dir string, local bool) (string, error) {
 		return "", fmt.Errorf("%s: %w; it has %s", file, err, strings.Join(names, ", "))
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# The agent of switch %s, from %s. Names of files count from this one.\n# All that may be said here: \"switchctl init --reference\", or \"man switchctl-agent.yaml\" with the package.\n\nname: %[1]s\n", name, filepath.Base(file))
+	fmt.Fprintf(&b, "# The agent of switch %s, from %s. Names of files count from this one.\n# All that may be said here: \"switchctl init --reference\", or \"man switchctl-agent.yaml\" with the package.\n\nname: %s\n", name, filepath.Base(file), strictyaml.Scalar(name))
 	fmt.Fprintf(&b, "address: %v   # of the switch as a router\n", routerAddress(n))
 	mac := n.MAC
 	for i, s := range t.Switches {
@@ -185,11 +186,11 @@ func starterPorts(b *strings.Builder, n *topology.Node) {
 	for _, p := range n.Ports {
 		switch {
 		case p.To.Switch != nil && p.To.Switch.Programmable && n.Switch.Programmable:
-			fmt.Fprintf(b, "  - {port: %d, to: %s}\n", p.Near.Port, p.To.Name)
+			fmt.Fprintf(b, "  - {port: %d, to: %s}\n", p.Near.Port, strictyaml.Scalar(p.To.Name))
 		case p.To.Switch != nil && p.Far.MAC != (routing.MAC{}):
-			fmt.Fprintf(b, "  - {port: %d, to: %s, hello: false, peer_mac: %q}   # no agent of ours answers hellos there\n", p.Near.Port, p.To.Name, p.Far.MAC)
+			fmt.Fprintf(b, "  - {port: %d, to: %s, hello: false, peer_mac: %q}   # no agent of ours answers hellos there\n", p.Near.Port, strictyaml.Scalar(p.To.Name), p.Far.MAC)
 		case p.To.Switch != nil:
-			fmt.Fprintf(b, "  - {port: %d, to: %s}   # if no agent of ours answers hellos there: hello: false, and peer_mac or an address\n", p.Near.Port, p.To.Name)
+			fmt.Fprintf(b, "  - {port: %d, to: %s}   # if no agent of ours answers hellos there: hello: false, and peer_mac or an address\n", p.Near.Port, strictyaml.Scalar(p.To.Name))
 		default:
 			fmt.Fprintf(b, "  - {port: %d}   # %s\n", p.Near.Port, p.To.Name)
 			if p.To.MAC != (routing.MAC{}) {
@@ -211,7 +212,7 @@ func starterSwitches(b *strings.Builder, t *topology.Topology, n *topology.Node,
 		if o.Switch == nil || o == n || !near && !o.Switch.Programmable {
 			continue
 		}
-		fmt.Fprintf(b, "%s  - {name: %s", head, o.Name)
+		fmt.Fprintf(b, "%s  - {name: %s", head, strictyaml.Scalar(o.Name))
 		head = ""
 		if o.Switch.Programmable {
 			agent, _ := o.Local()

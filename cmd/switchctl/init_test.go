@@ -52,6 +52,20 @@ func TestInitLocal(t *testing.T) {
 	}
 }
 
+// TestInitNull: a switch may be called like YAML's null, and so may its neighbor.
+func TestInitNull(t *testing.T) {
+	t.Chdir(t.TempDir())
+	fabric := strings.NewReplacer("leaf", `"null"`, "far", `"Null"`, "programmable: false", "prefixes: [10.3.0.0/24]").Replace(bare)
+	must(t, os.WriteFile("fabric.yaml", []byte(fabric), 0o600))
+	for _, name := range []string{"null", "spine"} {
+		for _, args := range [][]string{{"init", name, "--topology", "fabric.yaml", "--write", name + ".yaml"}, {"agent", "--config", name + ".yaml", "--check"}} {
+			if code, _, stderr := call(args...); code != cli.ExitOK {
+				t.Errorf("%q: %d, %s", args, code, stderr)
+			}
+		}
+	}
+}
+
 // TestInitElsewhere: a configuration finds the topology, wherever it is written.
 func TestInitElsewhere(t *testing.T) {
 	t.Chdir(t.TempDir())

@@ -154,3 +154,11 @@ func Loopback(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && a.IsLoopback()
 }
+
+// Scalar returns a name as it is written in YAML: in quotes if it would not be read as text.
+func Scalar(name string) string {
+	if strings.EqualFold(name, "null") {
+		return strconv.Quote(name)
+	}
+	return name
+}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/google/renameio/v2"
@@ -207,7 +206,7 @@ func (m *maker) configuration(i int, tor *rack, old []known) []byte {
 name: %s
 address: %v   # of the RDMA device: one of this host's own
 device: softroce:%v   # or, on real hardware, as ibverbs:mlx5_0
-`, h.Name, scalar(h.Name), h.Address, h.Address)
+`, h.Name, strictyaml.Scalar(h.Name), h.Address, h.Address)
 	if tor != nil {
 		fmt.Fprintf(&b, "rack: %d\n", tor.number)
 	}
@@ -218,13 +217,13 @@ device: softroce:%v   # or, on real hardware, as ibverbs:mlx5_0
 	}
 	b.WriteString("tls: {cert: host.crt, key: host.key, ca: ca.crt}\n\n")
 	if tor != nil {
-		fmt.Fprintf(&b, "switch: {name: %s, agent: %q}\n", scalar(tor.Name), tor.Agent)
+		fmt.Fprintf(&b, "switch: {name: %s, agent: %q}\n", strictyaml.Scalar(tor.Name), tor.Agent)
 	} else {
 		b.WriteString("# switch: {name: torA, agent: \"192.0.2.1:9560\"}   # without a switch, hosts relay\n")
 	}
 	b.WriteString("\nhosts:   # the others\n")
 	for _, c := range old {
-		fmt.Fprintf(&b, "  - {name: %s, address: %v, daemon: %q}\n", scalar(c.Name), c.Address, c.Listen)
+		fmt.Fprintf(&b, "  - {name: %s, address: %v, daemon: %q}\n", strictyaml.Scalar(c.Name), c.Address, c.Listen)
 	}
 	for j, other := range m.spec.Hosts {
 		if i != j {
@@ -235,15 +234,7 @@ device: softroce:%v   # or, on real hardware, as ibverbs:mlx5_0
 }
 
 func hostLine(h Host) string {
-	return fmt.Sprintf("  - {name: %s, address: %v}\n", scalar(h.Name), h.Address)
-}
-
-// scalar returns a name in YAML: in quotes if it would be read as another type.
-func scalar(name string) string {
-	if strings.EqualFold(name, "null") {
-		return strconv.Quote(name)
-	}
-	return name
+	return fmt.Sprintf("  - {name: %s, address: %v}\n", strictyaml.Scalar(h.Name), h.Address)
 }
 
 // introduce adds the new hosts to the configuration of an old one. If users have changed it so that
