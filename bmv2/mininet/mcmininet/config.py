@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from . import capacity
-from .fabric import Fabric
+from .fabric import MANAGEMENT, Fabric
 
 P4RUNTIME, AGENT, DAEMON, BGP = 9559, 9560, 9550, 1179
-MANAGEMENT = ipaddress.ip_network("198.18.0.0/16")
 
 
 def management(f: Fabric, name: str) -> str:

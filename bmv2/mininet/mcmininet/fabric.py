@@ -13,11 +13,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 MAX_PORT = 509  # 510 is the CPU's, 511 drops
+MANAGEMENT = ipaddress.ip_network("198.18.0.0/16")  # beside the fabric, for agents
 ROUTERS = ipaddress.ip_network("198.19.0.0/16")
 BROADCAST = ipaddress.IPv4Address("255.255.255.255")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}\Z")
 INTERFACE = 15  # characters, at most
+# of Mininet's prompt, where a node's name begins the commands that it runs
+COMMANDS = frozenset(
+    "EOF dpctl dump exit gterm help intfs iperf iperfudp link links net nodes noecho pingall pingallfull pingpair "
+    "pingpairfull ports px py quit sh source switch time wait x xterm".split()
+)
 
 
 class TopologyError(Exception):
@@ -119,6 +125,8 @@ def _names(f: Fabric) -> list[str]:
                 faults.append(f"{kind} {n.name!r}: a name has letters, digits, dots, dashes and underscores")
             elif n.name in seen:
                 faults.append(f"{kind} {n.name}: there is a {seen[n.name]} of that name")
+            elif n.name in COMMANDS:
+                faults.append(f"{kind} {n.name}: Mininet's prompt has a command of that name: give it another one")
             if n.mac and not MAC.match(n.mac):
                 faults.append(f"{kind} {n.name}: {n.mac!r} is no MAC address, such as 02:00:00:00:01:0b")
             seen[n.name] = kind
@@ -194,6 +202,8 @@ def _addresses(f: Fabric) -> list[str]:
                 faults.append(f"switch {s.name}: prefix {text!r}: {e}")
                 continue
             s.prefixes[k] = str(p)  # the other programs read no netmasks
+            if p.overlaps(MANAGEMENT):
+                faults.append(f"switch {s.name}: prefix {p}: {MANAGEMENT} is Mininet's management network")
             for other, name in owner.items():
                 if p.overlaps(other):
                     faults.append(
@@ -222,6 +232,8 @@ def _addresses(f: Fabric) -> list[str]:
         n.address = str(a)
         if a.is_unspecified or a.is_loopback or a.is_multicast or a.is_link_local or a == BROADCAST:
             faults.append(f"{kind} {n.name}: {a} cannot be routed to")
+        if kind == "switch" and a in MANAGEMENT:  # a host's is in a prefix
+            faults.append(f"{kind} {n.name}: {a}: {MANAGEMENT} is Mininet's management network")
         if n.address in seen:
             faults.append(f"{kind} {n.name}: {n.address} is the address of {seen[n.address]}")
         seen[n.address] = n.name

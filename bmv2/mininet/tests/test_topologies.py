@@ -10,8 +10,10 @@ import tempfile
 import unittest
 import unittest.mock
 
+from mininet.cli import CLI
+
 from mcmininet import capacity, config, formats
-from mcmininet.fabric import Fabric, Host, Link, Switch, TopologyError
+from mcmininet.fabric import COMMANDS, Fabric, Host, Link, Switch, TopologyError
 from mcmininet.multicast import choose, expected, once
 from mcmininet.shipped import SHIPPED
 
@@ -192,6 +194,9 @@ class Formats(unittest.TestCase):
             (OWN, lambda d: d["hosts"][0].update(mac="03:00:00:00:00:01"), "host h1: 03:00:00:00:00:01 is not the MAC"),
             (OWN, lambda d: d["switches"][1].update(mac="00:00:00:00:00:00"), "not the MAC address of one station"),
             (OWN, lambda d: d["hosts"][0].update(mac="02:00:00:00:01:0B"), "is the MAC address of h1"),
+            (OWN, lambda d: d["hosts"].append({"name": "sh"}), "host sh: Mininet's prompt has a command of that name"),
+            (OWN, lambda d: d["switches"][0].update(prefixes=["198.18.4.0/22"]), "198.18.4.0/22: 198.18.0.0/16 is Mininet"),
+            (OWN, lambda d: d["switches"][1].update(address="198.18.0.2"), "s2: 198.18.0.2: 198.18.0.0/16 is Mininet"),
             (OWN, lambda d: d["switches"][1].update(address="169.254.0.2"), "169.254.0.2 cannot be routed to"),
             (OWN, lambda d: d["hosts"][1].update(address="127.0.0.9"), "host h2: 127.0.0.9 cannot be routed to"),
             (OWN, lambda d: d["hosts"][0].update(address="10.1.0.255"), "h1: 10.1.0.255 is the network or broadcast"),
@@ -243,6 +248,10 @@ class Formats(unittest.TestCase):
         ):
             with self.subTest(words=words):
                 self.faults(edited(base, edit), *words)
+
+    def test_commands(self):
+        """All commands of the prompt are names that no node may have."""
+        self.assertEqual({c[3:] for c in dir(CLI) if c.startswith("do_")} - COMMANDS, set())
 
     def test_lines(self):
         """Faults of the project's own format are told with their lines."""
