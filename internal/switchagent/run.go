@@ -81,6 +81,9 @@ func (a *Agent) open(ctx context.Context) error {
 	if errors.Is(err, groups.ErrRecord) {
 		return fmt.Errorf("%w: the state in %s holds %w; move the file away to begin anew, and have the groups installed again", ErrConfig, a.cfg.State, err)
 	}
+	if errors.Is(err, groups.ErrOther) {
+		return fmt.Errorf("%w: state: %s: %w: give each agent a file of its own; if the switch was renamed, move the file away", ErrConfig, a.cfg.State, err)
+	}
 	if err != nil {
 		return err
 	}

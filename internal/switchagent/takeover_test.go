@@ -2,6 +2,7 @@ package switchagent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -69,6 +70,47 @@ func isReady(a *Agent) bool {
 	default:
 		return false
 	}
+}
+
+// TestStateOfAnotherSwitch: the agent of a switch does not take another switch's state for its own, which would have it
+// install that switch's part of groups. A file of a former release, which names no switch, is the agent's from then on.
+func TestStateOfAnotherSwitch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 2)
+		l.startAll()
+		l.install(1, aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(2, 1)))
+		l.nodes[0].kill()
+		l.nodes[1].kill()
+		others := func(c *config.Config, _ *Options) { c.State = l.config(2).State }
+		if _, err := l.second(1, others); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "it is the state of switch sw2, and this is the agent of sw1") {
+			t.Errorf("%v", err)
+		}
+		s, err := store.Open(t.Context(), l.config(2).State, store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, value := range s.Load(ownBucket) {
+			var own ownership // without the name
+			if err := json.Unmarshal(value, &own); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Commit(t.Context(), store.Edit{Bucket: ownBucket, Key: key, Value: store.Encode(own)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		before := l.state(2)
+		l.start(2)
+		if d := switchspec.Diff(before, l.state(2)); len(d) > 0 {
+			t.Errorf("a file without a name: %v", d)
+		}
+		l.nodes[1].kill()
+		if _, err := l.second(1, others); !errors.Is(err, ErrConfig) {
+			t.Errorf("the name was not noted: %v", err)
+		}
+	})
 }
 
 // TestOneStateOneAgent: a second agent with the same state does not start, and says

@@ -74,7 +74,7 @@ func (t *Table) Judge(known switchspec.Settings, adopted bool) (why string, err 
 	default:
 		return "", nil
 	}
-	return why, t.giveUp(slices.Collect(maps.Values(t.groups)), ownership{newOwner(), t.slots.Numbers})
+	return why, t.giveUp(slices.Collect(maps.Values(t.groups)), ownership{Owner: newOwner(), Numbers: t.slots.Numbers})
 }
 
 // giveUp gives up the groups that were installed here: they may have changed without this agent,

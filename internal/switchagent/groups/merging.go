@@ -247,12 +247,15 @@ func (t *Table) Baseline(m *Merging, base []p4rt.MemberCounts) {
 type ownership struct {
 	Owner   uint64 // random; a new one whenever the agent clears the registers
 	Numbers uint64 // all uses of slots since then have lower numbers
+	// Switch is whose state the file is. Files of former releases have none, nor do the settings.
+	Switch string `json:",omitempty"`
 }
 
 // slots are the switch's merging slots. Uses of slots are numbered: number u is slot u mod 16384 in
 // epoch ⌊u/16384⌋ + 1. A number is not used again while a switch's registers may have it. All under
 // Table.mu.
 type slots struct {
+	name  string // the switch's
 	store Store
 	ownership
 	next, end uint64 // of the block of numbers in use
@@ -270,9 +273,9 @@ const (
 // The agent's bucket in its state holds one pair.
 const ownBucket, ownKey = "agent", "ownership"
 
-// loadSlots reads the owner from the agent's state file; a new file gets one.
-func loadSlots(ctx context.Context, s Store) (*slots, error) {
-	x := &slots{store: s, ownership: ownership{Numbers: 1}, used: map[uint16]*Merging{}, bypasses: map[switchspec.Key][]*Merging{}}
+// loadSlots reads the owner from the state file of the agent of a switch; a new file gets one.
+func loadSlots(ctx context.Context, s Store, name string) (*slots, error) {
+	x := &slots{name: name, store: s, ownership: ownership{Numbers: 1}, used: map[uint16]*Merging{}, bypasses: map[switchspec.Key][]*Merging{}}
 	for _, value := range s.Load(ownBucket) {
 		err := json.Unmarshal(value, &x.ownership)
 		if err == nil && (x.Owner == 0 || x.Numbers == 0 || x.Numbers > useEnd) {
@@ -281,15 +284,22 @@ func loadSlots(ctx context.Context, s Store) (*slots, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrRecord, err)
 		}
-		return x, nil
+		switch x.Switch {
+		case name:
+			return x, nil
+		case "":
+			return x, x.setOwnership(ctx, x.ownership)
+		}
+		return nil, fmt.Errorf("%w %s, and this is the agent of %s", ErrOther, x.Switch, name)
 	}
-	return x, x.setOwnership(ctx, ownership{newOwner(), 1})
+	return x, x.setOwnership(ctx, ownership{Owner: newOwner(), Numbers: 1})
 }
 
 func newOwner() uint64 { return 1 + rand.Uint64N(1<<64-1) }
 
 // setOwnership stores an ownership, with further edits, and then adopts it.
 func (s *slots) setOwnership(ctx context.Context, next ownership, edits ...store.Edit) error {
+	next.Switch = s.name
 	edits = append(edits, store.Edit{Bucket: ownBucket, Key: []byte(ownKey), Value: store.Encode(next)})
 	err := commit(ctx, s.store, edits...)
 	if err == nil {
@@ -324,12 +334,12 @@ var errUsedUp = fmt.Errorf("%w: all epochs of merging have been used; the progra
 func (s *slots) reserve() error {
 	first := s.Numbers
 	if first == useEnd {
-		if err := s.setOwnership(context.Background(), ownership{newOwner(), 1}); err != nil {
+		if err := s.setOwnership(context.Background(), ownership{Owner: newOwner(), Numbers: 1}); err != nil {
 			return err
 		}
 		return errUsedUp
 	}
-	if err := s.setOwnership(context.Background(), ownership{s.Owner, min(first+slotBlock, useEnd)}); err != nil {
+	if err := s.setOwnership(context.Background(), ownership{Owner: s.Owner, Numbers: min(first+slotBlock, useEnd)}); err != nil {
 		return err
 	}
 	s.next, s.end = first, s.Numbers

@@ -25,6 +25,7 @@ var (
 	ErrNotFound = errors.New("there is no such group")
 	ErrStale    = errors.New("overtaken by a later request")
 	ErrRecord   = errors.New("a record that cannot be read")
+	ErrOther    = errors.New("it is the state of switch")
 )
 
 // A Key names a group in the fabric.

@@ -59,7 +59,7 @@ func New(ctx context.Context, o Options) (*Table, error) {
 		groupNumbers: newNumbers("groups", 65535), preNumbers: newNumbers("replication groups", 65535)}
 	t.preNumbers.keep(unicast.FloodGroup, 1)
 	var err error
-	if t.slots, err = loadSlots(ctx, o.File); err != nil {
+	if t.slots, err = loadSlots(ctx, o.File, o.Config.Name); err != nil {
 		return nil, err
 	}
 	return t, t.load(time.Now())
