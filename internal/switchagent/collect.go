@@ -55,7 +55,8 @@ func (portCollector) Describe(c chan<- *prometheus.Desc) { c <- portUp }
 
 // Collect implements prometheus.Collector.
 func (p portCollector) Collect(c chan<- prometheus.Metric) {
-	for _, x := range p.a.portsStatus() {
+	d, _ := p.a.driver.current()
+	for _, x := range p.a.portsStatus(p.a.ports.states(), d.phase != away) {
 		if x.GetNeighbor() != "" && x.GetState() != "-" {
 			c <- prometheus.MustNewConstMetric(portUp, prometheus.GaugeValue, float64(grpcserver.One(x.GetState() == "up")),
 				strconv.FormatUint(uint64(x.GetPort()), 10), x.GetNeighbor())

@@ -205,6 +205,14 @@ func TestWaitsFor(t *testing.T) {
 	})
 }
 
+// TestLinkProblems: a link that loses packets is the switch's problem, by its port.
+func TestLinkProblems(t *testing.T) {
+	got := linkProblems([]links.State{{Port: 8, State: links.Up}, {Port: 9, State: links.Up, Problem: "half of the hellos were lost"}})
+	if !slices.Equal(got, []string{"port 9: half of the hellos were lost"}) {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestPortsWithoutSwitch: an agent that has lost its switch says of no link that it is up, also before hellos are missed.
 func TestPortsWithoutSwitch(t *testing.T) {
 	for state, want := range map[string]string{links.Up: "unknown", links.Down: links.Down, links.Init: links.Init} {

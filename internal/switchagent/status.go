@@ -157,7 +157,9 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 			out.P4Runtime.Problems = append(out.P4Runtime.Problems, &mcrdmav1.SwitchProblem{What: p.What, Remedy: p.Remedy})
 		}
 	}
-	out.Ports = a.portsStatus()
+	links := a.ports.states()
+	out.Ports = a.portsStatus(links, d.phase != away)
+	out.Problems = append(out.Problems, linkProblems(links)...)
 	if out.Bgp, err = a.bgpStatus(ctx); err != nil {
 		out.Problems = append(out.Problems, err.Error())
 	}
@@ -208,11 +210,20 @@ func portStatus(l links.State, connected bool) *mcrdmav1.PortStatus {
 	return p
 }
 
-func (a *Agent) portsStatus() []*mcrdmav1.PortStatus {
-	d, _ := a.driver.current()
+// linkProblems returns what is wrong with links that are up.
+func linkProblems(all []links.State) (problems []string) {
+	for _, l := range all {
+		if l.Problem != "" {
+			problems = append(problems, fmt.Sprintf("port %d: %s", l.Port, l.Problem))
+		}
+	}
+	return problems
+}
+
+func (a *Agent) portsStatus(all []links.State, connected bool) []*mcrdmav1.PortStatus {
 	states := map[uint16]*mcrdmav1.PortStatus{}
-	for _, l := range a.ports.states() {
-		states[l.Port] = portStatus(l, d.phase != away)
+	for _, l := range all {
+		states[l.Port] = portStatus(l, connected)
 	}
 	var out []*mcrdmav1.PortStatus
 	for _, p := range a.cfg.Ports {

@@ -22,7 +22,7 @@ var sample = liveness.Hello{State: liveness.Up, Poll: true, DetectMult: 3, My: 0
 
 // The bytes on the wire, which agents of other versions must read too.
 func TestHelloBytes(t *testing.T) {
-	got := appendHello([]byte{0xee}, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 0x109, 30*time.Second, "torÄ")
+	got := appendHello([]byte{0xee}, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 0x109, 30*time.Second, "torÄ", 0)
 	want := []byte{0xee,
 		0x01, 0x80, 0xc2, 0, 0, 0x0e, 2, 0, 0, 0, 0, 1, 0x88, 0xb5,
 		0xa2,
@@ -41,9 +41,29 @@ func TestHelloBytes(t *testing.T) {
 	}
 }
 
+// A number stands behind the name, where older agents read nothing.
+func TestHelloNumber(t *testing.T) {
+	for _, name := range []string{"torA", strings.Repeat("n", MaxName)} {
+		for _, number := range []uint32{0, 1, 0x01020304, 1<<32 - 1} {
+			f := appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, 0, name, number)
+			if h, err := parseHello(f); err != nil || h.number != number || string(h.name) != name {
+				t.Errorf("%#x is read as %#x, %q, %v", number, h.number, h.name, err)
+			}
+			at := nameAt + len(name)
+			if want := binary.BigEndian.AppendUint32([]byte{0xb7}, number); number > 0 && !bytes.Equal(f[at:at+5], want) {
+				t.Errorf("%#x is %x", number, f[at:])
+			}
+		}
+	}
+	f := appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, 0, strings.Repeat("n", MaxName), 0)
+	if h, err := parseHello(append(f, 1, 2, 3, 4, 5)); err != nil || h.number != 0 {
+		t.Errorf("what a link adds is read as %#x, %v", h.number, err)
+	}
+}
+
 func TestParseHelloRefuses(t *testing.T) {
 	long := strings.Repeat("n", MaxName)
-	good := appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, 0, long)
+	good := appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, 0, long, 0)
 	if h, err := parseHello(good); err != nil || string(h.name) != long || len(good) != nameAt+MaxName {
 		t.Fatalf("the longest name: %v", err)
 	}
@@ -85,9 +105,10 @@ func TestParseHelloRefuses(t *testing.T) {
 }
 
 func FuzzParseHello(f *testing.F) {
-	f.Add(appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, 0, "torA"))
-	f.Add(appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, MaxHold, "torA"))
-	f.Add(appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, 0, strings.Repeat("n", MaxName)))
+	f.Add(appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, 0, "torA", 0))
+	f.Add(appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, 0, "torA", 7))
+	f.Add(appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, MaxHold, "torA", 0))
+	f.Add(appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, 0, strings.Repeat("n", MaxName), 0))
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		h, err := parseHello(frame)
 		if err != nil {
@@ -96,9 +117,9 @@ func FuzzParseHello(f *testing.F) {
 			}
 			return
 		}
-		again := appendHello(nil, h.src, h.live, h.port, h.hold, string(h.name))
+		again := appendHello(nil, h.src, h.live, h.port, h.hold, string(h.name), h.number)
 		g, err := parseHello(again)
-		if err != nil || g.src != h.src || g.live != h.live || g.port != h.port || g.hold != h.hold || !bytes.Equal(g.name, h.name) {
+		if err != nil || g.src != h.src || g.live != h.live || g.port != h.port || g.hold != h.hold || g.number != h.number || !bytes.Equal(g.name, h.name) {
 			t.Fatalf("%+v written and read is %+v, %v", h, g, err)
 		}
 		// A manager takes it too, and time goes on.

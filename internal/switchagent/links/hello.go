@@ -24,6 +24,8 @@ import (
 //	       an agent's last hellos, see Manager.Close
 //	42  1  length of the name, not 0
 //	43  –  name of the switch in printable UTF-8
+//	 –  1  numberMark, and in the next 4 bytes the hello's number; absent from those of agents of
+//	       former releases, and from last hellos with a hold
 //	then zeros up to 60 bytes
 
 // EtherHello is the EtherType of hellos: IEEE 802 local experimental 1.
@@ -41,7 +43,9 @@ const (
 	nameAt     = nameLenAt + 1
 	minFrame   = 60   // of Ethernet, without FCS
 	helloMark  = 0xa2 // ours, version 2; other users of the EtherType begin otherwise
-	etherTypeA = 12   // offset of the EtherType
+	numberMark = 0xb7 // a number follows, and not what links add
+	numberLen  = 1 + 4
+	etherTypeA = 12 // offset of the EtherType
 )
 
 // helloGroup is LLDP's nearest-bridge address: it ends at the next bridge.
@@ -65,11 +69,13 @@ type hello struct {
 	port uint16
 	hold time.Duration
 	name []byte
+	// number counts the sender's hellos at its port; 0: it does not number them.
+	number uint32
 }
 
 // appendHello appends the frame. hold is in whole seconds, at most MaxHold, and name
-// is at most MaxName bytes long.
-func appendHello(b []byte, src switchspec.MAC, live liveness.Hello, port uint16, hold time.Duration, name string) []byte {
+// is at most MaxName bytes long; number 0 is left out.
+func appendHello(b []byte, src switchspec.MAC, live liveness.Hello, port uint16, hold time.Duration, name string, number uint32) []byte {
 	start := len(b)
 	b = append(b, helloGroup[:]...)
 	b = append(b, src[:]...)
@@ -80,6 +86,9 @@ func appendHello(b []byte, src switchspec.MAC, live liveness.Hello, port uint16,
 	b = append(b, byte(hold/time.Second))
 	b = append(b, byte(len(name))) //nolint:gosec // at most MaxName
 	b = append(b, name...)
+	if number > 0 {
+		b = binary.BigEndian.AppendUint32(append(b, numberMark), number)
+	}
 	return pad(b, start)
 }
 
@@ -91,7 +100,7 @@ func pad(b []byte, start int) []byte {
 	return b
 }
 
-// parseHello reads a hello's frame. What follows the name is ignored, as some links
+// parseHello reads a hello's frame. What follows the name and the number is ignored, as some links
 // add to what they carry.
 func parseHello(frame []byte) (hello, error) {
 	if len(frame) < nameAt {
@@ -132,6 +141,9 @@ func parseHello(frame []byte) (hello, error) {
 	h.name = frame[nameAt : nameAt+n]
 	if !printable(h.name) {
 		return hello{}, fmt.Errorf("%w: name %q is not printable UTF-8", ErrFrame, h.name)
+	}
+	if rest := frame[nameAt+n:]; len(rest) >= numberLen && rest[0] == numberMark {
+		h.number = binary.BigEndian.Uint32(rest[1:])
 	}
 	return h, nil
 }

@@ -315,10 +315,10 @@ func TestHoldRefused(t *testing.T) {
 	my.My++
 	your.Your++
 	for what, f := range map[string][]byte{
-		"of another session":     appendHello(nil, mac("B", 1), my, 1, time.Second, "B"),
-		"for another session":    appendHello(nil, mac("B", 1), your, 1, time.Second, "B"),
-		"from another port":      appendHello(nil, mac("B", 1), good, 2, time.Second, "B"),
-		"for longer than can be": appendHello(nil, mac("B", 1), good, 1, MaxHold+time.Second, "B"),
+		"of another session":     appendHello(nil, mac("B", 1), my, 1, time.Second, "B", 0),
+		"for another session":    appendHello(nil, mac("B", 1), your, 1, time.Second, "B", 0),
+		"from another port":      appendHello(nil, mac("B", 1), good, 2, time.Second, "B", 0),
+		"for longer than can be": appendHello(nil, mac("B", 1), good, 1, MaxHold+time.Second, "B", 0),
 	} {
 		if err := m.Receive(s.now, 1, f); err == nil {
 			t.Errorf("a hold %s is taken", what)
@@ -327,10 +327,10 @@ func TestHoldRefused(t *testing.T) {
 	}
 	s.lose = func(end) bool { return true }
 	s.run(time.Second)
-	if err := m.Receive(s.now, 1, appendHello(nil, mac("B", 1), good, 1, time.Second, "B")); !errors.Is(err, liveness.ErrNotOurs) {
+	if err := m.Receive(s.now, 1, appendHello(nil, mac("B", 1), good, 1, time.Second, "B", 0)); !errors.Is(err, liveness.ErrNotOurs) {
 		t.Errorf("a hold of a link that is down: %v", err)
 	}
-	if err := m.Receive(s.now, 1, appendHello(nil, mac("B", 1), good, 1, time.Second, "X")); !errors.Is(err, ErrWrong) {
+	if err := m.Receive(s.now, 1, appendHello(nil, mac("B", 1), good, 1, time.Second, "X", 0)); !errors.Is(err, ErrWrong) {
 		t.Errorf("a hold of a wrong neighbor: %v", err)
 	}
 	s.want(a, Wrong, "X port 1 is there, expected B")
@@ -346,7 +346,7 @@ func TestHoldInHandshake(t *testing.T) {
 	s.run(time.Second)
 	live := liveness.Hello{State: liveness.Up, DetectMult: 3, My: s.nodes["B"].ports[0].discriminator, Your: s.nodes["A"].ports[0].discriminator,
 		DesiredMinTx: 50 * time.Millisecond, RequiredMinRx: 50 * time.Millisecond}
-	if err := s.nodes["A"].Receive(s.now, 1, appendHello(nil, mac("B", 1), live, 1, time.Second, "B")); !errors.Is(err, liveness.ErrNotOurs) {
+	if err := s.nodes["A"].Receive(s.now, 1, appendHello(nil, mac("B", 1), live, 1, time.Second, "B", 0)); !errors.Is(err, liveness.ErrNotOurs) {
 		t.Errorf("a hold in the handshake: %v", err)
 	}
 	s.want(a, Init, "B port 1 is heard but has not said that it hears us")

@@ -93,6 +93,8 @@ type State struct {
 	Name     string         // that sender's
 	PeerPort uint16
 	Since    time.Time // when State last changed
+	// Problem says that the link is up and loses many packets; empty: it does not.
+	Problem string
 }
 
 // Manager watches the links of a switch. Make one with [New].
@@ -290,14 +292,15 @@ func (m *Manager) tick(now time.Time, p *port, send []Frame) []Frame {
 		return append(send, Frame{p.Number, p.ask(now)})
 	}
 	for _, h := range p.tick(now) {
-		send = append(send, m.frame(p, h, 0))
+		p.sent = max(1, p.sent+1) // 0 is no number
+		send = append(send, m.frame(p, h, 0, p.sent))
 	}
 	return send
 }
 
-func (m *Manager) frame(p *port, h liveness.Hello, hold time.Duration) Frame {
-	frame := make([]byte, 0, max(minFrame, nameAt+len(m.name)))
-	return Frame{p.Number, appendHello(frame, p.MAC, h, p.Number, hold, m.name)}
+func (m *Manager) frame(p *port, h liveness.Hello, hold time.Duration, number uint32) Frame {
+	frame := make([]byte, 0, max(minFrame, nameAt+len(m.name)+numberLen))
+	return Frame{p.Number, appendHello(frame, p.MAC, h, p.Number, hold, m.name, number)}
 }
 
 // Close ends all sessions. It returns the last hellos. With hold 0 they tell the
@@ -317,7 +320,7 @@ func (m *Manager) Close(now time.Time, hold time.Duration) []Frame {
 		case p.session == nil:
 		case hold > 0 && p.session.State() == liveness.Up:
 			for range farewells {
-				send = append(send, m.frame(p, p.session.Hello(), hold))
+				send = append(send, m.frame(p, p.session.Hello(), hold, 0))
 			}
 		default:
 			p.session.SetAdminDown(now, true)
@@ -335,7 +338,7 @@ func (m *Manager) States() []State {
 	states := make([]State, 0, len(m.ports))
 	for _, p := range m.ports {
 		states = append(states, State{Port: p.Number, State: p.state, Reason: p.reason, Expect: p.Expect,
-			Peer: p.peer, Name: p.name, PeerPort: p.peerPort, Since: p.since})
+			Peer: p.peer, Name: p.name, PeerPort: p.peerPort, Since: p.since, Problem: p.problem()})
 	}
 	return states
 }

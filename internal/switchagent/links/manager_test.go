@@ -158,7 +158,7 @@ func TestReasonStays(t *testing.T) {
 	s.want(a, Down, "B port 1 was not heard for 150ms")
 	late := liveness.Hello{State: liveness.Up, DetectMult: 3, My: b.ports[0].discriminator, Your: m.ports[0].discriminator,
 		DesiredMinTx: 50 * time.Millisecond, RequiredMinRx: 50 * time.Millisecond}
-	if err := m.Receive(s.now, 1, appendHello(nil, mac("B", 1), late, 1, 0, "B")); err != nil {
+	if err := m.Receive(s.now, 1, appendHello(nil, mac("B", 1), late, 1, 0, "B", 0)); err != nil {
 		t.Fatal(err)
 	}
 	s.want(a, Down, "B port 1 was not heard for 150ms")
@@ -225,7 +225,7 @@ func TestFlapsWithoutTick(t *testing.T) {
 		DesiredMinTx: 50 * time.Millisecond, RequiredMinRx: 50 * time.Millisecond}
 	tell := func(st liveness.State) {
 		remote.State = st
-		if err := m.Receive(s.now, 1, appendHello(nil, mac("B", 1), remote, b.port, 0, "B")); err != nil {
+		if err := m.Receive(s.now, 1, appendHello(nil, mac("B", 1), remote, b.port, 0, "B", 0)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -261,7 +261,7 @@ func TestFlapsWithoutTick(t *testing.T) {
 		t.Errorf("events %+v, want down and up", events)
 	}
 	tell(liveness.Down)
-	_ = m.Receive(s.now, 1, appendHello(nil, mac("C", 1), remote, b.port, 0, "C"))
+	_ = m.Receive(s.now, 1, appendHello(nil, mac("C", 1), remote, b.port, 0, "C", 0))
 	if _, events, _ = m.Tick(s.now); len(events) != 1 || events[0].Name != "C" {
 		t.Errorf("events %+v, want one, of the wrong neighbor", events)
 	}
@@ -273,7 +273,7 @@ func TestReceiveErrors(t *testing.T) {
 		t.Fatalf("ports %+v", got)
 	}
 	live := liveness.Hello{State: liveness.Down, DetectMult: 3, My: 1, DesiredMinTx: time.Second, RequiredMinRx: time.Second}
-	good := appendHello(nil, mac("B", 1), live, 1, 0, "B")
+	good := appendHello(nil, mac("B", 1), live, 1, 0, "B", 0)
 	if err := m.Receive(m.now, 2, good); !errors.Is(err, ErrPort) {
 		t.Errorf("unknown port: %v", err)
 	}
@@ -281,7 +281,7 @@ func TestReceiveErrors(t *testing.T) {
 		t.Errorf("short: %v", err)
 	}
 	live.Your = 12345
-	if err := m.Receive(m.now, 3, appendHello(nil, mac("B", 1), live, 1, 0, "B")); !errors.Is(err, liveness.ErrNotOurs) {
+	if err := m.Receive(m.now, 3, appendHello(nil, mac("B", 1), live, 1, 0, "B", 0)); !errors.Is(err, liveness.ErrNotOurs) {
 		t.Errorf("of another session: %v", err)
 	}
 	if st := m.States()[1]; st.State != Down || st.Name != "" {
@@ -335,7 +335,7 @@ func TestClockBackwards(t *testing.T) {
 	m := s.nodes["A"]
 	hello := liveness.Hello{State: liveness.Up, DetectMult: 3, My: s.nodes["B"].ports[0].discriminator, Your: m.ports[0].discriminator,
 		DesiredMinTx: 50 * time.Millisecond, RequiredMinRx: 50 * time.Millisecond}
-	frame := appendHello(nil, mac("B", 1), hello, 1, 0, "B")
+	frame := appendHello(nil, mac("B", 1), hello, 1, 0, "B", 0)
 	if err := m.Receive(s.now.Add(-time.Hour), 1, frame); err != nil {
 		t.Error(err)
 	}

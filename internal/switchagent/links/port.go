@@ -14,6 +14,8 @@ type port struct {
 	session       *liveness.Session // AdminDown while the state is Wrong; nil: a router, asked by ARP
 	asks          int               // of a router, since its last answer
 	discriminator uint32
+	sent          uint32 // number of the last hello
+	loss          loss   // of the neighbor's hellos, since its session began
 
 	state, reason string
 	since         time.Time
@@ -46,6 +48,15 @@ func (p *port) neighbor() string { return fmt.Sprintf("%s port %d", p.name, p.pe
 
 // is says whether a hello is from the neighbor heard last.
 func (p *port) is(h hello) bool { return string(h.name) == p.name && h.port == p.peerPort }
+
+// problem says that the link is up and loses many of the neighbor's hellos; "": it does not.
+func (p *port) problem() string {
+	lost := p.loss.percent()
+	if p.state != Up || p.session == nil || lost < lossTold {
+		return ""
+	}
+	return fmt.Sprintf("%d %% of the last %d hellos of %s were lost, and data likely as well: the link loses packets, or flaps; repair or unplug it", lost, lossWindow, p.neighbor())
+}
 
 func (p *port) held() bool { return !p.heldUntil.IsZero() }
 
@@ -90,6 +101,10 @@ func (p *port) receive(now time.Time, h hello) error {
 	if _, err := p.session.Receive(now, h.live); err != nil {
 		return err
 	}
+	if restarted {
+		p.loss = loss{}
+	}
+	p.loss.hear(h.number)
 	p.next = now
 	switch {
 	case !p.held():

@@ -194,7 +194,7 @@ func TestOneWrongHello(t *testing.T) {
 	} {
 		s, a, b := two(t, 17)
 		live := liveness.Hello{State: liveness.Up, DetectMult: c.mult, My: 1, Your: 2, DesiredMinTx: c.interval, RequiredMinRx: time.Second}
-		s.flying = append([]flight{{s.now, a, appendHello(nil, mac("C", 1), live, 1, 0, "C")}}, s.flying...)
+		s.flying = append([]flight{{s.now, a, appendHello(nil, mac("C", 1), live, 1, 0, "C", 0)}}, s.flying...)
 		s.run(time.Millisecond)
 		s.want(b, Down, "A port 1 holds the link down: it is shutting down, or expects another neighbor")
 		s.run(c.wrong - time.Millisecond)
@@ -206,7 +206,7 @@ func TestOneWrongHello(t *testing.T) {
 	now := time.Unix(0, 0)
 	m := New(Config{Name: "A", Interval: time.Minute, Ports: []Port{{Number: 1, Expect: "B"}}}, now)
 	m.Tick(now)
-	if err := m.Receive(now, 1, appendHello(nil, mac("C", 1), sample, 1, 0, "C")); !errors.Is(err, ErrWrong) {
+	if err := m.Receive(now, 1, appendHello(nil, mac("C", 1), sample, 1, 0, "C", 0)); !errors.Is(err, ErrWrong) {
 		t.Fatal(err)
 	}
 	if _, _, next := m.Tick(now); next.Sub(now) != 600*time.Millisecond {
