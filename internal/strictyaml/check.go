@@ -116,6 +116,16 @@ func (f *Faults) HostPort(path, s string) (host string, ok bool) {
 	return host, err == nil
 }
 
+// Reaches checks the "host:port" of a server elsewhere.
+func (f *Faults) Reaches(path, s string) {
+	host, ok := f.HostPort(path, s)
+	a, err := netip.ParseAddr(host)
+	_, port, _ := net.SplitHostPort(s)
+	if n, _ := strconv.Atoi(port); ok && (host == "" || n == 0 || err == nil && a.IsUnspecified()) {
+		f.Add(path, "%s is not an address to connect to, as 192.0.2.1:9560", s)
+	}
+}
+
 // TLS holds the names of PEM files; the zero TLS is plain text.
 type TLS struct {
 	Cert string `yaml:"cert"`

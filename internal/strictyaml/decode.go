@@ -176,7 +176,7 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
 		v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
 		for i, item := range n.Content {
 			at := fmt.Sprintf("%s[%d]", path, i)
-			if item.ShortTag() == "!!null" {
+			if item.ShortTag() == "!!null" || item.Kind == yaml.ScalarNode && item.Value == "" {
 				d.lines[at] = item.Line
 				d.Add(at, "empty")
 				continue

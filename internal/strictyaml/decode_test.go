@@ -94,6 +94,7 @@ func TestFaults(t *testing.T) {
 		"address: {}":                        "f:1: address: {…} is not an address, as 10.1.0.7",
 		"prefix: 10.0.0.0/8":                 `f:1: prefix: want a list, as ["10.0.0.0/8"]`,
 		"prefix: [~]":                        "f:1: prefix[0]: empty",
+		"prefix: ['']":                       "f:1: prefix[0]: empty",
 		"wait: 5":                            `f:1: wait: "5" is not a time with its unit, as 50ms or 5s`,
 		"color: blue":                        `f:1: color: "blue" is not red`,
 		"inner: 3":                           "f:1: inner: want fields: name, on, mode, count, port, share, address, prefix, wait, color, inner",
@@ -125,7 +126,14 @@ func TestChecks(t *testing.T) {
 	f.Name("name", s.Name, "a name")
 	f.Unicast("address", s.Address, "the address")
 	f.HostPort("inner.nothing", "x:y")
+	for _, at := range []string{"192.0.2.1:9560", "torA:9560", "192.0.2.1:0", ":9560", "0.0.0.0:9560", "[::]:9560"} {
+		f.Reaches("inner.port", at)
+	}
 	want := `f: inner.nothing: "x:y" is not an address with a port, as 192.0.2.1:9560
+f: inner.port: 192.0.2.1:0 is not an address to connect to, as 192.0.2.1:9560
+f: inner.port: :9560 is not an address to connect to, as 192.0.2.1:9560
+f: inner.port: 0.0.0.0:9560 is not an address to connect to, as 192.0.2.1:9560
+f: inner.port: [::]:9560 is not an address to connect to, as 192.0.2.1:9560
 f:1: name: "-x": want up to 63 letters, digits, dots, dashes and underscores, a letter or digit first
 f:2: wait: "x" is not a time with its unit, as 50ms or 5s
 f:3: address: 224.0.0.1 is not the address of one station

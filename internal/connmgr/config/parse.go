@@ -116,7 +116,7 @@ func (k *checker) toSwitch() {
 		k.Add("switch.agent", "missing: where the agent of %q listens, as 192.0.2.1:9560", s.Name)
 	default:
 		k.Name("switch.name", s.Name, "the switch's name, as in its agent's certificate")
-		k.HostPort("switch.agent", s.Agent)
+		k.Reaches("switch.agent", s.Agent)
 	}
 }
 
@@ -143,11 +143,7 @@ func (k *checker) hosts() {
 		} else {
 			addresses[h.Address] = at + ".address"
 		}
-		if host, ok := k.HostPort(at+".daemon", h.Daemon); ok {
-			if a, err := netip.ParseAddr(host); err == nil && a.IsUnspecified() {
-				k.Add(at+".daemon", "%s is not an address to connect to", h.Daemon)
-			}
-		}
+		k.Reaches(at+".daemon", h.Daemon)
 	}
 }
 

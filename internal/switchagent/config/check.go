@@ -111,7 +111,7 @@ func contains(list []netip.Prefix, a netip.Addr) bool {
 // services checks what the agent listens at, dials and stores.
 func (k *checker) services() {
 	c := k.c
-	k.HostPort("p4runtime.target", c.P4Runtime.Target)
+	k.Reaches("p4runtime.target", c.P4Runtime.Target)
 	if c.P4Runtime.ElectionID == 0 {
 		k.Add("p4runtime.election_id", "0: want at least 1")
 	}
@@ -190,7 +190,7 @@ func (k *checker) switches() {
 		}
 		switch {
 		case s.Agent != "":
-			k.HostPort(at+".agent", s.Agent)
+			k.Reaches(at+".agent", s.Agent)
 		case k.c.Programmable && s.Programmable:
 			k.Add(at+".agent", "missing: where the agent of %q listens (or is it programmable: false?)", s.Name)
 		}

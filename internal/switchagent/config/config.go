@@ -11,6 +11,7 @@ package config
 
 import (
 	_ "embed"
+	"fmt"
 	"hash/fnv"
 	"net/netip"
 	"path/filepath"
@@ -221,10 +222,10 @@ func (c *Config) setDefaults(f *strictyaml.Faults) {
 	strictyaml.Default(&c.ICRC, ICRCAuto)
 	c.ECN.setDefaults(f)
 	strictyaml.Default(&c.P4Runtime.Target, "127.0.0.1:9559")
-	strictyaml.Default(&c.P4Runtime.ElectionID, 1)
+	strictyaml.DefaultAbove0(f, "p4runtime.election_id", &c.P4Runtime.ElectionID, 1, remedy)
 	strictyaml.Default(&c.Listen, "127.0.0.1:9560")
 	strictyaml.Default(&c.State, filepath.Join("/var/lib/mcrdma", c.Name+".db"))
-	strictyaml.Default(&c.Routing.BGP.Port, 179)
+	strictyaml.DefaultAbove0(f, "routing.bgp.port", &c.Routing.BGP.Port, 179, remedy)
 	if c.Routing.Source == BGP {
 		strictyaml.Default(&c.Routing.Settle, 5*time.Second)
 	}
@@ -241,10 +242,11 @@ func (c *Config) setDefaults(f *strictyaml.Faults) {
 	}
 	for i := range c.Switches {
 		if p := c.Switches[i].BGP; p != nil {
-			strictyaml.Default(&p.Port, 179)
-			strictyaml.Default(&p.Hold, 9*time.Second)
-			if at := c.ownAt(c.Switches[i].Name); len(at) == 1 {
-				strictyaml.Default(&p.NextHop, at[0])
+			at := fmt.Sprintf("switches[%d].bgp", i)
+			strictyaml.DefaultAbove0(f, at+".port", &p.Port, 179, remedy)
+			strictyaml.DefaultAbove0(f, at+".hold", &p.Hold, 9*time.Second, remedy)
+			if own := c.ownAt(c.Switches[i].Name); len(own) == 1 {
+				strictyaml.Default(&p.NextHop, own[0])
 			}
 		}
 	}

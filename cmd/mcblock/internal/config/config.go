@@ -102,7 +102,7 @@ func (c *Config) Member() *Member {
 	return &c.Etcd.Members[i]
 }
 
-func (c *Config) setDefaults() {
+func (c *Config) setDefaults(f *strictyaml.Faults) {
 	if c.Address.IsValid() {
 		strictyaml.Default(&c.Listen, netip.AddrPortFrom(c.Address, DefaultPeerPort).String())
 	}
@@ -112,7 +112,7 @@ func (c *Config) setDefaults() {
 	strictyaml.Default(&c.Data, "/var/lib/mcblock")
 	strictyaml.Default(&c.NBD, "127.0.0.1:"+strconv.Itoa(DefaultNBDPort))
 	strictyaml.Default(&c.Socket, "/run/mcrdma/daemon.sock")
-	strictyaml.Default(&c.Etcd.Election, DefaultElection)
+	strictyaml.DefaultAbove0(f, "etcd.election", &c.Etcd.Election, DefaultElection, "without the field, the default counts")
 	for i := range c.Etcd.Members {
 		if m := &c.Etcd.Members[i]; m.Address.IsValid() {
 			strictyaml.Default(&m.Peer, netip.AddrPortFrom(m.Address, DefaultEtcdPort).String())

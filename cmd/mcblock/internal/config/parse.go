@@ -25,7 +25,7 @@ func Load(name string) (*Config, error) {
 // file, up to 20 of them.
 func Parse(data []byte, name string) (*Config, error) {
 	return strictyaml.Parse(data, name, format, func(f *strictyaml.Faults, c *Config) {
-		c.setDefaults()
+		c.setDefaults(f)
 		k := &checker{f, c}
 		k.host()
 		k.services()
@@ -80,7 +80,7 @@ func (k *checker) etcd() {
 	k.Between("etcd.election", e.Election, 50*time.Millisecond, 10*time.Second)
 	for i, at := range e.Endpoints {
 		path := fmt.Sprintf("etcd.endpoints[%d]", i)
-		k.HostPort(path, at)
+		k.Reaches(path, at)
 		if slices.Contains(e.Endpoints[:i], at) {
 			k.Add(path, "%s is there twice", at)
 		}
@@ -98,7 +98,7 @@ func (k *checker) etcd() {
 		if !k.Unicast(at+".address", m.Address, "the address of that host, as in its certificate") {
 			continue
 		}
-		check := func(path, at string) { k.HostPort(path, at) }
+		check := k.Reaches
 		if m.Name == k.c.Name {
 			check = k.listens
 		}
