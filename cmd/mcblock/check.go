@@ -32,7 +32,7 @@ func checkCertificate(cfg *config.Config) error {
 		}
 	}
 	if err := files(cfg).Accepted(own); err != nil && !errors.Is(err, identity.ErrSoon) {
-		return err
+		return fmt.Errorf("tls: %w", err)
 	}
 	if _, _, err := (identity.Files{Cert: cfg.TLS.Cert, Key: cfg.TLS.Key, CA: cfg.TLS.Clients}).Read(); err != nil {
 		return fmt.Errorf("tls.clients: %w", err)

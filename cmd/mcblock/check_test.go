@@ -27,6 +27,7 @@ func TestCheck(t *testing.T) {
 	expired := ca.Issue(h1, func(c *x509.Certificate) {
 		c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
 	})
+	absent := identity.Files{Cert: "none.crt", Key: right.Key, CA: right.CA}
 	exposed := ca.Host("h1", at)
 	if err := os.Chmod(exposed.Key, 0o644); err != nil { //nolint:gosec // must be refused
 		t.Fatal(err)
@@ -45,12 +46,13 @@ func TestCheck(t *testing.T) {
 		more                string
 	}{
 		{name: "all is well", files: right, want: "the configuration of h1 is right"},
+		{name: "no certificate", files: absent, code: cli.ExitFailure, want: configuration + ": tls: identity: bad certificate files: open "},
 		{name: "foreign CA", files: foreign, code: cli.ExitFailure, want: "the CA in " + foreign.CA + " does not vouch for " + foreign.Cert},
 		{name: "expired", files: expired, code: cli.ExitFailure, want: "has ended, on "},
 		{name: "another's", files: ca.Host("h2", at), code: cli.ExitFailure, want: "is for host:h2 " + at.String() + ", and should be for host:h1"},
 		{name: "no address", files: elsewhere, code: cli.ExitFailure, want: "is for host:h1 127.0.0.9, and should be for host:h1 " + at.String()},
 		{name: "a key that all can read", files: exposed, code: cli.ExitFailure, want: "all users of this host can read the key " + exposed.Key},
-		{name: "no CA of clients", files: right, clients: "none.pem", code: cli.ExitFailure, want: "tls.clients: "},
+		{name: "no CA of clients", files: right, clients: "none.pem", code: cli.ExitFailure, want: configuration + ": tls.clients: "},
 		{name: "a file", files: right, data: file, code: cli.ExitFailure, want: "data directory " + file + " cannot be written"},
 		{name: "below a file", files: right, data: file + "/data", code: cli.ExitFailure, want: "not a directory"},
 		{name: "no files can be made", files: right, data: "/proc/data", code: cli.ExitFailure, want: "data directory /proc/data cannot be written"},

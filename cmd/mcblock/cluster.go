@@ -30,12 +30,14 @@ func addConfigFlag(cmd *cobra.Command, file *string) {
 
 // loadConfig reads the configuration of the flag or the environment.
 func loadConfig(file string) (*config.Config, error) {
-	cfg, err := config.Load(cmp.Or(file, os.Getenv(configEnv), config.DefaultFile))
+	cfg, err := config.Load(configFile(file))
 	if errors.Is(err, os.ErrNotExist) {
 		err = fmt.Errorf("%w: name this host's by --config or %s; \"mcblock init\" makes those of a lab", err, configEnv)
 	}
 	return cfg, err
 }
+
+func configFile(flag string) string { return cmp.Or(flag, os.Getenv(configEnv), config.DefaultFile) }
 
 func files(c *config.Config) identity.Files {
 	return identity.Files{Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA}

@@ -85,7 +85,7 @@ func serveCommand() *cobra.Command {
 			return err
 		}
 		if err := checkCertificate(cfg); err != nil {
-			return err
+			return fmt.Errorf("%s: %w", configFile(file), err)
 		}
 		if few := fewMembers(cfg); few != "" {
 			log.Warn(few)

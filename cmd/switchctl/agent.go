@@ -68,7 +68,7 @@ func agentCommand() *cobra.Command {
 			}
 			if o.check {
 				if err := switchagent.Check(cfg); err != nil {
-					return err
+					return fmt.Errorf("%s: %w", o.file, err)
 				}
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is right: switch %s; ports: %d; other switches: %d\n",
 					o.file, cfg.Name, len(cfg.Ports), len(cfg.Switches))

@@ -30,7 +30,7 @@ ports: [{port: 1}]
 		want     string
 	}{
 		{lost, "leave", 1, "nowhere.yaml"},
-		{strange, "leave", 1, "a.crt"},
+		{strange, "leave", 1, strange + ": tls: identity: bad certificate files: open " + dir + "/a.crt"},
 		{leaves, "leave", 0, "is right"},
 		{holds, "leave", 0, "is right"},
 		{holds, "hold", 0, "is right"},

@@ -103,7 +103,7 @@ func Check(cfg *config.Config) error {
 		return nil
 	}
 	if _, err := identity.Files(cfg.TLS).Server(); err != nil {
-		return err
+		return fmt.Errorf("tls: %w", err)
 	}
 	return identity.Files(cfg.TLS).Exposed()
 }
