@@ -39,7 +39,11 @@ the host that has sent most.
 --mpi also measures OpenMPI and MPICH, with all of their algorithms, alternating with
 this library, on the same hosts by TCP alone (tcp,self), or on loopback with --lab.
 The first rank starts them, by ssh. "x mpi" is the time of the fastest of them
-divided by that of this library.`
+divided by that of this library.
+
+The JSON is a list of results, with operation, by (this library, or an MPI implementation),
+size, count, type, redop, root, time_usec, algbw_GBps, busbw_GBps, wrong, uplink and
+by_mpi.`
 
 // collFlags are the command line of coll.
 type collFlags struct {

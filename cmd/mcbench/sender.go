@@ -30,13 +30,22 @@ type kind struct {
 var kinds = []kind{
 	{name: "lat", short: "Measure the latency of writes", depth: 1, form: latencyText, long: `Measures the time of a write, from its submission until the sender knows that every
 receiver has it: a full round trip, where perftest's write_lat shows half of one. The
-columns are perftest's, followed by the sender's processor time per write.`},
+columns are perftest's, followed by the sender's processor time per write.
+
+The JSON has test_info, the options, and results, one for each way, size and depth, with
+perftest's keys (times in microseconds, bandwidths in Gb/s) and this program's own.`},
 	{name: "bw", short: "Measure the bandwidth of writes", depth: 8, form: bandwidthText, long: `Measures the rate of payload to every receiver. The columns are perftest's, followed
 by the sender's processor time per write. The peak is that of the best tenth of the
-writes.`},
+writes.
+
+The JSON has test_info, the options, and results, one for each way, size and depth, with
+perftest's keys (times in microseconds, bandwidths in Gb/s) and this program's own.`},
 	{name: "compare", short: "Compare ways to replicate, by turns", depth: 8, compare: true, form: compareText, long: `Measures several ways with the same receivers. The ways take turns (--rounds), so that
 other load on the machines affects all of them equally. Ratios are to the first of
---ways, and are medians of the rounds' ratios.`},
+--ways, and are medians of the rounds' ratios.
+
+The JSON has test_info, the options, and results, one for each way, size and depth, with
+perftest's keys (times in microseconds, bandwidths in Gb/s) and this program's own.`},
 }
 
 func senderCommand(k kind, args []string, inner *int) *cobra.Command {

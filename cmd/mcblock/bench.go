@@ -37,7 +37,11 @@ and 8 at once; randread and randwrite access 4 KiB, one after another. --bs, --i
 and --fsync change that for all workloads.
 
 The columns are perftest's, with times in microseconds, and MiB/s and IOPS as fio counts
-them. With --fsync, flushes count in IOPS and bandwidth, not in the times of writes.`
+them. With --fsync, flushes count in IOPS and bandwidth, not in the times of writes.
+
+The JSON is a list of workloads, with the options rw, bs, iodepth and fsync; total_ios,
+flushes, runtime (seconds), bw_bytes (per second) and iops; and t_min, t_typical, t_avg,
+t_99, t_99.9 and t_max, in microseconds.`
 
 // mostInFlight are the bytes that requests may have in flight: their buffers are all in memory.
 const mostInFlight = 1 << 30

@@ -23,9 +23,12 @@ func etcdCommand() *cobra.Command {
 
 func membersCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "members [flags]",
-		Short:   "List the members of etcd",
-		Long:    "Lists the members of etcd and their state. It works without a majority, if one member answers.",
+		Use:   "members [flags]",
+		Short: "List the members of etcd",
+		Long: `Lists the members of etcd and their state. It works without a majority, if one member answers.
+
+The JSON is a list of members, with name, client and peer (addresses), leader, version,
+size (bytes of the database) and error.`,
 		Example: "  mcblock etcd members",
 		Args:    cli.NoArgs,
 	}

@@ -41,6 +41,7 @@ type order struct {
 // and returns the new state, which is shown below a text.
 func ordering(cmd *cobra.Command, hosts int, do func(context.Context, *order) (s *osdmap.State, text string, err error)) *cobra.Command {
 	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
+	cmd.Long += "\n\nThe JSON is the changed volume, as in \"mcblock volume show\", without parts."
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return operate(cmd, flags, args[0], func(ctx context.Context, o *replica.Operator, s *osdmap.State, v osdmap.VolumeState) error {
 			x := &order{Operator: o, volume: v.Volume.ID, args: args, timeout: flags.timeout}

@@ -53,7 +53,11 @@ pieces, as of the same write. The volume may be in use. It reports which host di
 from the majority, or cannot read its disk, and where, and what to do.
 
 It exits with 1 if copies differ, or if not all could be compared, because hosts that
-are away are not up to date.`,
+are away are not up to date.
+
+The JSON has volume; size and compared, in bytes; hosts, whose copies were compared, and
+left, the other ones; bad, the pieces that differ, with offset, length, suspect, crc32c
+and errors; and busy, those that were not compared, with offset, length and why.`,
 		Example: "  mcblock volume scrub vol\n  mcblock volume scrub vol -o json",
 		Args:    cli.ExactArg("one volume"),
 	}

@@ -40,7 +40,12 @@ func statusCommand() *cobra.Command {
 current maps, and each host's report on each of its volumes: its state, the entries in
 its log, how many of them are durable, the age of the oldest unanswered request of its
 clients, and at the primary, why requests wait. It fails if etcd has no majority, but
-still shows which members answer. "mcblock doctor" says what is wrong.`,
+still shows which members answer. "mcblock doctor" says what is wrong.
+
+The JSON has etcd, the members, as in "mcblock etcd members"; hosts; volumes, as in
+"mcblock volume list"; parts, the hosts' reports, with volume, host, state, epoch, served,
+head, durable and stored (entries of the log), backfilling, copied_bytes,
+oldest_request_seconds, waits and error; and faults, the records that cannot be read.`,
 		Example: "  mcblock status\n  mcblock status -o json",
 		Args:    cli.NoArgs,
 	}

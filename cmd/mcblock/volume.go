@@ -42,7 +42,9 @@ one only with --overcommit: make sure then that it is never written completely.
 
 With fewer than min_size up-to-date copies the volume waits: no request fails, and it
 goes on when enough copies are back. By default min_size is all copies but one, and at
-least one; with 1 a single remaining copy takes writes, which are lost if its disk fails.`,
+least one; with 1 a single remaining copy takes writes, which are lost if its disk fails.
+
+The JSON is the volume, as in "mcblock volume list".`,
 		Example: `  mcblock volume create vol --size 10G
   mcblock volume create db --size 1T --hosts h1,h2,h3 --min-size 2`,
 		Args: cli.ExactArg("one volume"),
@@ -238,9 +240,13 @@ func silent(w io.Writer, s *osdmap.State, v osdmap.Volume, minSize int, hosts ma
 
 func listCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "list [flags]",
-		Short:   "List the volumes",
-		Long:    "Lists the volumes, with their present primaries and acting sets.",
+		Use:   "list [flags]",
+		Short: "List the volumes",
+		Long: `Lists the volumes, with their present primaries and acting sets.
+
+The JSON is a list of volumes, with id (hexadecimal), name, size and block_size (bytes),
+min_size, epoch, primary, acting, hosts, created, and allow, the clients that may open
+it.`,
 		Example: "  mcblock volume list\n  mcblock volume list -o json",
 		Args:    cli.NoArgs,
 	}
@@ -274,9 +280,12 @@ func writeVolumes(w io.Writer, out *cli.Output, s *osdmap.State) error {
 
 func showCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "show NAME [flags]",
-		Short:   "Show a volume",
-		Long:    "Shows a volume, the role of each of its hosts in its map, and what each reports.",
+		Use:   "show NAME [flags]",
+		Short: "Show a volume",
+		Long: `Shows a volume, the role of each of its hosts in its map, and what each reports.
+
+The JSON is the volume, as in "mcblock volume list", with parts, the hosts' reports, as in
+"mcblock status".`,
 		Example: "  mcblock volume show vol",
 		Args:    cli.ExactArg("one volume"),
 	}

@@ -39,7 +39,10 @@ func compareCommand() *cobra.Command {
 		Long: `Simulates one host that writes to others, with several writes in flight, in the fabric of
 a topology file, once for each way to replicate. It simulates what "mcbench compare"
 measures; "mcbench compare --lab --topology FILE" measures it in the same fabric on
-loopback. Ratios are to the first of --schemes.`,
+loopback. Ratios are to the first of --schemes.
+
+The JSON is a list, for each way and seed, of scheme, seed, mean_usec, gbps,
+latency_ratio and bandwidth_ratio.`,
 		Example: `  mcsim compare -t fabric.yaml -s 1M --depth 8
   mcsim compare -t fabric.yaml --sender h1 --receivers h3,h7 --rate 25gbit --link-rate leaf1:spine1=10gbit`,
 		Args: cli.NoArgs,

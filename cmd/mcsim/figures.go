@@ -40,6 +40,9 @@ func figuresCommand() *cobra.Command {
 		names = append(names, f.Name)
 		long += fmt.Sprintf("\n  %-9s %s", f.Name, f.Title)
 	}
+	long += "\n\nThe JSON is a list of figures, with name, title, x and unit (of the axes), seed, seeds and quick;\n" +
+		"and values, each with series, x, value, low and high (of several seeds), and paper and within, the\n" +
+		"paper's value and the tolerance."
 	cmd := &cobra.Command{
 		Use: "figures [NAME…] [flags]", Short: "Repeat figures of papers", Long: long,
 		Example:   "  mcsim figures mc5 rdmc1 --plot out\n  mcsim figures --quick --json",

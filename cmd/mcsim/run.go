@@ -83,7 +83,11 @@ func runCommand() *cobra.Command {
 way to replicate. Shows the percentiles of request times, and the traffic on links.
 Requests arrive at random times at random clients, the same for each way. A write goes
 to the primary of a group, which replicates it and then answers; a read goes to another
-host of the group.`,
+host of the group.
+
+The JSON has topology, workload, mean_bytes, replicas, seed and seeds; and results, for
+each way, load and seed, with the times of writes and reads, the load of links, and
+counts of packets.`,
 		Example: `  mcsim run -t fabric.yaml -w websearch --load 0.2,0.4,0.6 --plot load.svg
   mcsim run -t fabric.yaml -w 64K --clients h1,h2 --storage h3,h4,h5 --schemes multicast,rdmc --json`,
 		Args: cli.NoArgs,

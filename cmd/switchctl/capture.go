@@ -49,7 +49,11 @@ visible: to capture those, start it with --fastpath=off.
 Interfaces are captured until one write has completed from its first packet on, or
 until --for has passed. Of files the latest complete write is used. Only the counters
 of a switch say why it dropped a packet (switchctl counters); comments describe what
-is visible from outside.`
+is visible from outside.
+
+The JSON has file; text, a summary; dropped, how many of the packets were lost or dropped; and
+packets, each with us (microseconds since the first), switch, port, direction, packet and
+comment.`
 
 // captureOptions are the flags.
 type captureOptions struct {

@@ -92,6 +92,10 @@ decimal, the MC_ID in hexadecimal after 0x, or also in decimal if no group has t
 
 Formats: text; json; dot, for Graphviz; and svg, a drawing that browsers show.
 
+The JSON has source, number, mc_id and ok; group, a GroupStatus (api/mcrdma/v1/switch.proto);
+nodes, the switches with their copies, and roots, where the tree begins; and problems.
+Roots, and "to" of copies, are places in nodes, from 0.
+
 Exit code 1 means that the group was not found, or that something is wrong with it.`
 
 // groupShowCommand shows a group's tree.

@@ -58,12 +58,18 @@ func pipelineCommand() *cobra.Command {
 	cmd.AddCommand(
 		pipelineSubcommand("show", "Show which program a switch runs, and its tables", `Shows the program that a switch runs, whether it is this switchctl's, its tables with
 their sizes and the entries in them, and the packet replication engine's groups. Any
-program is shown; a switch without one is no error.`, (*pipelineFlags).show, nil),
+program is shown; a switch without one is no error.
+
+The JSON has target and device_id; running, whether there is a program, own, whether it is
+this switchctl's, and differences, if it is not; program, cookie and hashes; tables, each
+with entries and size; and pre_groups, pre_replicas and entries, the numbers of all.`, (*pipelineFlags).show, nil),
 		pipelineSubcommand("verify", "Check that a switch runs this program, and that its entries are consistent",
 			`Compares the program on the switch with this switchctl's, by cookie, P4Info and
 JSON, as far as the switch keeps them. Then reads back all entries, and checks that
 each could be an agent's, and refers to nothing that is not there: no next hop
 without a neighbor, no group without its copies.
+
+The JSON has ok, problems and entries, how many were read.
 
 The exit code is 0 if all is well, and 1 otherwise.`, (*pipelineFlags).verify, nil),
 		pipelineSubcommand("push", "Load this program into a switch", `Makes the switch run this switchctl's program. A switch that runs it already, with
@@ -75,7 +81,9 @@ Refused, unless --force is given, if there is
   - state: entries or multicast groups of another program.
 
 With --force the program is loaded in any case, even over itself: the switch then is
-as if it had just been started.`, (*pipelineFlags).push, func(f *pipelineFlags, cmd *cobra.Command) {
+as if it had just been started.
+
+The JSON has pushed, which is false if the switch ran the program already.`, (*pipelineFlags).push, func(f *pipelineFlags, cmd *cobra.Command) {
 			cmd.Flags().StringVar(&f.election, "election-id", "1", "election id: `LOW[,HIGH]`; no other controller may have it")
 			cmd.Flags().BoolVar(&f.force, "force", false, "push even if another controller or state of the switch suffers from it")
 		}),

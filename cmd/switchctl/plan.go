@@ -41,6 +41,10 @@ Members are hosts of the topology, by name or address. Groups may come from a fi
 --address is for a group whose first receiver has left: the sender is still connected
 to that receiver's address.
 
+The JSON has groups, each with its merge_point, steps, tables and links, or with the
+error; tables and links, of all groups together; and failed and over, how many groups
+could not be planned, and how many tables are too small.
+
 The exit code is 1 if a group cannot be planned, or a table is too small.`
 
 const planExamples = `  # one group
