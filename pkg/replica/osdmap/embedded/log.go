@@ -2,7 +2,10 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"net"
+	"net/http"
 	"strings"
 	"sync/atomic"
 
@@ -46,6 +49,9 @@ func (b bridge) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.Checked
 func (b bridge) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	for _, f := range fields {
 		if err, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType {
+			if e.Level < zapcore.PanicLevel && (errors.Is(err, net.ErrClosed) || errors.Is(err, http.ErrServerClosed)) {
+				return nil // its listeners end with it
+			}
 			b.note(err)
 		}
 	}

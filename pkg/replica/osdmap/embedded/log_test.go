@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"net"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -44,5 +46,16 @@ func TestTrouble(t *testing.T) {
 		if got := (&Member{trouble: b.trouble}).Trouble(); !errors.Is(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.said, got, c.want)
 		}
+	}
+}
+
+// TestEnd: that its listeners are closed at the end of a member is no warning.
+func TestEnd(t *testing.T) {
+	var log bytes.Buffer
+	l := zap.New(bridge{to: slog.NewTextHandler(&log, nil)})
+	l.Error("setting up serving from embedded etcd failed.", zap.Error(&net.OpError{Op: "accept", Net: "tcp", Err: net.ErrClosed}))
+	l.Error("setting up serving from embedded etcd failed.", zap.Error(http.ErrServerClosed))
+	if log.Len() > 0 {
+		t.Errorf("%s", &log)
 	}
 }
