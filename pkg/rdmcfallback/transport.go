@@ -1,6 +1,17 @@
 // Package rdmcfallback is reliable multicast among hosts, for networks without a switch that can
 // copy packets: the hosts relay a message's blocks to each other, according to the schedules of
 // RDMC ("RDMC: A Reliable RDMA Multicast for Large Objects", DSN 2018).
+//
+// All members join a group over a Transport: that of package tcp, or of package rdma for queue
+// pairs. The root sends messages, and the others receive them:
+//
+//	members := []string{"h1:7000", "h2:7000", "h3:7000"} // the first is the root
+//	transport, err := tcp.Connect(ctx, tcp.Options{Members: members, Self: self, Group: 1, Epoch: 1})
+//	group, err := rdmcfallback.Join(ctx, rdmcfallback.Config{Members: members, Self: self, Complete: use}, transport)
+//	err = group.Send(ctx, message) // at the root
+//	err = group.Close(ctx)         // nil: all members have all messages
+//
+// Most programs use package mcrdma instead, which relays by this package where switches cannot copy.
 package rdmcfallback
 
 import "context"

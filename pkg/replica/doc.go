@@ -8,6 +8,7 @@
 //	err = v.Flush(ctx)                        // … and on disk
 //
 // # Parts
+//
 // A loop (loop.go, mailbox.go, actions.go, run.go) owns a volume's core.Node. Everything else posts
 // to it: the group that this node leads (lead.go, with ring.go), its membership in another node's
 // group (follow.go), the disk (disk.go), messages of other hosts (host.go, peers.go, messages.go),
