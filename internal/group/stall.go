@@ -88,7 +88,7 @@ func (s *Stall) Due() bool {
 	return latest > 0 && s.looks >= s.asked[0]+LooksEach && s.looks > latest
 }
 
-// Over says that there is nothing more to be learnt by looking.
+// Over says that there is nothing more to be learned by looking.
 func (s *Stall) Over() bool { return len(s.Still()) == 0 || s.Due() || s.looks == maxLooks }
 
 // Still are the receivers that have answered nothing since the first count.

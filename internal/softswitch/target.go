@@ -39,7 +39,7 @@ type FastPath interface {
 	// Loaded is called with the pipeline for all packets from now on.
 	Loaded(p *pipeline.Pipeline, e *pre.Engine)
 	// Ends is called after the control plane had access to the pipeline. It returns a function that
-	// prepares Changed, or waits until it may be called; afterwards Ends is called again. nil: Changed
+	// prepares Changed, or waits until it may be called; afterward Ends is called again. nil: Changed
 	// may be called. The function is called without the switch's lock, so that the function returned by
 	// Look may run meanwhile.
 	Ends() (wait func())

@@ -343,7 +343,7 @@ func (g ECMPGroup) check() error {
 	return err
 }
 
-// NextHop is the port towards a next hop. Its MACs are in the Neighbor of the
+// NextHop is the port toward a next hop. Its MACs are in the Neighbor of the
 // same number.
 type NextHop struct {
 	ID   uint16
