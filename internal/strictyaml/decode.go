@@ -105,6 +105,10 @@ func (d *decoder) syntaxError(data []byte, err error) {
 	case line == 0: // in the first line, or it is no text
 		line = lines(data[:max(bytes.IndexFunc(data, noText), 0)])
 	}
+	if all := bytes.Split(data, []byte("\n")); line > 0 && line <= len(all) && bytes.HasPrefix(bytes.TrimLeft(all[line-1], " "), []byte("\t")) {
+		d.addAt(line, "", "a tab: want spaces at the beginning of a line")
+		return
+	}
 	d.addAt(line, "", "%s", m[2])
 }
 

@@ -79,6 +79,7 @@ func TestFaults(t *testing.T) {
 		"# c\nname: \"a\" b\n":               "f:2: did not find expected key",
 		"\n\nname: {a: b, c\n\n":             "f:3: did not find expected ',' or '}'",
 		"name: a\nmode: @x\n":                "f:2: found character that cannot start any token",
+		"prefix:\n\t- a\n":                   "f:2: a tab: want spaces at the beginning of a line",
 		"name: a\nmode: \x01":                "f:2: control characters are not allowed",
 		"name: a\nmode: \xff":                "f:2: invalid leading UTF-8 octet",
 		"x":                                  `f:1: "x" is not a configuration: want fields, as name: x`,
