@@ -324,3 +324,25 @@ func TestSummary(t *testing.T) {
 		}
 	}
 }
+
+// TestDeleteWaits: after a volume was deleted, no client opens it at any host, and writes to what is
+// lost.
+func TestDeleteWaits(t *testing.T) {
+	r := newRig(t, 2)
+	for range 4 {
+		r.must("volume create vol --size 16M --hosts h1,h2")
+		d, err := r.open(r.hosts[1], "vol", identity.Files{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.WriteAt(t.Context(), make([]byte, 4096), 0, true); err != nil {
+			t.Fatal(err)
+		}
+		r.must("volume delete vol --yes")
+		for _, h := range r.hosts {
+			if _, err := r.open(h, "vol", identity.Files{}); err == nil {
+				t.Errorf("%s serves a volume that was deleted", h.cfg.Name)
+			}
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
 	"github.com/mcrdma/mcrdma/internal/cmdline"
@@ -334,9 +335,11 @@ func showVolume(w io.Writer, out *cli.Output, s *osdmap.State, v osdmap.VolumeSt
 func deleteCommand() *cobra.Command {
 	sure := false
 	cmd := &cobra.Command{
-		Use:     "delete NAME --yes",
-		Short:   "Delete a volume and all its copies",
-		Long:    "Deletes a volume. Its hosts end its clients' connections, and remove their copies.",
+		Use:   "delete NAME --yes",
+		Short: "Delete a volume and all its copies",
+		Long: `Deletes a volume. Its hosts end its clients' connections, and remove their copies. The
+command waits until those hosts that answer have done the former: then another volume may
+have its name, and no client writes to the old one.`,
 		Example: "  mcblock volume delete vol --yes",
 		Args:    cli.ExactArg("one volume"),
 	}
@@ -346,13 +349,42 @@ func deleteCommand() *cobra.Command {
 		if !sure {
 			return cli.Usagef("all data of volume %s would be lost: confirm with --yes", args[0])
 		}
-		return flags.onVolume(cmd.Context(), args[0], func(ctx context.Context, c *cluster, _ *osdmap.State, v osdmap.VolumeState) error {
+		return flags.onVolume(cmd.Context(), args[0], func(ctx context.Context, c *cluster, s *osdmap.State, v osdmap.VolumeState) error {
 			if err := c.Delete(ctx, v.Volume.ID); err != nil {
 				return err
+			}
+			if left := leave(ctx, c, s, v.Volume); len(left) > 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s may still serve its clients, until it knows of this\n", cli.All(left))
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", args[0])
 			return err
 		})
 	}
 	return cmd
+}
+
+// leave waits until hosts have closed a volume that was deleted, and returns those that do not answer,
+// or have not within the time for an answer.
+func leave(ctx context.Context, c *cluster, s *osdmap.State, v osdmap.Volume) (left []string) {
+	limited, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	hosts := slices.DeleteFunc(slices.Clone(s.Hosts), func(h osdmap.Host) bool { return !slices.Contains(v.Hosts, h.ID) })
+	for {
+		all := ask(limited, c.cfg, hosts, min(c.timeout, noteTime))
+		hosts = slices.DeleteFunc(hosts, func(h osdmap.Host) bool {
+			t := all[h.ID]
+			return t.err == nil && !slices.ContainsFunc(t.GetVolumes(), func(x *replicav1.VolumeStatus) bool { return x.GetVolume() == v.ID })
+		})
+		waits := slices.ContainsFunc(hosts, func(h osdmap.Host) bool { return all[h.ID].err == nil })
+		if !waits || limited.Err() != nil {
+			for _, h := range hosts {
+				left = append(left, h.Name)
+			}
+			return left
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-limited.Done():
+		}
+	}
 }
