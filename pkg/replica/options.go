@@ -24,7 +24,7 @@ type Config struct {
 	Manager  *osdmap.Manager
 	Dir      string         // of the volumes' data
 	Listener net.Listener   // for other hosts, at Self.Peer
-	Files    identity.Files // whose certificate names Self.Name; zero: plain text
+	Files    identity.Files // PEM files Cert, Key and CA; the certificate names Self.Name; zero: plain text
 	Options
 	// Register, if not nil, adds services to the server at Listener.
 	Register func(grpc.ServiceRegistrar)
