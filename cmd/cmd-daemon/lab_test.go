@@ -109,6 +109,7 @@ func edit(t testing.TB, file string, change func(string) string) {
 // TestCheck: run --check reports on a configuration, and on the errors in it and in its files.
 func TestCheck(t *testing.T) {
 	dir := makeLab(t, 2, "--switch", "torA=127.0.0.1:9560,h1")
+	foreign := filepath.Join(makeLab(t, 1), "ca.crt")
 	one, two := filepath.Join(dir, "h1", "daemon.yaml"), filepath.Join(dir, "h2", "daemon.yaml")
 	for file, want := range map[string]string{one: ", 1 other host, switch torA, TLS\n", two: ", 1 other host, no switch, TLS\n"} {
 		if code, stdout, stderr := call("run", "--check", "-c", file); code != cli.ExitOK || stderr != "" || !strings.HasPrefix(stdout, file+" is right: host h") || !strings.HasSuffix(stdout, want) {
@@ -120,6 +121,7 @@ func TestCheck(t *testing.T) {
 	}{
 		{"name: h1", "name: h9", "is the certificate of host:h1 127"},
 		{"host.crt", "none.crt", "daemon.yaml: tls: identity: bad certificate files"},
+		{"ca: ca.crt", "ca: " + foreign, "daemon.yaml: tls: the CA in " + foreign + " does not vouch for "},
 		{"hosts:", "hots:", ": hots: unknown field"},
 		{"hosts:", "direct: none.yaml\nhosts:", "daemon.yaml: direct: config: reading the agent's configuration"},
 	} {

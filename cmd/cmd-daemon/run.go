@@ -168,7 +168,12 @@ func (s *setup) check() error {
 		add("socket", err)
 	}
 	add("state", store.Check(s.cfg.State))
-	add("tls", identity.Files(s.cfg.TLS).Exposed())
+	files := identity.Files(s.cfg.TLS)
+	add("tls", files.Exposed())
+	own := identity.Identity{Role: identity.Host, Name: s.cfg.Name, Addrs: []netip.Addr{s.cfg.Address}}
+	if err := files.Accepted(own); !errors.Is(err, identity.ErrSoon) {
+		add("tls", err)
+	}
 	return errors.Join(errs...)
 }
 

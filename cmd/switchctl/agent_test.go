@@ -1,10 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
 )
 
 // The possible values of --on-stop depend on the configuration.
@@ -24,11 +27,14 @@ ports: [{port: 1}]
 	static := strings.Replace(text, "{source: kernel}", "{source: static, topology: nowhere.yaml}", 1)
 	must(t, os.WriteFile(lost, []byte(static), 0o600))
 	must(t, os.WriteFile(strange, []byte(text+"tls: {cert: a.crt, key: a.key, ca: ca.crt}\n"), 0o600))
+	tls, foreign := identitytest.New(t).Switch("sw1"), filepath.Join(dir, "foreign.yaml")
+	must(t, os.WriteFile(foreign, fmt.Appendf(nil, "%stls: {cert: %s, key: %s, ca: %s}\n", text, tls.Cert, tls.Key, identitytest.New(t).Switch("sw1").CA), 0o600))
 	for _, c := range []struct {
 		file, on string
 		code     int
 		want     string
 	}{
+		{foreign, "leave", 1, foreign + ": tls: the CA in "},
 		{lost, "leave", 1, "nowhere.yaml"},
 		{strange, "leave", 1, strange + ": tls: identity: bad certificate files: open " + dir + "/a.crt"},
 		{leaves, "leave", 0, "is right"},

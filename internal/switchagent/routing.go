@@ -99,13 +99,11 @@ func Check(cfg *config.Config) error {
 			return err
 		}
 	}
-	if cfg.TLS.Cert == "" {
-		return nil
-	}
-	if _, err := identity.Files(cfg.TLS).Server(); err != nil {
+	files := identity.Files(cfg.TLS)
+	if err := files.Accepted(identity.Identity{Role: identity.Switch, Name: cfg.Name}); err != nil && !errors.Is(err, identity.ErrSoon) {
 		return fmt.Errorf("tls: %w", err)
 	}
-	return identity.Files(cfg.TLS).Exposed()
+	return files.Exposed()
 }
 
 func openStatic(cfg *config.Config) (*routes, error) {
