@@ -195,7 +195,7 @@ func (e *engine) broken(to int, err error) {
 // lose: a rank is lost. The first reason is the one that is told.
 func (e *engine) lose(id int, why string) {
 	p := e.peers[id]
-	if p == nil || e.closed != nil {
+	if p == nil || e.closed != nil || e.closing && p.member != nil && errors.Is(p.member.Err(), mcrdma.ErrClosed) { // receive comes to that
 		return
 	}
 	if p.why == "" {
@@ -271,6 +271,11 @@ func (e *engine) receive(id int) {
 		if err != nil {
 			e.locked(func() {
 				if e.ctx.Err() != nil {
+					return
+				}
+				if e.closing && e.closed == nil && errors.Is(err, mcrdma.ErrClosed) { // that rank knows already that all have called Close
+					e.closed = &Error{kind: ErrClosed}
+					e.wake()
 					return
 				}
 				why := err.Error()
