@@ -79,8 +79,9 @@ func (l *stallChecks) stillStalled(since time.Time) bool {
 	return l.reported.After(since) && !l.stalled.After(since)
 }
 
-// stalled finds the receivers to blame if nothing is acknowledged, and removes them. It returns the first that are found, or are
-// being removed, at once. Meanwhile others are looked for: without their daemons a removal waits.
+// stalled finds the receivers to blame if nothing is acknowledged, and removes them. It returns the
+// first that are found, or are being removed, at once. Meanwhile others are looked for: without their
+// daemons a removal waits.
 func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportStallRequest) (*mcrdmav1.ReportStallResponse, error) {
 	f, l := g.form(), g.checks.Load()
 	if !req.GetRefused() {

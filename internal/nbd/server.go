@@ -42,7 +42,8 @@ type Config struct {
 	MaxBytes int
 	// MaxReading bounds the memory for replies to READ that clients have not read yet, of all
 	// connections; at least MaxBytes; 0: 192 MiB. READs of at most 128 KiB have a quarter as much of
-	// their own, and 128 KiB more for each connection, which so waits for no other. While little is free, StallTime is at most 5 s for clients that do not read replies.
+	// their own, and 128 KiB more for each connection, which so waits for no other. While little is
+	// free, StallTime is at most 5 s for clients that do not read replies.
 	MaxReading int
 	Log        *slog.Logger // events of connections; nil: none
 }
