@@ -115,7 +115,7 @@ func (re *reforming) suspect(cause error) *formationError {
 // unused: the daemon has made a formation that the group does not use, for this reason.
 func (re *reforming) unused(info *mcrdmav1.FormationInfo, why error) {
 	re.failed, re.members, re.fruitless = info.GetFormation(), info.GetMembers(), true
-	re.suspect(why) // those of the formation before have been named
+	_ = re.suspect(why) // those of the formation before have been named
 }
 
 // blamed: the daemon has said which receivers it suspects.
