@@ -175,8 +175,9 @@ func breaksNowAndThen(l *lab, cfg mcrdma.GroupConfig) {
 	tm.close()
 }
 
-// TestDoubleFailures: a second receiver fails while the first is being found or removed, which waits for the second one's daemon.
-// The queue pair's retries are enough for both. Where hosts relay, a formation waits for a silent host until it counts as dead.
+// TestDoubleFailures: a second receiver fails while the first is being found or removed, which waits for
+// the second one's daemon. The queue pair's retries are enough for both. Where hosts relay, a formation
+// waits for a silent host until it counts as dead.
 func TestDoubleFailures(t *testing.T) {
 	type failure struct {
 		name string
