@@ -353,7 +353,7 @@ func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
 			if was, _ := d.have.Find(now.Key()); err == nil && was == switchspec.Entity(now) {
 				continue
 			}
-			d.log.Warn("another controller has changed the switch", "settings", now, "error", err)
+			d.log.Warn("the switch does not have what this agent wrote: it is programmed anew", "settings", now, "error", err)
 			if err := d.program(ctx, s); err != nil {
 				return err
 			}
