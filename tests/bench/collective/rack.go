@@ -106,6 +106,12 @@ func (r *rack) coll(ctx context.Context, service string, ranks int, show bool, a
 	if err := lab.Each(ps, func(p *lab.Process) error { return p.Start(ctx) }); err != nil {
 		return nil, err
 	}
+	stop := context.AfterFunc(ctx, func() {
+		for _, p := range ps {
+			p.Signal(unix.SIGTERM)
+		}
+	})
+	defer stop()
 	var text json.RawMessage
 	err = json.NewDecoder(ps[0].Out).Decode(&text)
 	if err == nil {
