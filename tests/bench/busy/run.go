@@ -118,7 +118,11 @@ func run(ctx context.Context, o options, groups, busy int) (_ *result, err error
 	stop := make(chan struct{})
 	late := lateness(stop)
 	before := seconds(apps)
-	time.Sleep(o.span)
+	select {
+	case <-time.After(o.span):
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	r.CPU = seconds(apps) - before
 	close(stop)
 	delays := <-late
