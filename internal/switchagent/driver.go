@@ -350,6 +350,9 @@ func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
 		case <-changed:
 		case <-look.C:
 			now, err := s.Settings(ctx)
+			if end := cmp.Or(ctx.Err(), s.Err()); end != nil {
+				return end
+			}
 			if was, _ := d.have.Find(now.Key()); err == nil && was == switchspec.Entity(now) {
 				continue
 			}
