@@ -27,6 +27,8 @@ type peer struct {
 // span is the time from the first event of a kind to the last; zero: there was none.
 type span struct{ first, last time.Duration }
 
+func (s *span) length() time.Duration { return s.last - s.first }
+
 // add adds an event, after a pause as the first.
 func (s *span) add(now, pause time.Duration) {
 	if s.last == 0 || now-s.last >= pause {
@@ -125,7 +127,7 @@ func (n *Node) race(p *peer, from uint64, now time.Duration) {
 func (n *Node) outruns(p *peer, now time.Duration) bool {
 	r, head, base := &p.race, n.log.head().Index, p.origin()
 	switch lacks := head - base; {
-	case p.barred.last-p.barred.first >= recent*n.cfg.Grace && now-p.barred.last < longest*n.cfg.Lease:
+	case p.barred.length() >= recent*n.cfg.Grace && now-p.barred.last < longest*n.cfg.Lease:
 		return false // it would not be added either way; at times they wait, as it may be possible again
 	case r.gained == 0 || now-r.gained >= n.cfg.Lease || lacks <= n.cfg.Near || p.from != 0 && base+1 >= p.from:
 		return false

@@ -27,8 +27,8 @@ type primary struct {
 
 // hindrance is a host because of which the group cannot be formed, although it reports.
 type hindrance struct {
-	id          ID
-	since, last time.Duration // when it was told first, and last; 0: there is none
+	id   ID
+	told span
 }
 
 // recent is the multiple of Grace for which a hindrance counts after it was told.
@@ -36,7 +36,7 @@ const recent = 4
 
 func (n *Node) hinders(id ID, now time.Duration) bool {
 	h := &n.lead.hindered
-	return h.last > 0 && h.id == id && now-h.last < recent*n.cfg.Grace
+	return h.told.last > 0 && h.id == id && now-h.told.last < recent*n.cfg.Grace
 }
 
 // view is a set of members of the group with which operations are to complete.
@@ -181,7 +181,7 @@ func (n *Node) tickPrimary(now time.Duration) {
 	}
 	acting := n.without(func(m Member) bool {
 		p := n.peer(m)
-		return p == nil || now-p.heard > n.cfg.Grace || p.old && p.refill || n.hinders(m.ID, now) && l.hindered.last-l.hindered.since > n.cfg.Grace
+		return p == nil || now-p.heard > n.cfg.Grace || p.old && p.refill || n.hinders(m.ID, now) && l.hindered.told.length() > n.cfg.Grace
 	})
 	if n.proposal == nil && len(acting) < len(n.osdmap.Acting) {
 		n.change(acting)
@@ -395,10 +395,10 @@ func (n *Node) Hindered(iv Interval, by ID, now time.Duration) {
 	if l == nil || iv != l.interval || l.state != Forming {
 		return
 	}
-	if !n.hinders(by, now) {
-		l.hindered = hindrance{id: by, since: now}
+	if l.hindered.id != by {
+		l.hindered = hindrance{id: by}
 	}
-	l.hindered.last = now
+	l.hindered.told.add(now, recent*n.cfg.Grace)
 }
 
 // GroupEnded says that the group has failed. What has not completed stays in the log.
