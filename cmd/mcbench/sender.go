@@ -30,30 +30,27 @@ type kind struct {
 var kinds = []kind{
 	{name: "lat", short: "Measure the latency of writes", depth: 1, form: latencyText, long: `Measures the time of a write, from its submission until the sender knows that every
 receiver has it: a full round trip, where perftest's write_lat shows half of one. The
-columns are perftest's, followed by the sender's processor time per write.
-
-The JSON has test_info, the options, and results, one for each way, size and depth, with
-perftest's keys (times in microseconds, bandwidths in Gb/s) and this program's own.`},
+columns are perftest's, followed by the sender's processor time per write.`},
 	{name: "bw", short: "Measure the bandwidth of writes", depth: 8, form: bandwidthText, long: `Measures the rate of payload to every receiver. The columns are perftest's, followed
 by the sender's processor time per write. The peak is that of the best tenth of the
-writes.
-
-The JSON has test_info, the options, and results, one for each way, size and depth, with
-perftest's keys (times in microseconds, bandwidths in Gb/s) and this program's own.`},
+writes.`},
 	{name: "compare", short: "Compare ways to replicate, by turns", depth: 8, compare: true, form: compareText, long: `Measures several ways with the same receivers. The ways take turns (--rounds), so that
 other load on the machines affects all of them equally. Ratios are to the first of
---ways, and are medians of the rounds' ratios.
+--ways, and are medians of the rounds' ratios.`},
+}
+
+// jsonHelp ends the help of all kinds.
+const jsonHelp = `
 
 The JSON has test_info, the options, and results, one for each way, size and depth, with
-perftest's keys (times in microseconds, bandwidths in Gb/s) and this program's own.`},
-}
+perftest's keys (times in microseconds, bandwidths in Gb/s) and this program's own.`
 
 func senderCommand(k kind, args []string, inner *int) *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
 		Use:   k.name + " --receivers HOST,… | --lab [flags]",
 		Short: k.short,
-		Long:  k.long,
+		Long:  k.long + jsonHelp,
 		Example: fmt.Sprintf(`  mcbench %[1]s --receivers h2,h3,h4 -a -n 500
   mcbench %[1]s --receivers h2,h3 -s 4K,64K -t 1,8 --check --json
   mcbench %[1]s --lab --rate 100mbit -a -D 2s`, k.name),
