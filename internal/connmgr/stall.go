@@ -34,12 +34,12 @@ type stallChecks struct {
 	mu       sync.Mutex
 	reported time.Time // when the last report came
 	stalled  time.Time // since when, by that
-	first    *finding  // what a check finds first; nil: no caller waits
+	first    *finding  // what a check of a stall finds first; nil: no caller waits
 }
 
 // A finding is some of the receivers to blame, while the check for others goes on.
 type finding struct {
-	made     chan struct{} // closed then
+	made     chan struct{} // closed then; nil: never
 	suspects []netip.Addr
 }
 
@@ -92,9 +92,9 @@ func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportSta
 	}
 	var lost []netip.Addr
 	kind, look := "refusal", func() []netip.Addr { return m.refusers(g, f) }
-	first, done := l.awaited(), make(chan []netip.Addr, 1)
+	first, done := &finding{}, make(chan []netip.Addr, 1) // a check for refusals finds all together
 	if !req.GetRefused() {
-		lost = g.status.Load().Lost
+		lost, first = g.status.Load().Lost, l.awaited()
 		kind, look = "stall", func() []netip.Addr { return m.findStalled(g, f, l, req.GetSince().AsDuration()) }
 	}
 	m.background(func(context.Context) { // it continues for other callers if this one leaves
@@ -117,8 +117,8 @@ func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportSta
 	return res, nil
 }
 
-// findStalled finds the receivers that do not answer and are not being removed, and removes them. Nothing has been
-// acknowledged for since.
+// findStalled finds the receivers that do not answer and are not being removed, and removes them.
+// Nothing has been acknowledged for since.
 func (m *Manager) findStalled(g *group, f *formation, l *stallChecks, since time.Duration) (suspects []netip.Addr) {
 	begun, f := time.Now(), without(f, g.status.Load().Lost)
 	switched := f.Path == mcrdmav1.Path_PATH_SWITCH && m.tor != nil // a switch sees answers of applications, too
@@ -214,8 +214,8 @@ func (m *Manager) waitForSuspects(g *group, f *formation, d time.Duration) error
 }
 
 // compare finds the receivers that are still, by what the switch counts (see machine.Stall).
-// Meanwhile it keeps checking for receivers that do not answer beats; it goes on without such suspects. alive
-// reports that the switch counts answers of some receiver.
+// Meanwhile it keeps checking for receivers that do not answer beats; it goes on without such
+// suspects. alive reports that the switch counts answers of some receiver.
 //
 // Each pause counts with its planned length, whatever its real one, so that delays of this daemon,
 // the agent and the switch do not count. A host whose answers in another group the switch has counted
