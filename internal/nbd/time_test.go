@@ -344,7 +344,8 @@ func TestReadingShort(t *testing.T) {
 		if d := time.Since(from); d != 0 {
 			t.Errorf("short reads took %v", d)
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // the StallTime of those that came first
+		synctest.Wait()
 		if n := s.Stats().Stalls; n != 40 {
 			t.Errorf("%d have stalled", n)
 		}
