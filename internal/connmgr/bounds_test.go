@@ -276,12 +276,12 @@ func TestMovedForgotten(t *testing.T) {
 		if err := m.peers.follow(gone, time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		m.peers.noteMoved([]netip.Addr{gone}, time.Now())
+		m.peers.noteAnswers(groupID{}, []netip.Addr{gone}, time.Now())
 		m.beat(time.Now())
 		m.peers.mu.Lock()
 		defer m.peers.mu.Unlock()
-		if len(m.peers.moved) > 0 || m.peers.health.Follows(gone) {
-			t.Errorf("%v", m.peers.moved)
+		if len(m.peers.answers) > 0 || m.peers.health.Follows(gone) {
+			t.Errorf("%v", m.peers.answers)
 		}
 	})
 }

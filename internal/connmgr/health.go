@@ -119,7 +119,7 @@ func (t *peers) keep(lists map[netip.Addr]uint64) {
 	for _, a := range t.health.Peers() {
 		if _, used := lists[a]; !used {
 			t.health.Remove(a)
-			delete(t.moved, a)
+			delete(t.answers, a)
 		}
 	}
 }
@@ -166,20 +166,34 @@ func (t *peers) patient(d time.Duration, among ...netip.Addr) time.Duration {
 	return time.Duration(float64(d) * t.health.Patience(among))
 }
 
-// noteMoved records that these hosts have answered.
-func (t *peers) noteMoved(hosts []netip.Addr, now time.Time) {
+// An answered is when a host last answered a group's packets, and those of any other group before.
+type answered struct {
+	group     groupID
+	at, other time.Time
+}
+
+// noteAnswers records that these hosts have answered packets of a group.
+func (t *peers) noteAnswers(id groupID, hosts []netip.Addr, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, a := range hosts {
-		t.moved[a] = now
+		last := t.answers[a]
+		if last.group != id {
+			last.group, last.other = id, last.at
+		}
+		last.at = now
+		t.answers[a] = last
 	}
 }
 
-// still returns the hosts that have not answered since then.
-func (t *peers) still(hosts []netip.Addr, then time.Time) []netip.Addr {
+// withoutAnswers returns the hosts that have answered no other group than this since then.
+func (t *peers) withoutAnswers(id groupID, hosts []netip.Addr, then time.Time) []netip.Addr {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.DeleteFunc(hosts, func(a netip.Addr) bool { return t.moved[a].After(then) })
+	return slices.DeleteFunc(hosts, func(a netip.Addr) bool {
+		last := t.answers[a]
+		return last.other.After(then) || last.group != id && last.at.After(then)
+	})
 }
 
 // askEvery is the minimum time between two status requests to other hosts.

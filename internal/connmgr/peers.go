@@ -28,10 +28,10 @@ type peers struct {
 	metrics  *metrics
 	interval time.Duration // of beats
 
-	mu     sync.Mutex
-	at     map[netip.Addr]*peer
-	health *health.Tracker          // of the hosts in which groups have receivers
-	moved  map[netip.Addr]time.Time // when each last answered something, in any group
+	mu      sync.Mutex
+	at      map[netip.Addr]*peer
+	health  *health.Tracker         // of the hosts in which groups have receivers
+	answers map[netip.Addr]answered // of these, as switches have counted them
 }
 
 // A peer is the daemon of another host, known by the address of its RDMA device.
@@ -74,7 +74,7 @@ func (m *Manager) connect(target string, to identity.Identity, more []grpc.DialO
 }
 
 func newPeers(m *Manager) *peers {
-	return &peers{metrics: m.metrics, interval: m.cfg.Beat.Interval, at: map[netip.Addr]*peer{}, moved: map[netip.Addr]time.Time{},
+	return &peers{metrics: m.metrics, interval: m.cfg.Beat.Interval, at: map[netip.Addr]*peer{}, answers: map[netip.Addr]answered{},
 		health: health.New(health.Config{Interval: m.cfg.Beat.Interval, DeadAfter: m.cfg.Beat.DeadAfter, Grace: m.cfg.Beat.Grace}),
 		connect: func(h config.Host) (*grpcclient.Conn, error) {
 			return m.connect(h.Daemon, identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Address}}, m.opts.DialHosts)

@@ -30,6 +30,7 @@ type stallChecks struct {
 	flights singleflight.Group
 	again   time.Time     // when to read the switch again; of the check of a stall
 	pause   time.Duration // after the last check that found no receiver to blame
+	last    *machine.Stall
 
 	mu       sync.Mutex
 	reported time.Time // when the last report came
@@ -219,22 +220,24 @@ func (m *Manager) waitForSuspects(g *group, f *formation, d time.Duration) error
 //
 // Each pause counts with its planned length, whatever its real one, so that delays of this daemon,
 // the agent and the switch do not count. A host whose answers in another group the switch has counted
-// meanwhile, or shortly before, is slow, not frozen, until a grace has passed without progress.
+// meanwhile, or shortly before, is slow, not frozen, until a grace has passed without progress. A short
+// check goes on until the sender says that it still waits.
 func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause time.Duration) (suspects, still []netip.Addr, alive bool, err error) {
 	begun, long := time.Now(), since >= m.cfg.Beat.Grace
 	c, err := m.tor.Counts(g.ctx, f.MCID)
 	if err != nil {
 		return nil, nil, false, err
 	}
-	stall := machine.NewStall(f, long, c)
-	for !stall.Over() {
+	stall := l.last.Resume(f, long, c)
+	l.last = stall
+	for looks := 0; !stall.Over() || len(stall.Blame()) > 0 && !l.stillStalled(begun) && looks < machine.LooksEach; looks++ {
 		if err := m.waitForSuspects(g, f, pause); err != nil {
 			return suspects, nil, stall.Alive(), err
 		}
 		if c, err = m.tor.Counts(g.ctx, f.MCID); err != nil {
 			return suspects, nil, stall.Alive(), err
 		}
-		m.peers.noteMoved(stall.Look(c), time.Now())
+		m.peers.noteAnswers(g.id, stall.Look(c), time.Now())
 		if len(stall.Still()) == 0 {
 			return suspects, nil, true, nil
 		}
@@ -247,10 +250,10 @@ func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause t
 	switch still = stall.Blame(); {
 	case len(still) > 0 && l.stillStalled(begun):
 		if !long { // other groups are looked at as rarely as this
-			still = m.peers.still(still, begun.Add(-longestPause*qp.AckTimeout(g.timeout)-pause))
+			still = m.peers.withoutAnswers(g.id, still, begun.Add(-longestPause*qp.AckTimeout(g.timeout)-pause))
 		}
 		return suspects, still, stall.Alive(), nil
-	case stall.Due() && !stall.Alive():
+	case stall.Unheard():
 		return append(suspects, m.blame(g, f, true)...), nil, false, nil
 	}
 	return suspects, nil, stall.Alive(), nil

@@ -32,20 +32,46 @@ type Answers struct{ ACKs, SequenceNAKs, RNRNAKs, FatalNAKs uint64 }
 // for its turn at its device. Where the switch counts no packets, the answers of others show that
 // one was sent.
 //
+// A check ends when there is a receiver to blame, and for the next one of the same formation Resume
+// goes on from there: a second receiver may have failed meanwhile, and the sender's packets are few.
+//
 // A receiver that asks for time (RNR NAK) or lacks packets has answered, but not if the stall is
 // long: one that is never ready is no better than a dead one. If then none acknowledges anything,
 // those that ask for time are to blame.
 type Stall struct {
-	receivers   []netip.Addr
+	receivers   []silence
 	long        bool
-	first, last Counts
+	first, last Counts // of the present check
+	begun       int    // after how many looks
 	looks       int
-	asked       [minAsked]int // after how many looks the first packets were there, of a pause each; 0: not yet
+}
+
+// A silence is how long a receiver has answered nothing.
+type silence struct {
+	addr  netip.Addr
+	since int           // how many looks had been made at its last answer
+	asked [minAsked]int // after how many looks the first packets since then were there, of a pause each; 0: not yet
 }
 
 // NewStall begins with the counters before the first pause.
 func NewStall(f *Formation, long bool, c Counts) *Stall {
-	return &Stall{receivers: f.Addrs(), long: long, first: c, last: c}
+	s := &Stall{long: long, first: c, last: c}
+	for _, a := range f.Addrs() {
+		s.receivers = append(s.receivers, silence{addr: a})
+	}
+	return s
+}
+
+// Resume begins another check, of the receivers that the formation still has, with the counters
+// before its first pause. The time since the last check does not count.
+func (s *Stall) Resume(f *Formation, long bool, c Counts) *Stall {
+	if s == nil || s.long != long {
+		return NewStall(f, long, c)
+	}
+	s.receivers = slices.DeleteFunc(s.receivers, func(r silence) bool { return !f.Has(r.addr) })
+	s.note(c, false)
+	s.begun, s.first = s.looks, c
+	return s
 }
 
 // answers counts those of a receiver that show that it is not to blame.
@@ -59,19 +85,25 @@ func (s *Stall) answers(c Counts, a netip.Addr) uint64 {
 
 // Look records the counters after one more pause, and returns the receivers that have answered in
 // it.
-func (s *Stall) Look(c Counts) (answered []netip.Addr) {
+func (s *Stall) Look(c Counts) []netip.Addr {
 	s.looks++
-	for _, a := range s.receivers {
-		if s.answers(c, a) != s.answers(s.last, a) {
-			answered = append(answered, a)
+	return s.note(c, s.looks > s.begun+1)
+}
+
+// note records counters. newer says that answers are to packets of the check.
+func (s *Stall) note(c Counts, newer bool) (answered []netip.Addr) {
+	for i, r := range s.receivers {
+		if s.answers(c, r.addr) != s.answers(s.last, r.addr) {
+			answered = append(answered, r.addr)
+			s.receivers[i] = silence{addr: r.addr, since: s.looks}
 		}
 	}
-	sent := c.Packets > s.last.Packets
-	if c.Packets == 0 && s.looks > 1 { // in the first pause, answers may be to older packets
-		sent = len(answered) > 0
-	}
-	if next := slices.Index(s.asked[:], 0); sent && next >= 0 {
-		s.asked[next] = s.looks
+	sent := c.Packets > s.last.Packets || c.Packets == 0 && newer && len(answered) > 0
+	for i := range s.receivers {
+		r := &s.receivers[i]
+		if next := slices.Index(r.asked[:], 0); sent && next >= 0 && !slices.Contains(answered, r.addr) {
+			r.asked[next] = s.looks
+		}
 	}
 	s.last = c
 	return answered
@@ -79,42 +111,58 @@ func (s *Stall) Look(c Counts) (answered []netip.Addr) {
 
 // Without leaves out receivers that are to blame for another reason.
 func (s *Stall) Without(gone []netip.Addr) {
-	s.receivers = slices.DeleteFunc(s.receivers, func(a netip.Addr) bool { return slices.Contains(gone, a) })
+	s.receivers = slices.DeleteFunc(s.receivers, func(r silence) bool { return slices.Contains(gone, r.addr) })
 }
 
-// Due reports that all had time to answer.
-func (s *Stall) Due() bool {
-	latest := s.asked[minAsked-1]
-	return latest > 0 && s.looks >= s.asked[0]+LooksEach && s.looks > latest
+// due reports that a receiver had time to answer.
+func (s *Stall) due(r silence) bool {
+	latest := r.asked[minAsked-1]
+	return latest > 0 && s.looks >= r.asked[0]+LooksEach && s.looks > latest
+}
+
+// Unheard reports that none has answered in the check, and all had time.
+func (s *Stall) Unheard() bool {
+	return !s.Alive() && !slices.ContainsFunc(s.receivers, func(r silence) bool { return !s.due(r) })
 }
 
 // Over says that there is nothing more to be learned by looking.
-func (s *Stall) Over() bool { return len(s.Still()) == 0 || s.Due() || s.looks == maxLooks }
+func (s *Stall) Over() bool {
+	return len(s.Still()) == 0 || s.looks >= s.begun+maxLooks || s.looks > s.begun && (s.Unheard() || len(s.silent()) > 0)
+}
 
-// Still are the receivers that have answered nothing since the first count.
+// Still are the receivers that have answered nothing in the check.
 func (s *Stall) Still() (list []netip.Addr) {
-	for _, a := range s.receivers {
-		if s.answers(s.last, a) == s.answers(s.first, a) {
-			list = append(list, a)
+	for _, r := range s.receivers {
+		if r.since <= s.begun {
+			list = append(list, r.addr)
+		}
+	}
+	return list
+}
+
+// silent returns the receivers that had time to answer, as others have done.
+func (s *Stall) silent() (list []netip.Addr) {
+	last := 0
+	for _, r := range s.receivers {
+		last = max(last, r.since)
+	}
+	for _, r := range s.receivers {
+		if s.due(r) && last >= max(r.asked[0], s.begun+1) {
+			list = append(list, r.addr)
 		}
 	}
 	return list
 }
 
 // Blame returns the receivers to blame, once Over, if the sender still waits then.
-func (s *Stall) Blame() (list []netip.Addr) {
-	switch still := s.Still(); {
-	case s.Due() && s.Alive():
-		return still
-	case s.long && !s.Alive():
-		for _, a := range still {
-			if s.last.Answers[a].RNRNAKs > s.first.Answers[a].RNRNAKs {
-				list = append(list, a)
-			}
-		}
+func (s *Stall) Blame() []netip.Addr {
+	if s.long && !s.Alive() {
+		return slices.DeleteFunc(s.Still(), func(a netip.Addr) bool {
+			return s.last.Answers[a].RNRNAKs == s.first.Answers[a].RNRNAKs
+		})
 	}
-	return list
+	return s.silent()
 }
 
-// Alive says that a receiver has answered.
+// Alive says that a receiver has answered in the check.
 func (s *Stall) Alive() bool { return len(s.Still()) < len(s.receivers) }

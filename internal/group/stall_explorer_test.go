@@ -38,6 +38,7 @@ type stallKind struct {
 	delay int // pauses, between a packet and its answer
 	lost  int // packets at first that do not arrive
 	asks  int // answers at first that ask for time
+	until int // the pause from which on it answers no packets; 0: it always does
 	kind  byte
 }
 
@@ -45,7 +46,7 @@ const always = 1000
 
 var stallKinds = []stallKind{{name: "dead", lost: always}, {name: "well"}, {name: "late", delay: 1}, {name: "slow", delay: group.LooksEach},
 	{name: "loses two", lost: 2}, {name: "loses one, late", lost: 1, delay: 1}, {name: "not ready", asks: always}, {name: "slow, not ready", asks: always, delay: group.LooksEach},
-	{name: "ready at last", asks: 1}, {name: "lacks packets", kind: 'n'}}
+	{name: "ready at last", asks: 1}, {name: "stops", until: 3}, {name: "lacks packets", kind: 'n'}}
 
 // A stallCase is a stall: after the packets of a pause come the counters.
 type stallCase struct {
@@ -101,7 +102,7 @@ func (c *stallCase) counts(f *group.Formation, pause int) group.Counts {
 			if c.packets>>(p-1)&1 == 0 {
 				continue
 			}
-			if n++; n <= k.lost || p+k.delay > pause {
+			if n++; n <= k.lost || p+k.delay > pause || k.until > 0 && p >= k.until {
 				continue
 			}
 			switch {
@@ -164,7 +165,7 @@ func (c *stallCase) run(mistake string) error {
 		k, x := c.kinds[i], last.Answers[r.Addr]
 		acks, answers := x.ACKs-first.Answers[r.Addr].ACKs, x.SequenceNAKs+x.RNRNAKs-first.Answers[r.Addr].SequenceNAKs-first.Answers[r.Addr].RNRNAKs
 		if acked = acked || acks > 0; acks > 0 || !c.long && answers > 0 {
-			prompt = prompt || k.lost == 0 && k.delay == 0 && k.asks == 0
+			prompt = prompt || k.lost == 0 && k.delay == 0 && k.asks == 0 && k.until == 0
 		} else {
 			silent = append(silent, r.Addr)
 		}
@@ -175,8 +176,8 @@ func (c *stallCase) run(mistake string) error {
 	blamed := s.Blame()
 	for i, r := range f.Receivers {
 		k, b := c.kinds[i], slices.Contains(blamed, r.Addr)
-		switch patient := k.lost < 3 && (k.lost == 0 || k.delay == 0); {
-		case b && !slices.Contains(silent, r.Addr):
+		switch patient := k.lost < 3 && (k.lost == 0 || k.delay == 0) && k.until == 0; {
+		case b && !slices.Contains(silent, r.Addr) && k.until == 0:
 			return fmt.Errorf("%s is to blame, and has answered", k.name)
 		case b && patient && !c.long && c.counted:
 			return fmt.Errorf("%s is to blame, and had too little time", k.name)
@@ -191,8 +192,35 @@ func (c *stallCase) run(mistake string) error {
 	switch {
 	case c.long && !acked && !slices.Equal(blamed, asking):
 		return fmt.Errorf("none acknowledges: %v are to blame, %v ask for time", blamed, asking)
-	case c.counted && prompt && packets > 2 && !slices.Equal(blamed, silent):
+	case c.counted && prompt && packets > 2 && slices.ContainsFunc(silent, func(a netip.Addr) bool { return !slices.Contains(blamed, a) }):
 		return fmt.Errorf("%v are to blame, %v do not answer", blamed, silent)
+	case len(blamed) == 0 || c.packets != 1<<12-1 || !c.counted || !prompt:
+		return nil
+	}
+	return c.next(f, s, pause, mistake)
+}
+
+// next checks that those that have stopped meanwhile are to blame sooner than a first check would find them.
+func (c *stallCase) next(f *group.Formation, s *group.Stall, pause int, mistake string) error {
+	rest, stopped := &group.Formation{}, false
+	for i, r := range f.Receivers {
+		if !slices.Contains(s.Blame(), r.Addr) {
+			rest.Receivers = append(rest.Receivers, r)
+			stopped = stopped || c.kinds[i].until > 0
+		}
+	}
+	if !stopped {
+		return nil
+	}
+	s = s.Resume(rest, c.long, c.mistaken(f, pause, mistake))
+	for range group.LooksEach - 1 {
+		pause++
+		s.Look(c.mistaken(f, pause, mistake))
+	}
+	for i, r := range f.Receivers {
+		if rest.Has(r.Addr) && slices.Contains(s.Blame(), r.Addr) != (c.kinds[i].until > 0) {
+			return fmt.Errorf("%s: pause %d of another check: %v are to blame", c.kinds[i].name, pause, s.Blame())
+		}
 	}
 	return nil
 }

@@ -21,14 +21,15 @@ func TestStall(t *testing.T) {
 		looks  string
 		before uint64 // packets
 		still  string // "": all have answered
-		due    bool
+		blame  string // "-": none has answered, and all had time
 	}{
-		{looks: "p24 p24 p24 p24 p24", still: "3", due: true},
-		{looks: "p24 . p24 . p24 .", still: "3", due: true},
-		{looks: "p24 . . p24 . p24 .", still: "3", due: true},
-		{looks: "p24 p p . .", still: "3", due: true},
-		{looks: "p p p . .", still: "234", due: true},
-		{looks: "2 p p p 4 .", still: "3", due: true},
+		{looks: "p24 p24 p24 p24 p24", still: "3", blame: "3"},
+		{looks: "p24 . p24 . p24 .", still: "3", blame: "3"},
+		{looks: "p24 . . p24 . p24 .", still: "3", blame: "3"},
+		{looks: "p24 p p . .", still: "3", blame: "3"},
+		{looks: "p p p . .", still: "234", blame: "-"},
+		{looks: "2 p p p 4 .", still: "3", blame: "23"},
+		{looks: "p2 p24 p4 p4 p4", still: "3", blame: "3"}, // 2 needs more time
 
 		{looks: "p234"},
 		{looks: "p24 . p24 3"},
@@ -38,16 +39,28 @@ func TestStall(t *testing.T) {
 		{looks: "p24 . p24 . . . . . .", still: "3"},             // both may have been lost
 		{looks: "24 24 24 24 24 24 24", before: 100, still: "3"}, // to older packets
 
-		{looks: "24 . 2 . 4 . 2 .", still: "3", due: true},
+		{looks: "24 . 2 . 4 . 2 .", still: "3", blame: "3"},
 		{looks: "24 . 2 2 4 .", still: "3"}, // that before 2 had too little time
 		{looks: "24 . 2 . 2 . . .", still: "3"},
 		{looks: "24 . 2 2 4 3"},
+
+		{looks: "p24 p24 p24 p2 p2 / p2 2 2", still: "4", blame: "4"},
+		{looks: "p24 p24 p24 p2 p2 / p2 2", still: "4"}, // the second packet had too little time
+		{looks: "p24 p24 p24 p2 p2 / p2 4", still: ""},
+		{looks: "p24 p24 p24 p2 p2 / p p p . .", still: "24", blame: "-"},
+		{looks: "p234 / p24 . p2 . p2 2 / p2 2", still: "4", blame: "4"},
 	} {
 		counts := group.Counts{Packets: c.before, Answers: map[netip.Addr]group.Answers{f.Receivers[0].Addr: {ACKs: 7}}}
-		s := group.NewStall(f, false, counts)
+		s, n := group.NewStall(f, false, counts), 3
 		for i, word := range strings.Fields(c.looks) {
-			if s.Over() {
-				t.Errorf("%s: over after %d looks", c.looks, i)
+			if s.Over() != (word == "/") {
+				t.Errorf("%s: over %v after %q", c.looks, s.Over(), strings.Fields(c.looks)[:i])
+			}
+			if word == "/" {
+				f := *f
+				f.Receivers = slices.DeleteFunc(slices.Clone(f.Receivers), func(r group.Receiver) bool { return slices.Contains(s.Blame(), r.Addr) })
+				s, n = s.Resume(&f, false, counts), len(f.Receivers)
+				continue
 			}
 			next := group.Counts{Packets: counts.Packets + uint64(strings.Count(word, "p")), Answers: map[netip.Addr]group.Answers{}}
 			var want []netip.Addr
@@ -62,12 +75,12 @@ func TestStall(t *testing.T) {
 			}
 			counts = next
 		}
-		still := ""
-		for _, a := range s.Still() {
-			still += string(rune('0' + a.As4()[3]))
+		still, blame := digits(s.Still()), digits(s.Blame())
+		if s.Unheard() {
+			blame = "-"
 		}
-		if still != c.still || s.Due() != c.due || s.Over() != (c.due || still == "") || s.Alive() != (len(still) < 3) {
-			t.Errorf("%s: %q are still, due %v, over %v, alive %v", c.looks, still, s.Due(), s.Over(), s.Alive())
+		if still != c.still || blame != c.blame || s.Over() != (blame != "" || still == "") || s.Alive() != (len(still) < n) {
+			t.Errorf("%s: %s are still, %s to blame, over %v, alive %v", c.looks, still, blame, s.Over(), s.Alive())
 		}
 	}
 	s := group.NewStall(f, false, group.Counts{})
@@ -75,7 +88,15 @@ func TestStall(t *testing.T) {
 	for ; !s.Over() && n < 100; n++ {
 		s.Look(group.Counts{})
 	}
-	if n != 20 || s.Due() || s.Alive() {
-		t.Errorf("nothing is sent: over after %d looks, due %v", n, s.Due())
+	if n != 20 || s.Unheard() || s.Alive() {
+		t.Errorf("nothing is sent: over after %d looks, unheard %v", n, s.Unheard())
 	}
+}
+
+// digits returns the last digits of addresses.
+func digits(list []netip.Addr) (s string) {
+	for _, a := range list {
+		s += string(rune('0' + a.As4()[3]))
+	}
+	return s
 }

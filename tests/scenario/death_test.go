@@ -218,9 +218,10 @@ func TestDoubleFailures(t *testing.T) {
 		}
 		return out
 	}
-	const soon = 200 * time.Millisecond
+	const soon, later = 200 * time.Millisecond, 400 * time.Millisecond
 	bySwitches(t, stories(1074*time.Millisecond, double{killed, gone, 0}, double{silent, gone, 0}, double{silent, gone, soon}, double{gone, silent, 0},
-		double{gone, silent, soon}, double{gone, killed, soon}, double{frozen, silent, soon}))
+		double{gone, silent, soon}, double{gone, killed, soon}, double{frozen, silent, soon},
+		double{silent, frozen, later}, double{silent, gone, later}, double{frozen, frozen, later}, double{frozen, gone, later}))
 	byHosts(t, stories(1250*time.Millisecond, double{killed, silent, 0}, double{silent, killed, 0}, double{silent, gone, 0}, double{silent, gone, soon},
 		double{gone, silent, 0}))
 }
