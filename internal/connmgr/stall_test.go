@@ -212,6 +212,30 @@ func TestRefusal(t *testing.T) {
 		if got := r.atSwitch(); got != "2 3 4" {
 			t.Errorf("at the switch: %s", got)
 		}
+		// What a check of a stall finds meanwhile is no answer to it.
+		gate := make(chan struct{})
+		r.sw.set(func(_ context.Context, method string, _ any) error {
+			if method == "Get" {
+				<-gate
+			}
+			return nil
+		}, nil)
+		r.host(1).hang(r.host(4), true)
+		r.pass(300 * time.Millisecond)
+		refusal := make(chan []string, 1)
+		go func() { refusal <- report() }()
+		synctest.Wait()
+		res, err := a.rpc.ReportStall(t.Context(), &mcrdmav1.ReportStallRequest{Token: a.token, Group: f.GetGroup(), Formation: 1})
+		if err != nil || !slices.Equal(res.GetSuspects(), []string{"127.9.0.4"}) {
+			t.Errorf("a stall: %v, %v", res, err)
+		}
+		close(gate)
+		if s := <-refusal; !slices.Equal(s, []string{"127.9.0.3"}) {
+			t.Errorf("a refusal: %v", s)
+		}
+		r.host(1).hang(r.host(4), false)
+		a.waitChange(removed)
+		r.until("the switch goes on without", func() bool { return r.atSwitch() == "2 3" })
 		a.closeGroup(f.GetGroup())
 		r.wantNothing()
 	})
