@@ -38,6 +38,7 @@ func TestStall(t *testing.T) {
 		{looks: "p24 . . p24 . p24", still: "3"},                 // the third had none
 		{looks: "p24 . p24 . . . . . .", still: "3"},             // both may have been lost
 		{looks: "24 24 24 24 24 24 24", before: 100, still: "3"}, // to older packets
+		{looks: "24 p p p . . .", before: 100, still: "3"},
 
 		{looks: "24 . 2 . 4 . 2 .", still: "3", blame: "3"},
 		{looks: "24 . 2 2 4 .", still: "3"}, // that before 2 had too little time
@@ -83,13 +84,37 @@ func TestStall(t *testing.T) {
 			t.Errorf("%s: %s are still, %s to blame, over %v, alive %v", c.looks, still, blame, s.Over(), s.Alive())
 		}
 	}
-	s := group.NewStall(f, false, group.Counts{})
-	n := 0
-	for ; !s.Over() && n < 100; n++ {
-		s.Look(group.Counts{})
+	s, n := group.NewStall(f, false, group.Counts{}), 0
+	for range 2 {
+		for s = s.Resume(f, false, group.Counts{}); !s.Over() && n < 100; n++ {
+			s.Look(group.Counts{})
+		}
 	}
-	if n != 20 || s.Unheard() || s.Alive() {
-		t.Errorf("nothing is sent: over after %d looks, unheard %v", n, s.Unheard())
+	if n != 40 || s.Unheard() || s.Alive() {
+		t.Errorf("nothing is sent: two checks are over after %d looks, unheard %v", n, s.Unheard())
+	}
+	// In a long stall, who asks for time in this check is to blame.
+	asks := group.Counts{Packets: 1, Answers: map[netip.Addr]group.Answers{f.Receivers[1].Addr: {RNRNAKs: 1}}}
+	s = group.NewStall(f, true, group.Counts{})
+	if s.Look(asks); digits(s.Blame()) != "3" {
+		t.Errorf("%s asks for time", digits(s.Blame()))
+	}
+	s = s.Resume(f, true, asks)
+	if s.Look(asks); len(s.Blame()) > 0 {
+		t.Errorf("%s asked before", digits(s.Blame()))
+	}
+	if s = s.Resume(f, false, asks); s.Look(group.Counts{Packets: 1}) == nil {
+		t.Error("in a short stall, a request for time is an answer")
+	}
+	s = s.Resume(f, false, group.Counts{})
+	for i := range uint64(group.LooksEach + 1) {
+		s.Look(group.Counts{Packets: i + 1})
+	}
+	if !s.Unheard() || !s.Over() || s.Resume(f, false, group.Counts{Packets: 9}).Over() {
+		t.Error("another check is over before its first look")
+	}
+	if s.Without(f.Addrs()[:2]); digits(s.Still()) != "4" {
+		t.Errorf("the formation still has %s", digits(s.Still()))
 	}
 }
 
