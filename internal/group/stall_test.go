@@ -91,7 +91,7 @@ func TestStall(t *testing.T) {
 		}
 	}
 	if n != 40 || s.Unheard() || s.Alive() {
-		t.Errorf("nothing is sent: two checks are over after %d looks, unheard %v", n, s.Unheard())
+		t.Errorf("nothing is sent: two checks ended after %d looks, unheard %v", n, s.Unheard())
 	}
 	// In a long stall, who asks for time in this check is to blame.
 	asks := group.Counts{Packets: 1, Answers: map[netip.Addr]group.Answers{f.Receivers[1].Addr: {RNRNAKs: 1}}}
@@ -111,7 +111,7 @@ func TestStall(t *testing.T) {
 		s.Look(group.Counts{Packets: i + 1})
 	}
 	if !s.Unheard() || !s.Over() || s.Resume(f, false, group.Counts{Packets: 9}).Over() {
-		t.Error("another check is over before its first look")
+		t.Error("another check ends before its first look")
 	}
 	if s.Without(f.Addrs()[:2]); digits(s.Still()) != "4" {
 		t.Errorf("the formation still has %s", digits(s.Still()))
