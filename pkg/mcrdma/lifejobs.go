@@ -203,11 +203,12 @@ func (l *life) retry(info *mcrdmav1.FormationInfo, err error, again bool, now ti
 	switch {
 	case info != nil:
 		l.re.unused(info, err)
-	case again || l.re.catchUp != nil:
+	case l.re.catchUp != nil:
+	case again && (len(l.re.add) == 0 || !errors.Is(err, ErrNoSwitch)):
 	case len(l.re.add) == 0 && !few:
 		l.stop(err)
 		return
-	default: // the daemon doesn't form the group with them
+	default: // the daemon doesn't form the group with them, or the switches cannot copy for them
 		l.settle(func(*addition) error { return err })
 	}
 	l.re.cause = err

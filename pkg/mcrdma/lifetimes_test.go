@@ -394,6 +394,27 @@ func TestAdditions(t *testing.T) {
 	}
 }
 
+// TestAddedWithoutSwitch: if switches cannot copy for receivers that are to be added, the group is formed without these.
+// Otherwise another try may help.
+func TestAddedWithoutSwitch(t *testing.T) {
+	for _, r := range []string{"b", ""} {
+		c := newCalm(t, formationOf(1, "a"))
+		var want []string
+		if r != "" {
+			want = []string{"answer"}
+			if err := c.add(&addition{receivers: []string{r}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.ended(errPlay)
+		c.does()
+		c.answered(nil, ErrNoSwitch, true, c.now)
+		if kinds, _ := c.does(); !slices.Equal(kinds, want) || c.job != pausing || len(c.adding) != 0 {
+			t.Errorf("%q is to be added: %v, job %d", r, kinds, c.job)
+		}
+	}
+}
+
 // TestAddedAndRemoved: who asked for a receiver that joined a formation which did not begin, and was
 // removed then, learns why.
 func TestAddedAndRemoved(t *testing.T) {

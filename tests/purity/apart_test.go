@@ -15,7 +15,7 @@ import (
 // own would have to import, or to take along.
 var borrowed = map[string]string{
 	"internal/nbd": "EINVAL ENOSPC EOVERFLOW Errno Extent Info",
-	"pkg/mcrdma": "Departure ErrClosed ErrDaemon ErrFailed ErrInvalid ErrLimit ErrMinSize ErrRemoved ErrSenderLost ErrVersion Error" +
+	"pkg/mcrdma": "Departure ErrClosed ErrDaemon ErrFailed ErrInvalid ErrLimit ErrMinSize ErrNoSwitch ErrRemoved ErrSenderLost ErrVersion Error" +
 		" Event EventAdded EventRecovered EventReformed EventRemoved EventResumed EventRoute EventSuspected EventType EventWaiting" +
 		" GroupID Info MaxPieces MaxUnicastMessage Path PathRelay PathSwitch Peer Phase Piece Region Stats View" +
 		" addition clipText endpoint inRange inbound lastEvent maxNudges newError ring timeoutOf",

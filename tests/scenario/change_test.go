@@ -38,6 +38,46 @@ func TestReform(t *testing.T) {
 	})
 }
 
+// TestRequired: switches are required, and cannot take in a receiver. The group goes on without it.
+func TestRequired(t *testing.T) {
+	bySwitches(t, []story{
+		{"switches do not reach a receiver", requiredUnreached},
+	})
+}
+
+// cannotAdd checks that a receiver cannot be added for want of switches, and that the group hardly pauses for that.
+func (tm *team) cannotAdd(host, text string) {
+	l := tm.l
+	l.t.Helper()
+	begun := time.Now()
+	_, err := tm.g.Add(l.t.Context(), host)
+	if !errors.Is(err, mcrdma.ErrNoSwitch) || !strings.Contains(err.Error(), text) {
+		l.t.Errorf("%v, want %q", err, text)
+	}
+	tm.write()
+	if took := time.Since(begun); took > 100*time.Millisecond {
+		l.t.Errorf("written after %v", took)
+	}
+	tm.members(len(tm.apps))
+}
+
+func requiredUnreached(l *lab, cfg mcrdma.GroupConfig) {
+	cfg.Mode = mcrdma.ModeRequire
+	tm := l.group(cfg, l.hosts[1])
+	tm.write()
+	spare := l.hosts[2].receive()
+	l.trunk.Cut(true)
+	time.Sleep(5 * time.Second)
+	tm.cannotAdd("h3", "no route")
+	l.trunk.Cut(false)
+	time.Sleep(5 * time.Second)
+	tm.add("h3")
+	spare.accept()
+	tm.apps = append(tm.apps, spare)
+	tm.write()
+	tm.close()
+}
+
 func leaves(l *lab, cfg mcrdma.GroupConfig) {
 	tm := l.group(cfg, l.others()...)
 	tm.write()
