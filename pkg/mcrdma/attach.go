@@ -188,10 +188,11 @@ func (m *Member) prepare(a *attach) (err error) {
 			return newError(mcrdmav1.Reason_LIMIT, "make a queue pair at host %s: %v", c.Host(), err)
 		}
 	}
-	if a.req.GetRelay() {
-		if err := a.listen(c); err != nil {
-			return err
-		}
+	switch {
+	case a.req.GetRelay():
+		return a.listen(c)
+	case a.qp == nil:
+		return newError(mcrdmav1.Reason_NO_SWITCH, "mode require, and the receiver's application has no RDMA device: %s", c.noDeviceText())
 	}
 	return nil
 }

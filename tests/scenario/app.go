@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
 	"github.com/mcrdma/mcrdma/tests/memnet"
@@ -23,7 +24,7 @@ const size = 4096
 // An app is an application of a host.
 type app struct {
 	h      *host
-	dev    *softroce.Device
+	dev    qp.Device // nil: none
 	client *mcrdma.Client
 	mem    *mcrdma.Memory // of the sender, or the receiver's region and space for messages
 	l      *mcrdma.Listener
@@ -36,14 +37,22 @@ func (h *host) appProcess() string { return h.name + "/app" }
 func (h *host) run() *app {
 	h.l.t.Helper()
 	l := h.l
-	l.net.Revive(h.appProcess())
 	prefix := netip.PrefixFrom(h.addr, 24)
 	link, err := framelink.New(memnet.NIC{Plug: h.cable.Plug(h.side, h.name)}, framelink.Config{Prefix: prefix, Gateway: prefix.Masked().Addr().Next(), MAC: h.mac()})
 	l.must(err)
-	a := &app{h: h}
-	a.dev, err = softroce.New(link, softroce.Options{})
+	dev, err := softroce.New(link, softroce.Options{})
 	l.must(err)
-	a.client, err = mcrdma.Dial(l.t.Context(), mcrdma.Options{Socket: h.socket(), Device: a.dev, Program: h.name, Logger: l.log(h.appProcess()),
+	return h.runWith(dev)
+}
+
+// runWith starts the host's application with a device; nil: without.
+func (h *host) runWith(dev qp.Device) *app {
+	h.l.t.Helper()
+	l := h.l
+	l.net.Revive(h.appProcess())
+	a := &app{h: h, dev: dev}
+	var err error
+	a.client, err = mcrdma.Dial(l.t.Context(), mcrdma.Options{Socket: h.socket(), Device: dev, Program: h.name, Logger: l.log(h.appProcess()),
 		Dial: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			return l.net.Dial(ctx, h.appProcess(), addr)
 		},
@@ -95,7 +104,9 @@ func (a *app) close() {
 	if err := a.client.Close(); err != nil {
 		a.h.l.t.Errorf("%s: %v", a.h.name, err)
 	}
-	_ = a.dev.Close()
+	if a.dev != nil {
+		_ = a.dev.Close()
+	}
 	a.h.l.net.Kill(a.h.appProcess())
 }
 

@@ -42,6 +42,7 @@ func TestReform(t *testing.T) {
 func TestRequired(t *testing.T) {
 	bySwitches(t, []story{
 		{"switches do not reach a receiver", requiredUnreached},
+		{"a receiver has no device", requiredWithoutDevice},
 	})
 }
 
@@ -75,6 +76,17 @@ func requiredUnreached(l *lab, cfg mcrdma.GroupConfig) {
 	spare.accept()
 	tm.apps = append(tm.apps, spare)
 	tm.write()
+	tm.close()
+}
+
+func requiredWithoutDevice(l *lab, cfg mcrdma.GroupConfig) {
+	cfg.Mode = mcrdma.ModeRequire
+	tm := l.group(cfg, l.hosts[1], l.hosts[2])
+	tm.write()
+	l.hosts[3].runWith(nil).listen(func(*mcrdma.Request) error { return nil })
+	tm.cannotAdd("h4", "no RDMA device")
+	_, err := tm.sender.client.Create(l.t.Context(), groupTo(cfg, l.hosts[3]))
+	l.fails(err, mcrdma.ErrNoSwitch, "h4")
 	tm.close()
 }
 
