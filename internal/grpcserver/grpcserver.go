@@ -148,6 +148,12 @@ func CannotListen(field, addr string, err error) error {
 	return fmt.Errorf("%s %s%s: %w", field, addr, do, err)
 }
 
+// A host that can reach the metrics must not be able to use up processors, memory and file descriptors.
+const (
+	maxScrapes = 4                // at the same time; others get 503
+	scrapeTime = 10 * time.Second // to send a request, and to read the answer
+)
+
 // ServeMetrics serves /metrics, /healthz, and /readyz, which answers 503 while ready says
 // no, at an address ("": it does nothing) until stop is called, or fails. Either answer of /readyz
 // has the note, if it is not empty.
@@ -160,7 +166,7 @@ func ServeMetrics(addr string, g prometheus.Gatherer, ready func() (ok bool, not
 		return nil, CannotListen("metrics", addr, err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
+	mux.Handle("/metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 		ok, note := ready()
@@ -173,7 +179,7 @@ func ServeMetrics(addr string, g prometheus.Gatherer, ready func() (ok bool, not
 		}
 		fmt.Fprintln(w, "ready"+note)
 	})
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: scrapeTime, WriteTimeout: scrapeTime, IdleTimeout: 2 * time.Minute}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -190,6 +190,46 @@ func TestServeMetrics(t *testing.T) {
 	none()
 }
 
+// TestScrapes: only a few requests for metrics are served at the same time.
+func TestScrapes(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	release := make(chan struct{})
+	registry := prometheus.NewRegistry()
+	promauto.With(registry).NewGaugeFunc(prometheus.GaugeOpts{Name: "things"}, func() float64 { <-release; return 0 })
+	stop, err := ServeMetrics(addr, registry, func() (bool, string) { return true, "" }, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	codes := make(chan int)
+	for range maxScrapes + 1 {
+		go func() {
+			code := 0
+			if req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/metrics", nil); err == nil {
+				if res, err := http.DefaultClient.Do(req); err == nil {
+					code = res.StatusCode
+					_ = res.Body.Close()
+				}
+			}
+			codes <- code
+		}()
+	}
+	if got := <-codes; got != http.StatusServiceUnavailable {
+		t.Errorf("one too many: %d", got)
+	}
+	close(release)
+	for range maxScrapes {
+		if got := <-codes; got != http.StatusOK {
+			t.Errorf("%d", got)
+		}
+	}
+}
+
 // TestRefusals: a host that is refused again and again does not fill the log.
 func TestRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
