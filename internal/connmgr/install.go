@@ -32,7 +32,7 @@ func (m *Manager) install(ctx context.Context, g *group, f, old *formation) (in 
 		most, err := m.tor.Install(ctx, g.id.number, &g.spec, f)
 		if in.Left = true; err == nil {
 			in.Path, in.MaxPackets = mcrdmav1.Path_PATH_SWITCH, most
-			in.Why = []string{fmt.Sprintf("by switches: %s merges, %s", m.tor.Name, machine.Plural(len(f.Receivers), "receiver"))}
+			in.Why = []string{"by switches: " + m.tor.Name + " merges"} // not how many receivers: some may be removed later
 			return in, nil
 		}
 		if ctx.Err() != nil {

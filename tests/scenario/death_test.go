@@ -57,6 +57,9 @@ func receiverDies(l *lab, cfg mcrdma.GroupConfig) {
 	tm.removed(tm.apps[1])
 	tm.write()
 	tm.members(2)
+	if why := tm.g.Info().Why; strings.Contains(why[0], "3") {
+		l.t.Errorf("two receivers are left: %q", why)
+	}
 	tm.close()
 }
 
