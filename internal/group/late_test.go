@@ -92,6 +92,7 @@ func TestSlow(t *testing.T) {
 		s := bySwitches(t, now)
 		s.try = &try{request: &request{again: c.again}, out: map[netip.Addr]error{agentTen: c.out}, reached: map[netip.Addr]bool{agentTen: c.sent}}
 		s.late = c.last
+		s.form.Receiver(agentTen).Host = "h10"
 		if c.join {
 			s.try.joining = []netip.Addr{agentTen}
 		}
@@ -102,6 +103,9 @@ func TestSlow(t *testing.T) {
 		err := s.slow(c.ready)
 		if err != nil {
 			got = failure.Of(err).Reason
+			if host := failure.Of(err).Host; (host == "h10") != (got == mcrdmav1.Reason_UNREACHABLE) {
+				t.Errorf("%s: it names host %q", c.name, host)
+			}
 		}
 		if got != c.want || (got == mcrdmav1.Reason_TIMEOUT) != (s.late == c.last+1) {
 			t.Errorf("%s: %v, want %v; %d tries", c.name, err, c.want, s.late)

@@ -126,10 +126,12 @@ func (f *Formation) settle(joining []netip.Addr) {
 // in time; ready is the number of those that have. Late receivers that are not known to be dead, or
 // this host, may have been busy. A receiver that stays late is left out; a joining one is left out
 // at once. A formation waits for daemons that cannot be reached if it is impossible without them, or
-// nothing suspects their applications: soon they come back, or are dead.
+// nothing suspects their applications: soon they come back, or are dead. The error names one of these hosts, so that the
+// sender's application can find out whether it has to be waited for.
 func (s *Sender) slow(ready int) error {
-	t, late, gone, well, out := s.try, 0, 0, 0, 0
-	for a, err := range t.out {
+	t, late, gone, well, out, host := s.try, 0, 0, 0, 0, ""
+	for _, a := range slices.SortedFunc(maps.Keys(t.out), netip.Addr.Compare) {
+		err := t.out[a]
 		if _, lost := s.lost[a]; lost || !away(err) {
 			continue
 		}
@@ -139,6 +141,7 @@ func (s *Sender) slow(ready int) error {
 			gone++
 			if !t.reached[a] && !joins && !t.suspects(a) {
 				well++
+				host = s.form.Receiver(a).Host
 			}
 		}
 		if t.reached[a] && !(s.enough(ready) && joins) {
@@ -152,7 +155,7 @@ func (s *Sender) slow(ready int) error {
 	switch {
 	case s.form == nil:
 	case (text != "" || well > 0) && s.enough(ready+gone):
-		return &lateError{failure.New(mcrdmav1.Reason_UNREACHABLE, "%s%s did not answer, and may yet: try again", text, Plural(gone, "daemon"))}
+		return &lateError{failure.New(mcrdmav1.Reason_UNREACHABLE, "%s%s did not answer, and may yet: try again", text, Plural(gone, "daemon")).AtHost(host)}
 	case late > 0 && s.late < MaxLate && s.enough(ready+out):
 		s.late++
 		return &lateError{failure.New(mcrdmav1.Reason_TIMEOUT, "%s%s did not answer in time, and may yet: try again", text, Plural(late, "receiver"))}

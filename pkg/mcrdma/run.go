@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"syscall"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/mcrdma/internal/unicast"
 )
 
 // joinWithin is how long the connections of a formation may take.
@@ -41,8 +43,12 @@ func (g *Group) run(b *brought) {
 			b.close()
 			var info *mcrdmav1.FormationInfo
 			var err error
+			re.suspects = append(slices.Clip(re.suspects), g.goneWithDaemon(&re)...)
 			b, info, err = g.form(&re)
-			g.step(func(l *life) { l.answered(info, err, temporary(err), time.Now()) })
+			g.step(func(l *life) {
+				l.re.suspects = re.suspects
+				l.answered(info, err, temporary(err), time.Now())
+			})
 		case ending:
 			b.close()
 			g.finishAll()
@@ -120,6 +126,31 @@ func (g *Group) finishAll() {
 func temporary(err error) bool {
 	return slices.ContainsFunc([]error{&Error{Reason: mcrdmav1.Reason_UNREACHABLE}, ErrTimeout, ErrNoSwitch, errStale, context.DeadlineExceeded},
 		func(e error) bool { return errors.Is(err, e) })
+}
+
+// goneWithDaemon returns a member whose daemon did not answer for the formation, if its application does not run, either:
+// then the group need not wait for the daemon. The application listens for unicast as long as its Client is open.
+func (g *Group) goneWithDaemon(re *reforming) []string {
+	e, ok := errors.AsType[*Error](re.cause)
+	if !ok || e.Reason != mcrdmav1.Reason_UNREACHABLE {
+		return nil
+	}
+	i := slices.IndexFunc(re.members, func(m *mcrdmav1.Member) bool {
+		return m.GetHost() == e.Host && len(m.GetUnicast()) > len(unicast.Secret{})
+	})
+	if i < 0 || slices.Contains(re.suspects, re.members[i].GetAddress()) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(g.ctx, goodbye)
+	defer cancel()
+	conn, err := g.c.opt.Dial(ctx, "tcp", string(re.members[i].GetUnicast()[len(unicast.Secret{}):]))
+	if err == nil {
+		_ = conn.Close()
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return nil
+	}
+	return []string{re.members[i].GetAddress()}
 }
 
 // form asks the daemon for a formation. With an error it returns, if known, the formation that the

@@ -227,6 +227,26 @@ func TestDoubleFailures(t *testing.T) {
 		double{silent, frozen, later}, double{silent, gone, later}, double{frozen, frozen, later}, double{frozen, gone, later}))
 	byHosts(t, stories(1250*time.Millisecond, double{killed, silent, 0}, double{silent, killed, 0}, double{silent, gone, 0}, double{silent, gone, soon},
 		double{gone, silent, 0}))
+	// The formation that has been asked of the daemon that is gone is undone first, as far as possible within 2 s.
+	byHosts(t, append(stories(2250*time.Millisecond, double{killed, gone, 0}, double{gone, gone, 0}, double{gone, gone, 50 * time.Millisecond}),
+		story{"one is killed, and the daemon of another restarts", killedAndRestarted}))
+}
+
+// killedAndRestarted: an application that runs is waited for, until its daemon is back.
+func killedAndRestarted(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	tm.apps[0].kill()
+	h := tm.apps[1].h
+	h.crash()
+	l.wg.Go(func() {
+		time.Sleep(5 * time.Second)
+		h.start()
+	})
+	tm.apps = tm.apps[1:]
+	tm.write()
+	tm.members(2)
+	tm.close()
 }
 
 func senderDies(l *lab, cfg mcrdma.GroupConfig) {
