@@ -78,10 +78,14 @@ func (c *Client) ready(ctx context.Context) (*connection, error) {
 		case <-conn.up:
 			return conn, nil
 		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.Canceled) {
-				return nil, ctx.Err() // by the caller: that is no failure of the daemon
+			select {
+			case <-conn.up:
+			default:
+				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+					return nil, fmt.Errorf("%w is not there: %w", ErrDaemon, ctx.Err())
+				}
 			}
-			return nil, fmt.Errorf("%w is not there: %w", ErrDaemon, ctx.Err())
+			return nil, ctx.Err() // by the caller: that is no failure of the daemon
 		case <-conn.ctx.Done():
 			if c.ctx.Err() != nil {
 				return nil, errClientClosed

@@ -344,6 +344,22 @@ func TestCreateCancelled(t *testing.T) {
 	})
 }
 
+// TestCreateTooLate: a deadline that has passed is no failure of the daemon.
+func TestCreateTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ds := newWorld(t, 2)
+		src := ds[0].client()
+		ctx, cancel := context.WithDeadline(t.Context(), time.Now())
+		defer cancel()
+		for range 20 { // of which, by chance, half would see first that the daemon is there
+			_, err := src.Create(ctx, GroupConfig{Service: "s", Receivers: []string{ds[1].address}})
+			if wants(t, "create", err, context.DeadlineExceeded, `"s"`); errors.Is(err, ErrDaemon) {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 // A group whose creation is canceled when the daemon has made it already is closed.
 func TestCreateAnswerLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
