@@ -212,9 +212,10 @@ func (g *Group) Close(ctx context.Context) error {
 
 // Add adds receivers to the group, for example in place of removed ones; they are addresses or
 // names of hosts. If one of their daemons answers, the group is re-formed for that, perhaps on
-// another path, even if no receiver can be added, and operations wait meanwhile. Add returns the
-// cut: the first operation that the new receivers have. They have all operations from there on; the
-// application must copy to them what earlier ones wrote. View has the cut, too, as Peer.From.
+// another path, even if no receiver can be added, and operations wait meanwhile: up to about a second
+// if a new receiver's application or daemon does not answer. Add returns the cut: the first operation
+// that the new receivers have. They have all operations from there on; the application must copy to
+// them what earlier ones wrote. View has the cut, too, as Peer.From.
 //
 // The error wraps ErrInvalid, ErrClosed, the reason why the group has failed, or ctx's error. Or it
 // says why receivers could not be added: errors.As finds the Error of the first one, with its
