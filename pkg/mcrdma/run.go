@@ -128,6 +128,9 @@ func temporary(err error) bool {
 		func(e error) bool { return errors.Is(err, e) })
 }
 
+// refuseWithin is enough for a host to refuse a connection.
+const refuseWithin = 250 * time.Millisecond
+
 // goneWithDaemon returns a member whose daemon did not answer for the formation, if its application does not run, either:
 // then the group need not wait for the daemon. The application listens for unicast as long as its Client is open.
 func (g *Group) goneWithDaemon(re *reforming) []string {
@@ -141,7 +144,7 @@ func (g *Group) goneWithDaemon(re *reforming) []string {
 	if i < 0 || slices.Contains(re.suspects, re.members[i].GetAddress()) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(g.ctx, goodbye)
+	ctx, cancel := context.WithTimeout(g.ctx, refuseWithin) // a host that is silent must not delay the formation
 	defer cancel()
 	conn, err := g.c.opt.Dial(ctx, "tcp", string(re.members[i].GetUnicast()[len(unicast.Secret{}):]))
 	if err == nil {
