@@ -74,7 +74,8 @@ func agentCommand() *cobra.Command {
 					o.file, cfg.Name, len(cfg.Ports), len(cfg.Switches))
 				return err
 			}
-			options := switchagent.Options{Logger: log, Version: cli.Version(), Standby: o.standby, Busy: new(hostload.Meter).Busy}
+			options := switchagent.Options{Logger: log, Version: cli.Version(), Standby: o.standby, Busy: new(hostload.Meter).Busy,
+				Leave: o.onStop == "leave"}
 			return runAgent(cmd.Context(), cfg, options, cmd.OutOrStdout())
 		},
 	}

@@ -2,12 +2,16 @@ package main
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // The possible values of --on-stop depend on the configuration.
@@ -51,4 +55,45 @@ ports: [{port: 1}]
 	if _, out, _ := call("agent", "--help"); !strings.Contains(out, "--on-stop hold") || !strings.Contains(out, "restart.hold") {
 		t.Errorf("help:\n%s", out)
 	}
+}
+
+// TestAgentLeaves: with --on-stop leave the neighbors use other paths as soon as the agent is stopped, although the configuration
+// has them wait.
+func TestAgentLeaves(t *testing.T) {
+	dir := t.TempDir()
+	ends := make([]netip.AddrPort, 2) // of the tunnel between the switches
+	for i := range ends {
+		c, err := net.ListenPacket("udp", netip.AddrPortFrom(testenv.Loopback(), 0).String())
+		must(t, err)
+		ends[i] = netip.MustParseAddrPort(c.LocalAddr().String())
+		must(t, c.Close())
+	}
+	var agents [2]*running
+	for i, name := range []string{"left", "right"} {
+		sw := startSwitch(t, "--no-p4", "--cpu-port", "510", "--grpc-server-addr", "127.0.0.1:0", "-i", fmt.Sprintf("9@udp:%v,%v", ends[i], ends[1-i]))
+		file := filepath.Join(dir, name+".yaml")
+		must(t, os.WriteFile(file, fmt.Appendf(nil, `name: %[1]s
+address: 10.255.0.%[2]d
+mac: "02:00:00:00:00:0%[2]d"
+p4runtime: {target: %[3]s}
+listen: 127.0.0.1:0
+state: %[1]s.db
+routing: {source: kernel}
+ports: [{port: 9, name: swp9, to: %[4]s}]
+switches: [{name: %[4]s, agent: "127.0.0.1:9"}]
+restart: {hold: 2m}
+`, name, i+1, sw.addr, []string{"right", "left"}[i]), 0o600))
+		agents[i] = start(t, "ready: agent of switch "+name+" at %s", "agent", "--config", file, "--on-stop", "leave")
+	}
+	says := func(what string) {
+		t.Helper()
+		for limit := time.Now().Add(patience); !strings.Contains(agents[0].stderr.String(), what); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(limit) {
+				t.Fatalf("no %s in %s", what, agents[0].stderr)
+			}
+		}
+	}
+	says("msg=link port=9 up=true")
+	agents[1].end(t)
+	says("msg=link port=9 up=false")
 }

@@ -34,7 +34,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
 )
 
-// A running is a switch in this process.
+// A running is a switch or an agent in this process.
 type running struct {
 	addr   string
 	stop   func()
@@ -45,14 +45,20 @@ type running struct {
 // startSwitch starts a switch and waits for its ready line. The test ends it.
 func startSwitch(t *testing.T, args ...string) *running {
 	t.Helper()
+	return start(t, "ready: P4Runtime on %s", append([]string{"softswitch"}, args...)...)
+}
+
+// start starts one of the programs that say at which address they are ready.
+func start(t *testing.T, ready string, args ...string) *running {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{stop: cancel, code: make(chan int, 1), stderr: &testenv.SyncBuffer{}}
 	lines := make(lineWriter, 10)
-	go func() { r.code <- run(ctx, append([]string{"softswitch"}, args...), lines, r.stderr) }()
+	go func() { r.code <- run(ctx, args, lines, r.stderr) }()
 	t.Cleanup(func() { r.end(t) })
 	select {
 	case line := <-lines:
-		if _, err := fmt.Sscanf(line, "ready: P4Runtime on %s", &r.addr); err != nil {
+		if _, err := fmt.Sscanf(line, ready, &r.addr); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
 		r.addr = strings.TrimSuffix(r.addr, ",")
