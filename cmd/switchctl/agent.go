@@ -47,7 +47,7 @@ func agentCommand() *cobra.Command {
 		Short:   "Run the agent of a switch",
 		Long:    agentHelp,
 		Example: "  switchctl agent --config /etc/mcrdma/torA.yaml\n  switchctl agent --config torA.yaml --check",
-		Args:    cobra.NoArgs,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.file == "" {
 				return cli.Usagef("a configuration is needed: --config FILE")
@@ -56,15 +56,15 @@ func agentCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if o.onStop != "" && o.onStop != "hold" && o.onStop != "leave" {
+				return cli.Usagef("--on-stop %q is neither hold nor leave", o.onStop)
+			}
 			cfg, err := config.Load(o.file)
 			if err != nil {
 				return err
 			}
-			switch {
-			case o.onStop == "hold" && cfg.Restart.Hold == 0:
+			if o.onStop == "hold" && cfg.Restart.Hold == 0 {
 				return cli.Usagef("--on-stop hold: restart.hold in %s says for how long, and is 0s", o.file)
-			case o.onStop != "" && o.onStop != "hold" && o.onStop != "leave":
-				return cli.Usagef("--on-stop %q is neither hold nor leave", o.onStop)
 			}
 			if o.check {
 				if err := switchagent.Check(cfg); err != nil {

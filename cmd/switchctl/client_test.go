@@ -86,6 +86,7 @@ func TestClientUsage(t *testing.T) {
 		{"status --agent a/b", `"a/b" is not a host`},
 		{"status --timeout 0s", "--timeout 0s"},
 		{"status --tls-cert x", "go together"},
+		{"groups --source h1", `--source "h1" is not an IPv4 address`},
 		{"routes a b", "at most one address"},
 		{"routes ::1", `"::1" is not an IPv4 address`},
 		{"group", ""},

@@ -114,8 +114,8 @@ func (f *fakeAgent) GetCounters(context.Context, *mcrdmav1.GetCountersRequest) (
 }
 
 func (f *fakeAgent) List(_ context.Context, r *mcrdmav1.ListRequest) (*mcrdmav1.ListResponse, error) {
-	if strings.HasPrefix(r.GetSource(), "x") {
-		return nil, status.Error(codes.InvalidArgument, "mcrdma: \"x\" is no address\x1b[2J")
+	if strings.HasPrefix(r.GetSource(), "192.0.2.") {
+		return nil, status.Error(codes.InvalidArgument, "mcrdma: the source is refused\x1b[2J")
 	}
 	out := &mcrdmav1.ListResponse{}
 	for _, g := range f.groups {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -31,7 +32,12 @@ The JSON is a list with the address of each agent and its ListResponse
 (api/mcrdma/v1/switch.proto).`,
 		Example: `  switchctl groups
   switchctl groups --agent 192.0.2.1:9560 --peers --source 10.1.0.1`,
-		Args: cli.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if a, err := netip.ParseAddr(source); source != "" && (err != nil || !a.Is4()) {
+				return cli.Usagef("--source %q is not an IPv4 address, such as 10.1.0.11", source)
+			}
+			return cli.NoArgs(cmd, args)
+		},
 	}
 	cmd.Flags().StringVar(&source, "source", "", "only groups of the sender with this `address`")
 	return asking(cmd, func(ctx context.Context, a *agents.Agent, _ []string) (*mcrdmav1.ListResponse, error) {

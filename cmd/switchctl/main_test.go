@@ -69,6 +69,8 @@ func files(t testing.TB) (dir, json, info string) {
 func TestUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"paths", `no subcommand "paths"; the subcommands are: `},
+		{"agent x", `unexpected argument "x"`},
+		{"agent --config nowhere.yaml --on-stop drop", `--on-stop "drop" is neither hold nor leave`},
 		{"softswitch", "no program: name p4c's JSON file, or give --no-p4"},
 		{"softswitch --nop4", "unknown flag: --nop4"},
 		{"softswitch a.json b.json", "more than one program: a.json, b.json"},

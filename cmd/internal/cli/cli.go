@@ -72,6 +72,9 @@ func strict(root *cobra.Command) {
 		switch c.Name() {
 		case "completion":
 			Parent(c)
+			for _, shell := range c.Commands() {
+				shell.Args = NoArgs
+			}
 			c.Args = func(_ *cobra.Command, args []string) error {
 				if len(args) > 0 {
 					return Usagef("there is no completion for shell %q, but for %s", args[0], strings.Join(subcommands(c), ", "))
@@ -80,8 +83,12 @@ func strict(root *cobra.Command) {
 			}
 		case "help":
 			c.Args = func(_ *cobra.Command, args []string) error {
-				if about, rest, err := root.Find(args); err != nil || about.HasAvailableSubCommands() {
+				about, rest, err := root.Find(args)
+				switch {
+				case err != nil || about.HasAvailableSubCommands():
 					return about.Args(about, rest)
+				case len(rest) > 0:
+					return Usagef("%s has no subcommand %q", about.CommandPath(), rest[0])
 				}
 				return nil
 			}

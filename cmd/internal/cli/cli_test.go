@@ -51,6 +51,9 @@ func TestMeant(t *testing.T) {
 		"status -x":       "unknown shorthand flag: 'x' in -x\n",
 		"completion tcsh": `there is no completion for shell "tcsh", but for bash, fish, powershell, zsh`,
 		"help nothing":    `no subcommand "nothing"`,
+
+		"completion bash extra": `unexpected argument "extra"`,
+		"help status extra":     `status has no subcommand "extra"`,
 	} {
 		var errs strings.Builder
 		if code := Run(t.Context(), tree(), strings.Fields(args), io.Discard, &errs); code != ExitUsage || !strings.Contains(errs.String(), want) {
