@@ -27,6 +27,19 @@ func (f *Faults) Name(path, name, missing string) bool {
 	return false
 }
 
+// Host checks the name of a host with that address. Where a host is named, its address may stand
+// instead: a name must not be another's.
+func (f *Faults) Host(path, name, missing string, own netip.Addr) bool {
+	if !f.Name(path, name, missing) {
+		return false
+	}
+	if a, err := netip.ParseAddr(name); err == nil && a != own {
+		f.Add(path, "%q is an IP address, and not the host's own: hosts are named by name or address", name)
+		return false
+	}
+	return true
+}
+
 // Station reports whether an IPv4 address can be that of one station.
 func Station(a netip.Addr) bool {
 	return !a.IsUnspecified() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})

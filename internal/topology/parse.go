@@ -80,7 +80,7 @@ func (k *checker) node(at string, n *Node, address *netip.Addr, mac routing.MAC)
 	k.mac(at+".mac", mac, n.Name)
 	n.Address, n.MAC, n.id = *address, mac, len(k.t.order)
 	k.t.order = append(k.t.order, n)
-	if !k.Name(at+".name", n.Name, "each switch and host has a name") {
+	if !k.Host(at+".name", n.Name, "each switch and host has a name", n.Address) {
 		return
 	}
 	if first, taken := k.paths[n.Name]; taken {

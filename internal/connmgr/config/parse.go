@@ -71,7 +71,7 @@ func (k *checker) check() {
 
 func (k *checker) host() {
 	c := k.c
-	k.Name("name", c.Name, "the host's name, as in its certificate")
+	k.Host("name", c.Name, "the host's name, as in its certificate", c.Address)
 	if k.Unicast("address", c.Address, "the address of the host's RDMA device") {
 		k.Unicast("bootstrap", c.Bootstrap, "where members of relayed groups listen")
 	}
@@ -125,7 +125,7 @@ func (k *checker) hosts() {
 	addresses := map[netip.Addr]string{k.c.Address: "address"}
 	for i, h := range k.c.Hosts {
 		at := fmt.Sprintf("hosts[%d]", i)
-		if k.Name(at+".name", h.Name, "each host has a name") {
+		if k.Host(at+".name", h.Name, "each host has a name", h.Address) {
 			switch first, taken := names[h.Name]; {
 			case taken && first == "name":
 				k.Add(at+".name", "%q is this host itself: list the others only", h.Name)

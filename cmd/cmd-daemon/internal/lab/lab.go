@@ -80,6 +80,9 @@ func ParseHost(s string) (Host, error) {
 	if err != nil || !a.Is4() || !goodName(name) {
 		return Host{}, fmt.Errorf("%q is not NAME=ADDRESS, such as h1=10.1.0.11", s)
 	}
+	if other, err := netip.ParseAddr(name); err == nil && other != a {
+		return Host{}, fmt.Errorf("%q: the name is an IP address, and not the host's own", s)
+	}
 	return Host{name, a}, nil
 }
 

@@ -245,7 +245,7 @@ func TestParse(t *testing.T) {
 	if h, err := ParseHost("h1=10.1.0.11"); err != nil || h != (Host{"h1", addr("10.1.0.11")}) {
 		t.Errorf("%v, %v", h, err)
 	}
-	for _, s := range []string{"", "h1", "h1=", "=10.0.0.1", "h1=::1", "../x=10.0.0.1", "-a=10.0.0.1", "h1=10.0.0.1,x"} {
+	for _, s := range []string{"", "h1", "h1=", "=10.0.0.1", "h1=::1", "../x=10.0.0.1", "-a=10.0.0.1", "h1=10.0.0.1,x", "10.0.0.2=10.0.0.1"} {
 		if _, err := ParseHost(s); err == nil {
 			t.Errorf("host %q", s)
 		}
