@@ -194,8 +194,11 @@ func (d *driver) once(ctx context.Context) (err error) {
 		s.Close()
 	}()
 	d.enter(reading, nil)
+	if err := s.WaitElected(ctx); err != nil {
+		return err
+	}
 	if role, _ := s.Role(); role != p4rt.Primary {
-		d.log.Info("another agent controls the switch; waiting for it to leave", "role", role)
+		d.log.Info("another agent controls the switch; waiting for it to leave")
 		d.enter(backup, nil)
 	}
 	if err := s.WaitPrimary(ctx); err != nil {

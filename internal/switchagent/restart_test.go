@@ -1,7 +1,9 @@
 package switchagent
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"slices"
@@ -11,10 +13,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
+
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -28,6 +33,19 @@ func (l *line) raw() string {
 		}
 	}
 	return b.String()
+}
+
+// A slowStream sends each message late, so that an agent has time to take a step of an election for its end.
+type slowStream struct{ grpc.ClientStream }
+
+func (s slowStream) SendMsg(m any) error {
+	time.Sleep(10 * time.Millisecond)
+	return s.ClientStream.SendMsg(m)
+}
+
+func slowly(ctx context.Context, d *grpc.StreamDesc, c *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+	s, err := open(ctx, d, c, method, o...)
+	return slowStream{s}, err
 }
 
 // An agent that comes back finds the switch as it wants it: nothing is written.
@@ -49,8 +67,14 @@ func TestAgentRestartChangesNothing(t *testing.T) {
 		for i, n := range l.nodes {
 			n.kill()
 			k := &killer{at: -1}
-			l.start(i+1, k.into)
+			var logged testenv.SyncBuffer
+			l.start(i+1, k.into, func(_ *config.Config, o *Options) {
+				o.Logger, o.DialSwitch = slog.New(slog.NewTextHandler(&logged, nil)), append(o.DialSwitch, grpc.WithStreamInterceptor(slowly))
+			})
 			time.Sleep(300 * time.Millisecond) // for syncs, which should do nothing
+			if strings.Contains(logged.String(), "another agent") {
+				t.Errorf("no other agent controls the switch of %s:\n%s", n.name, logged.String())
+			}
 			if c := k.calls(); c != 0 {
 				t.Errorf("the agent of %s wrote or stored %d times", n.name, c)
 			}
