@@ -35,8 +35,8 @@ type Options struct {
 	// Standby makes New wait until no other agent has the state file open, and so controls the
 	// switch.
 	Standby bool
-	// Audit is the time between two checks that the switch is still in the desired state; 0: 5
-	// minutes.
+	// Audit is the longest time between two checks that the switch is still in the desired state; 0: 5
+	// minutes. It is less, down to 10 s, where that is not much work.
 	Audit time.Duration
 	// Busy reports whether the processors are overloaded; nil: never.
 	Busy func(now time.Time) bool

@@ -57,7 +57,7 @@ type driverStatus struct {
 type driver struct {
 	client *p4rt.Client
 	log    *slog.Logger
-	audit  time.Duration // between two checks of the switch against the desired state
+	audit  time.Duration // at most between two checks of the switch against the desired state
 	// judge is called when a switch has been read. It returns the reason why the program must be
 	// pushed again, which clears the switch; "": it need not.
 	judge func(have *switchspec.State) (why string, err error)
@@ -277,7 +277,11 @@ func (d *driver) reconcile(ctx context.Context, s *p4rt.Session, blank bool) err
 		return err
 	}
 	changes := switchspec.Diff(d.have, d.want)
-	d.log.Info("the switch was read", "entities", have.Len(), "changes", len(changes))
+	level := slog.LevelInfo
+	if st, _ := d.current(); st.phase == serving && len(changes) == 0 {
+		level = slog.LevelDebug
+	}
+	d.log.Log(ctx, level, "the switch was read", "entities", have.Len(), "changes", len(changes))
 	var refused []string
 	for len(changes) > 0 {
 		left, err := d.settle(ctx, s, changes)
@@ -327,7 +331,7 @@ func (d *driver) settle(ctx context.Context, s *p4rt.Session, changes []switchsp
 
 // serve makes edits until the session is lost.
 func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
-	audit, look := time.NewTicker(d.audit), time.NewTicker(lookEach)
+	audit, look := time.NewTimer(pause(0, d.audit)), time.NewTicker(lookEach)
 	defer audit.Stop()
 	defer look.Stop()
 	for {
@@ -364,15 +368,23 @@ func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
 				return err
 			}
 		case <-audit.C:
+			begun := time.Now()
 			if err := d.reconcile(ctx, s, false); err != nil {
 				return err
 			}
+			audit.Reset(pause(time.Since(begun), d.audit))
 		case <-s.Done():
 			return s.Err()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// pause returns the time between two audits, of which the last took so long: edits wait for one.
+func pause(took, most time.Duration) time.Duration {
+	const least, share = 10 * time.Second, 1000
+	return min(max(least, share*took), most)
 }
 
 // do makes edits, together if they all succeed, otherwise one by one. An error means that the

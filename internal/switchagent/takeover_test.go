@@ -471,7 +471,7 @@ func (f *foreigner) digests() bool {
 func TestAuditFindsForeignWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, 1)
-		l.start(1, func(_ *config.Config, o *Options) { o.Audit = 50 * time.Millisecond })
+		l.start(1)
 		g := aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(1, 3), hostAddr(1, 4))
 		l.install(1, g)
 		want, routes, entities := l.canonical(), canonicalRoutes(l.state(1)), len(multicast(l.state(1)))
@@ -532,6 +532,19 @@ func TestAuditFindsForeignWrites(t *testing.T) {
 		l.remove(1, g)
 		l.noLeftovers()
 	})
+}
+
+// TestAuditTakesLittleTime: the longer an audit takes, the longer is the time to the next.
+func TestAuditTakesLittleTime(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{0: 10 * time.Second, 6 * time.Millisecond: 10 * time.Second,
+		40 * time.Millisecond: 40 * time.Second, 3 * time.Second: 5 * time.Minute} {
+		if got := pause(took, 5*time.Minute); got != want {
+			t.Errorf("after %v: %v, want %v", took, got, want)
+		}
+	}
+	if got := pause(0, time.Second); got != time.Second {
+		t.Errorf("at most 1s, and is %v", got)
+	}
 }
 
 // TestClearedByAnother: a program that another controller loads in the agent's name is noticed long before the next
