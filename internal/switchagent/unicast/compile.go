@@ -234,6 +234,8 @@ func (t *Table) resolveHop(s *set, h routing.NextHop, keys []hopKey) []hopKey {
 		}
 	case t.hosts[h.Addr] != nil:
 		keys = t.resolvePort(s, h, t.ports[t.hosts[h.Addr].Port], keys)
+	case t.own[h.Addr]:
+		s.problem("next hop %v is this switch's own address: have the neighbor advertise its own", h.Addr)
 	case h.Addr.IsValid() && t.ownPrefix(h.Addr):
 		s.problem("next hop %v is a host that is not known yet", h.Addr)
 	case h.Addr.IsValid():

@@ -160,7 +160,11 @@ func (d *diagnosis) bgp(a *Agent) {
 		case d.starting(a, n):
 			d.Add(findings.Note, a.name(), who+" is not established yet, or not any longer: "+n.GetState(), fmt.Sprintf("it has been so for less than %v", settling), "")
 		default:
-			d.Add(findings.Error, a.name(), who+" is not established: "+n.GetState(), "no routes come from there, and none go there",
+			why := "no routes come from there, and none go there"
+			if n.GetReceived() > 0 { // graceful restart
+				why = "its last routes stay for the time that it has asked for in case of a restart; no others come from there, and none go there"
+			}
+			d.Add(findings.Error, a.name(), who+" is not established: "+n.GetState(), why,
 				"see that a speaker runs there, that each side has the address and AS number of the other, and that TCP port 179, or the one configured, is open; the log of the agent has what either side refused")
 		}
 	}

@@ -85,6 +85,9 @@ func TestAgentRules(t *testing.T) {
 		{"BGP not established", func(a *Agent) {
 			a.Status.Bgp = []*mcrdmav1.BgpNeighbor{{Switch: "x", Address: "192.0.2.9", Asn: 7, State: "Active"}}
 		}, "error: a|its BGP session with x, AS 7 at 192.0.2.9, is not established: Active|no routes|AS number"},
+		{"BGP neighbor that restarts", func(a *Agent) {
+			a.Status.Bgp = []*mcrdmav1.BgpNeighbor{{Switch: "x", State: "Active", Received: 3, Accepted: 2}}
+		}, "error: a|its BGP session with x, AS 0 at , is not established: Active|its last routes stay|AS number"},
 		{"BGP without prefixes", func(a *Agent) {
 			a.Status.Bgp = []*mcrdmav1.BgpNeighbor{{Switch: "x", State: "Established", Since: before(time.Hour)}}
 		}, "warning: a|is established, and no prefix has come|other ways|announces"},
