@@ -32,7 +32,8 @@ func topCommand() *cobra.Command {
 that are not up, and packets that are dropped, and refreshes that each second until
 Ctrl-C. If the output is not a terminal, or with --once, it is shown once, after one
 interval. With -o json, that is an object in a line, with rates per second and the
-agents' GetStatusResponses (api/mcrdma/v1/switch.proto). Of each switch, the first ` + fmt.Sprint(maxTopGroups) + ` groups are looked at.`,
+agents' GetStatusResponses (api/mcrdma/v1/switch.proto). Of each switch, only the
+counters of the first ` + fmt.Sprint(maxTopGroups) + ` groups are read; the rates of the others are not known.`,
 		Example: `  switchctl top --agent 192.0.2.1:9560
   switchctl top --once --peers=false`,
 		Args: cli.NoArgs,

@@ -101,6 +101,21 @@ func TestTopLines(t *testing.T) {
 	}
 }
 
+// TestTopUncounted: the rates of a group are known only if its counters were read twice.
+func TestTopUncounted(t *testing.T) {
+	for _, c := range [][3]bool{{false, false, false}, {true, false, false}, {false, true, false}, {true, true, true}} {
+		before, now := looks(t)
+		for i, l := range []*look{before, now} {
+			if g := l.agents[0].groups[0]; !c[i] {
+				g.Members, g.Packets = nil, 0
+			}
+		}
+		if got := newTop(before, now).Agents[0].Groups[0].Packets; (got != nil) != c[2] {
+			t.Errorf("counters read before: %v, now: %v, and the rate is known: %v", c[0], c[1], got != nil)
+		}
+	}
+}
+
 func TestScreen(t *testing.T) {
 	got := screen([]string{"abcdef", "abcdefg", "", "ü漢"}, 6, 4)
 	if want := goHome + "abcdef" + clearRight + "\r\nabcde…" + clearRight + "\r\n" + clearRight + "\r\nü漢" + clearRight + clearBelow; got != want {

@@ -10,7 +10,7 @@ import (
 )
 
 // topJSON is one interval, for programs and for topLines. Rates are per second; null: not known,
-// because there was no earlier value.
+// because there was no earlier value, or the group is not one of the first maxTopGroups.
 type topJSON struct {
 	At       time.Time   `json:"at"`
 	Interval float64     `json:"interval_seconds"`
@@ -87,7 +87,8 @@ func newTop(before, now *look) *topJSON {
 			x.Error = a.err.Error()
 		}
 		for _, g := range a.groups {
-			was, seen := groups[a.address+" "+keyText(g)]
+			was := groups[a.address+" "+keyText(g)]
+			seen := len(was.GetMembers()) > 0 && len(g.GetMembers()) > 0 // counters were read, see maxTopGroups
 			y := groupJSON{Group: keyText(g), MCID: cli.QPN(g.GetGroup().GetKey().GetMcId()), Packets: per(seen, was.GetPackets(), g.GetPackets()),
 				Problems: g.GetProblems(), at: g.GetSwitch()}
 			for _, r := range g.GetGroup().GetReceivers() {
