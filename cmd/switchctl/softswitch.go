@@ -54,8 +54,8 @@ const softswitchHelp = `Runs a P4 program (v1model, compiled by p4c for bmv2) be
 control of P4Runtime. The command line is that of bmv2's simple_switch_grpc.
 
 A port is a network interface, which needs root or CAP_NET_RAW and
-CAP_NET_ADMIN (with --fastpath=xdp also CAP_BPF and CAP_PERFMON), or a UDP tunnel that carries one Ethernet frame in each datagram,
-which needs nothing:
+CAP_NET_ADMIN (with --fastpath=xdp also CAP_BPF and CAP_PERFMON), or a UDP tunnel
+that carries one Ethernet frame in each datagram, which needs nothing:
 
   -i PORT@INTERFACE           -i 0@veth0
   -i PORT@udp:LOCAL,REMOTE    -i 1@udp:127.0.0.1:7000,127.0.0.1:7001

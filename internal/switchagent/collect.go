@@ -80,7 +80,7 @@ var (
 	groupProblems = prometheus.NewDesc("mcrdma_agent_groups_with_problems", "Groups that were installed at this switch and are not as they should be.", nil, nil)
 
 	groupPackets = prometheus.NewDesc("mcrdma_agent_group_packets_total", "Packets of the group's sender that were copied here.", []string{"group", "mc_id"}, nil)
-	groupBytes   = prometheus.NewDesc("mcrdma_agent_group_bytes_total", "Bytes of those packets.", []string{"group", "mc_id"}, nil)
+	groupBytes   = prometheus.NewDesc("mcrdma_agent_group_bytes_total", "Bytes of the packets of the group's sender that were copied here.", []string{"group", "mc_id"}, nil)
 	groupAnswers = prometheus.NewDesc("mcrdma_agent_group_answers_total", "Answers of the group's receiver before merging, by kind.",
 		[]string{"group", "mc_id", "receiver", "kind"}, nil)
 	groupBehind = prometheus.NewDesc("mcrdma_agent_group_behind_packets",
