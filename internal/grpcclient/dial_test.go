@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 var errNot = errors.New("it does not")
@@ -98,6 +100,15 @@ func TestAcknowledged(t *testing.T) {
 			break
 		}
 		time.Sleep(time.Millisecond)
+	}
+	for info, want := range map[unix.TCPInfo]time.Duration{
+		{Last_ack_recv: 500}:                   0, // nothing was sent since
+		{Last_ack_recv: 500, Unacked: 1}:       500 * time.Millisecond,
+		{Last_ack_recv: 500, Notsent_bytes: 1}: 500 * time.Millisecond,
+	} {
+		if got := sinceAck(&info); got != want {
+			t.Errorf("%+v: %v", info, got)
+		}
 	}
 	_ = c.Close()
 	if _, ok := acknowledged(c); ok {

@@ -86,7 +86,7 @@ func (c *Conn) Ready() bool { return c.GetState() == connectivity.Ready }
 func (c *Conn) Last() error { return c.watch.last() }
 
 // Acknowledged is how long ago the kernel at the other end has acknowledged something, or sent anything: it works, whatever
-// its programs do. ok is false if that is not known.
+// its programs do. It is 0 if nothing that was sent is unacknowledged. ok is false if that is not known.
 func (c *Conn) Acknowledged() (ago time.Duration, ok bool) {
 	c.watch.mu.Lock()
 	defer c.watch.mu.Unlock()

@@ -26,7 +26,8 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return (&net.ListenConfig{Control: steady}).Listen(ctx, "tcp", addr)
 }
 
-// acknowledged is how long ago the kernel at the other end of a TCP connection has acknowledged something.
+// acknowledged is how long ago the kernel at the other end of a TCP connection has acknowledged something; 0: all that
+// was sent.
 func acknowledged(c net.Conn) (ago time.Duration, ok bool) {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
@@ -42,5 +43,13 @@ func acknowledged(c net.Conn) (ago time.Duration, ok bool) {
 	}); failed != nil || err != nil {
 		return 0, false
 	}
-	return time.Duration(info.Last_ack_recv) * time.Millisecond, true
+	return sinceAck(info), true
+}
+
+// sinceAck is of use on a busy host, too, which sends nothing for a while, and so gets no acknowledgements.
+func sinceAck(info *unix.TCPInfo) time.Duration {
+	if info.Unacked == 0 && info.Notsent_bytes == 0 {
+		return 0
+	}
+	return time.Duration(info.Last_ack_recv) * time.Millisecond
 }
