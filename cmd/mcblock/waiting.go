@@ -96,6 +96,9 @@ func memberTrouble(cfg *config.Config, err error) string {
 		return fmt.Sprintf("%v: where it takes the place of a lost one, set join: true under etcd, remove %s, and start it again; else see that etcd.members is the same on all hosts", err, dir)
 	case errors.Is(err, embedded.ErrReplaced):
 		return fmt.Sprintf("%v (mcblock etcd replace, or add): set join: true under etcd, remove %s, and start it again", err, dir)
+	case errors.Is(err, embedded.ErrForeign):
+		return fmt.Sprintf("%v: put this host's own %s back; or, if that is lost: remove %s, on another host mcblock etcd replace %s %s=HOST:PORT, here join: true under etcd, and start it again; if only the name in mcblock.yaml has changed, give it the one before",
+			err, dir, dir, cfg.Name, cfg.Name)
 	case errors.Is(err, embedded.ErrLost):
 		return fmt.Sprintf("%v: put %s back; or, if it is lost: on another host mcblock etcd replace %s %s=HOST:PORT, here join: true under etcd, and start it again", err, dir, cfg.Name, cfg.Name)
 	}

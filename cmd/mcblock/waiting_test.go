@@ -66,7 +66,8 @@ func TestEtcdSilent(t *testing.T) {
 		}
 	}
 	for err, want := range map[error]string{nil: "", io.EOF: "", embedded.ErrRemoved: "take h1 out of etcd.members", embedded.ErrOtherCluster: "set join: true under etcd, remove /d/etcd",
-		embedded.ErrReplaced: "set join: true under etcd, remove /d/etcd, and start", embedded.ErrLost: "etcd replace h1 h1="} {
+		embedded.ErrReplaced: "set join: true under etcd, remove /d/etcd, and start", embedded.ErrLost: "etcd replace h1 h1=",
+		embedded.ErrForeign: "put this host's own /d/etcd back"} {
 		if got := memberTrouble(&config.Config{Name: "h1", Data: "/d"}, err); !strings.Contains(got, want) || (want == "") != (got == "") {
 			t.Errorf("%v: %s", err, got)
 		}

@@ -63,6 +63,8 @@ var (
 	ErrReplaced = errors.New("the cluster has another member at this one's address, and the data here is of the one before")
 	// ErrLost: the directory is new, but the cluster has had this member. Only Start returns it.
 	ErrLost = errors.New("the cluster has this member already, and its data is not here")
+	// ErrForeign: the data is that of a member with another name. Only Start returns it.
+	ErrForeign = errors.New("its data is that of another member")
 )
 
 // A Member is one that runs.
@@ -81,6 +83,9 @@ func Start(c Config) (*Member, error) {
 	if err := c.allocate(); err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
+	if err := c.foreign(); err != nil {
+		return nil, fmt.Errorf("etcd: starting the member %s in %s: %w", c.Name, c.Dir, err)
+	}
 	if c.Join && c.lost() {
 		return nil, fmt.Errorf("etcd: starting the member %s in %s: %w", c.Name, c.Dir, ErrLost)
 	}
@@ -96,11 +101,41 @@ func Start(c Config) (*Member, error) {
 		return nil, fmt.Errorf("etcd: starting the member %s in %s: %w", c.Name, c.Dir, err)
 	}
 	m := &Member{etcd: e, trouble: trouble, streams: end}
-	if err := c.allocate(); err != nil { // at the first start
+	if err := errors.Join(c.allocate(), c.sign()); err != nil { // at the first start
 		m.Close()
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
 	return m, nil
+}
+
+// nameFile is a file in the directory, with the member's name.
+const nameFile = "name"
+
+// foreign reports that the data came from another member, as with a copy of its host's directory. Two that run it
+// would vote and acknowledge as one, of which the others would believe that it has all that either has.
+func (c *Config) foreign() error {
+	name, err := os.ReadFile(filepath.Join(c.Dir, nameFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
+		return nil // the directory is new, or of an older version
+	case err != nil:
+		return err
+	case len(name) > 0 && string(name) != c.Name: // none: a crash came between
+		return fmt.Errorf("%w, %.100q", ErrForeign, name)
+	}
+	return nil
+}
+
+// sign writes the member's name beside its data.
+func (c *Config) sign() error {
+	path := filepath.Join(c.Dir, nameFile)
+	if there, err := os.Stat(path); err == nil && there.Size() > 0 {
+		return nil
+	}
+	if err := os.WriteFile(path, []byte(c.Name), 0o600); !durable.Full(err) { // a full disk ends no member that has its space
+		return err
+	}
+	return nil
 }
 
 // asking is how long a member that joins waits for another's connection, and for its answer.

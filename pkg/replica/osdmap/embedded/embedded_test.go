@@ -307,6 +307,39 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// TestForeignData: a member with a copy of another's data does not start, and so neither votes nor acknowledges in its name.
+// Data of an older version, which has no name, is taken.
+func TestForeignData(t *testing.T) {
+	c := plan(t, 3, nil)
+	c.start("h1", "h2", "h3")
+	for _, m := range c.running {
+		<-m.Ready()
+	}
+	c.stop("h1")
+	c.stop("h3")
+	if err := os.RemoveAll(c.configs["h3"].Dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(c.configs["h3"].Dir, os.DirFS(c.configs["h1"].Dir)); err != nil {
+		t.Fatal(err)
+	}
+	m, err := embedded.Start(c.configs["h3"])
+	if err == nil {
+		m.Close()
+	}
+	if !errors.Is(err, embedded.ErrForeign) || !strings.Contains(err.Error(), `"h1"`) {
+		t.Errorf("h3 with the data of h1: %v, want %v", err, embedded.ErrForeign)
+	}
+	if err := os.Remove(filepath.Join(c.configs["h1"].Dir, "name")); err != nil {
+		t.Fatal(err)
+	}
+	c.start("h1")
+	<-c.running["h1"].Ready()
+	if name, err := os.ReadFile(filepath.Join(c.configs["h1"].Dir, "name")); err != nil || string(name) != "h1" {
+		t.Errorf("the data has the name %q, %v", name, err)
+	}
+}
+
 // TestCompacted: a watch from a revision that is compacted reads anew.
 func TestCompacted(t *testing.T) {
 	ctx := t.Context()
