@@ -261,8 +261,10 @@ func judge(m *core.Map, lost core.ID, copies []Copy) (only core.Member, loss str
 		if !c.alive() {
 			continue
 		}
+		k := slices.IndexFunc(m.Acting, func(x core.Member) bool { return x.ID == c.Host })
+		same := k >= 0 && c.Born <= m.Acting[k].Incarnation // otherwise its copy was made later
 		if c.Host == lost {
-			never = true
+			never = never || same
 			continue
 		}
 		if m.Acts(c.Self) {
@@ -271,9 +273,7 @@ func judge(m *core.Map, lost core.ID, copies []Copy) (only core.Member, loss str
 		if c.Backfilling || c.LastEpochStarted == 0 {
 			continue
 		}
-		if k := slices.IndexFunc(m.Acting, func(x core.Member) bool { return x.ID == c.Host }); k >= 0 && c.Born <= m.Acting[k].Incarnation {
-			restarted = true
-		}
+		restarted = restarted || same
 		if best == nil || cmp.Or(cmp.Compare(c.LastEpochStarted, best.LastEpochStarted), c.Head.Compare(best.Head)) > 0 {
 			best = c
 		}

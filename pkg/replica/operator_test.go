@@ -250,6 +250,7 @@ func TestJudge(t *testing.T) {
 		"another has restarted":                {[]Copy{lost, at(2, 21)}, "have restarted", 0, false},
 		"it answers, another has restarted":    {[]Copy{at(1, 10), at(2, 21)}, "LOST answers", 0, true},
 		"it answers, another has everything":   {[]Copy{at(1, 10), at(2, 20)}, "", 0, false},
+		"it has a new disk, another restarted": {[]Copy{with(at(1, 11), func(c *Copy) { c.Born, c.LastEpochStarted = 11, 0 }), at(2, 21)}, "have restarted", 0, false},
 		"another has failed":                   {[]Copy{lost, with(at(2, 20), func(c *Copy) { c.Failure = "disk" })}, "no other host", 0, true},
 		"another has a new disk":               {[]Copy{lost, with(at(2, 21), func(c *Copy) { c.Born, c.LastEpochStarted = 21, 0 })}, "no other host", 0, true},
 		"another has a new disk, a third less": {[]Copy{lost, with(at(2, 21), func(c *Copy) { c.Born, c.LastEpochStarted = 21, 0 }), at(3, 30)}, "the copy of ONLY, which was up to date in epoch 5", 3, false},
