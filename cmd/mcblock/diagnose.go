@@ -295,6 +295,9 @@ func (d *diagnosis) waits(name string, s osdmap.VolumeState, up []string, p *rep
 	case d.restarted(s) && len(up) < len(m.Acting):
 		d.Add(findings.Error, name, "it waits for "+cli.All(d.missing(s, up)), "all its acting hosts have started again since it was served, or are away: what was written last may be on those that are missing alone",
 			"start mcblock there, or repair what keeps the volume from being opened; a host whose disk is lost: mcblock volume lost "+s.Volume.Name+" HOST")
+	case d.copiesLost(s) != "":
+		d.Add(findings.Error, name, "it waits for copies that acting hosts no longer have", d.copiesLost(s),
+			"bring their disks back; or, for each of these hosts, mcblock volume lost "+s.Volume.Name+" HOST: the volume then goes on with the most recent of the other copies, and the host receives it")
 	case m.Since == 0 && len(up) == len(m.Acting) || p != nil && p.GetState() != "active" && len(up) >= m.MinSize:
 		d.Add(findings.Warning, name, "it is not served yet", fmt.Sprintf("its primary is being chosen, or prepares (%s)", cli.Either(p == nil, "none yet", p.GetState())), "wait a few seconds, and look again")
 	case len(up) < m.MinSize:
@@ -332,6 +335,17 @@ func (d *diagnosis) restarted(s osdmap.VolumeState) bool {
 		p := d.part(x.ID, s.Volume.ID)
 		return p != nil && p.GetState() != core.Stray.String()
 	})
+}
+
+// copiesLost returns what an acting host says of acting hosts whose copies are new, or incomplete, so that none becomes the
+// primary.
+func (d *diagnosis) copiesLost(s osdmap.VolumeState) string {
+	for _, x := range s.Map.Acting {
+		if p := d.part(x.ID, s.Volume.ID); p.GetState() == core.Stray.String() && p.GetWaits() != "" {
+			return cli.Clean(p.GetWaits())
+		}
+	}
+	return ""
 }
 
 // missing returns the acting hosts that do not answer.

@@ -120,6 +120,12 @@ func TestDiagnose(t *testing.T) {
 			f.hosts[2].Volumes, f.hosts[3].Volumes = nil, nil
 			part(f, 1).State, part(f, 1).Leased = "stray", false
 		}, []string{"warning volume vol: it is not served yet: h2 and h3 have not opened it yet"}},
+		{"all have restarted, and two have new copies", func(f *facts) {
+			for id := core.ID(1); id <= 3; id++ {
+				part(f, id).State, part(f, id).Leased = "stray", false
+			}
+			part(f, 2).Waits = "copies are new: h1, h3"
+		}, []string{"error volume vol: it waits for copies that acting hosts no longer have"}},
 		{"a host has not opened its copy", func(f *facts) { f.hosts[3].Volumes = nil; acting(f, 1, 2) },
 			[]string{"warning volume vol: it is degraded: h3 has not opened its copy yet"}},
 		{"no primary yet", func(f *facts) {

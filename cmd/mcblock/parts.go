@@ -22,7 +22,7 @@ type partView struct {
 	Backfilling bool    `json:"backfilling"`
 	Copied      uint64  `json:"copied_bytes"`
 	Oldest      float64 `json:"oldest_request_seconds"` // age of the oldest unanswered request of the host's clients
-	Waits       string  `json:"waits,omitempty"`        // of the primary: why requests wait, if it knows
+	Waits       string  `json:"waits,omitempty"`        // why requests wait, if the host knows
 	Error       string  `json:"error,omitempty"`        // why the copy has stopped, or the host reports nothing
 }
 

@@ -39,7 +39,7 @@ func statusCommand() *cobra.Command {
 		Long: `Shows the members of etcd and whether each answers, the hosts, the volumes with their
 current maps, and each host's report on each of its volumes: its state, the entries in
 its log, how many of them are durable, the age of the oldest unanswered request of its
-clients, and at the primary, why requests wait. It fails if etcd has no majority, but
+clients, and why requests wait, as far as it knows. It fails if etcd has no majority, but
 still shows which members answer. "mcblock doctor" says what is wrong.
 
 The JSON has etcd, the members, as in "mcblock etcd members"; hosts; volumes, as in

@@ -17,7 +17,7 @@ type Status struct {
 	Copied  uint64       // bytes of the volume that have been copied to this host, while Backfilling
 	// Oldest is the age of the oldest unanswered request of this host's clients; 0: there is none.
 	Oldest time.Duration
-	Waits  string // of the primary: why requests wait, if it knows
+	Waits  string // why requests wait, if this host knows: it is the primary, or there is none
 }
 
 // Status returns the present status.
@@ -42,10 +42,10 @@ func (v *Volume) Status() Status {
 	return s
 }
 
-// waits returns why requests wait at this primary. It is called in the loop.
+// waits returns why requests wait at this primary, or why there is none. It is called in the loop.
 func (v *Volume) waits() string {
 	l := v.loop
-	if len(l.calls.waiting)+len(l.calls.writes)+len(l.calls.flushes) == 0 || l.failure != nil {
+	if l.failure != nil || l.node.State() >= core.Fencing && len(l.calls.waiting)+len(l.calls.writes)+len(l.calls.flushes) == 0 {
 		return ""
 	}
 	why, hosts := l.node.Waits(now())
@@ -57,7 +57,7 @@ func (v *Volume) waits() string {
 			if x := v.peers.get(id); x != nil {
 				return x.host.Name
 			}
-			return "this host"
+			return v.peers.own.Name
 		}), ", ")
 	}
 	return why

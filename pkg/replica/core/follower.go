@@ -295,7 +295,7 @@ func (n *Node) revive(now time.Duration) {
 			}
 			x = n.notices[i]
 		}
-		if m.Incarnation != 0 && x.Born > m.Incarnation || x.Backfilling {
+		if x.lacks(m) {
 			return // its disk was replaced: the operator removes it from the map, or brings the old disk back
 		}
 		if x.better(&mine) {
@@ -307,6 +307,11 @@ func (n *Node) revive(now time.Duration) {
 		return
 	}
 	n.propose(n.self, n.osdmap.Epoch+1, acting)
+}
+
+// lacks reports that a copy is not that of an acting member, which has been made before, or is incomplete.
+func (x *notice) lacks(m Member) bool {
+	return m.Incarnation != 0 && x.Born > m.Incarnation || x.Backfilling
 }
 
 // better reports whether this log is better than another.

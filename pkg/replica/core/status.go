@@ -1,6 +1,9 @@
 package core
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Status is the published status of a node.
 type Status struct {
@@ -33,11 +36,14 @@ func (n *Node) State() State {
 	return Stray
 }
 
-// Waits returns why requests wait at this primary, and for which hosts; "": they do not, as far as
-// the node knows.
+// Waits returns why requests wait at this primary, or why there is none, and for which hosts; "": they
+// do not wait, as far as the node knows.
 func (n *Node) Waits(now time.Duration) (why string, hosts []ID) {
 	l := n.lead
 	if l == nil {
+		if hosts := n.replaced(); len(hosts) > 0 {
+			return "all acting hosts have started again, and copies are new or incomplete, without what these hosts had", hosts
+		}
 		return "", nil
 	}
 	waits := func(why string, lacks func(p *peer) bool) (string, []ID) {
@@ -74,4 +80,26 @@ func (n *Node) Waits(now time.Duration) (why string, hosts []ID) {
 		return waits("a flush is not on disk everywhere", func(p *peer) bool { return p.durable < l.flushes[0].index })
 	}
 	return "", nil
+}
+
+// replaced returns the acting hosts without their copies, if none of the acting hosts still has everything in memory:
+// revive waits for the operator to remove them from the map, or to bring the copies back.
+func (n *Node) replaced() (hosts []ID) {
+	for _, m := range n.osdmap.Acting {
+		x := notice{n.self, Notify{HardState: n.disk.hard}}
+		if m.ID != n.self.ID {
+			i := slices.IndexFunc(n.notices, func(x notice) bool { return x.ID == m.ID })
+			if i < 0 {
+				return nil
+			}
+			x = n.notices[i]
+		}
+		if x.Member.Incarnation <= m.Incarnation {
+			return nil
+		}
+		if x.lacks(m) {
+			hosts = append(hosts, m.ID)
+		}
+	}
+	return hosts
 }
