@@ -264,11 +264,13 @@ func (d *diagnosis) volume(s osdmap.VolumeState) {
 		host, p := d.state.HostName(id), d.part(id, v.ID)
 		acting := slices.ContainsFunc(m.Acting, func(x core.Member) bool { return x.ID == id })
 		switch {
+		case d.broken(id, v.ID): // as for the host
+			if !acting {
+				d.Add(findings.Error, name, fmt.Sprintf("it is degraded: %s has no copy that counts", host), "it cannot open its copy", "as for host "+host)
+			}
 		case p.GetFailure() != "":
 			d.Add(findings.Error, name, "the copy on "+host+" has ended", cli.Clean(p.GetFailure()), "repair what that says, and start mcblock on "+host+" again")
 		case acting:
-		case p == nil && d.broken(id, v.ID):
-			d.Add(findings.Error, name, fmt.Sprintf("it is degraded: %s has no copy that counts", host), "it cannot open its copy", "as for host "+host)
 		case d.opening(id, v.ID):
 			d.Add(findings.Warning, name, fmt.Sprintf("it is degraded: %s has not opened its copy yet", host), slowOpening, waitForOpening)
 		case p == nil:

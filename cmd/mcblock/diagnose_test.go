@@ -93,7 +93,7 @@ func TestDiagnose(t *testing.T) {
 		{"etcd from one host", func(f *facts) { f.hosts[2].Away = "timeout" }, []string{"error host h2: etcd does not answer it"}},
 		{"broken", func(f *facts) {
 			f.hosts[3].Broken = []*replicav1.BrokenVolume{{Volume: 7, Error: "log"}}
-			f.hosts[3].Volumes = nil
+			part(f, 3).State, part(f, 3).Failure = "stray", "log"
 			acting(f, 1, 2)
 		}, []string{"error host h3: it cannot open its copy of volume vol", "error volume vol: it is degraded: h3 has no copy"}},
 		{"a copy of no use", func(f *facts) {
@@ -104,7 +104,7 @@ func TestDiagnose(t *testing.T) {
 		}, []string{"error host h3: it has a copy of volume vol, in which it has no place"}},
 		{"broken, and needed", func(f *facts) {
 			f.hosts[3].Broken = []*replicav1.BrokenVolume{{Volume: 7, Error: "log"}}
-			f.hosts[3].Volumes = nil
+			part(f, 3).State, part(f, 3).Failure = "stray", "log"
 			away(f, 2)
 			part(f, 1).Leased = false
 		}, []string{"error host h2: its", "error host h3: it cannot open", "error volume vol: it waits: 1 of its acting hosts answer, and min_size is 2"}},

@@ -46,7 +46,7 @@ func (r *rig) segment(host int) string {
 func (r *rig) unopened(host int, want error, says string) {
 	r.t.Helper()
 	r.wait("the copy is refused", func() error {
-		_, err := r.hosts[host].Volume(volumeName)
+		err := r.hosts[host].Health().Broken[r.id]
 		if !errors.Is(err, want) || !strings.Contains(err.Error(), says) {
 			return fmt.Errorf("%w, want %q of %q", err, says, want.Error())
 		}
@@ -55,7 +55,7 @@ func (r *rig) unopened(host int, want error, says string) {
 }
 
 // TestBadCopy: a host whose log was changed, or which has another volume's copy, does not serve what it has, and
-// says why; the others go on. With its copy removed it gets a new one. A log that was torn is none of this.
+// says why; the others go on, and so do its clients. With its copy removed it gets a new one. A log that was torn is none of this.
 func TestBadCopy(t *testing.T) {
 	o := Fast()
 	r := newRig(t, 3, 2, 8<<20, o)
@@ -126,6 +126,9 @@ func TestBadCopy(t *testing.T) {
 			r.must(r.volume(p).WriteAt(r.ctx(), fillBlock(writes), int64(writes%64)*block, true))
 			writes++
 			r.acting(2)
+			r.must(r.volume(bad).WriteAt(r.ctx(), fillBlock(writes), int64(writes%64)*block, true))
+			writes++
+			r.expect(bad, writes)
 			r.kill(bad)
 			<-r.hosts[bad].closed
 			r.must(os.RemoveAll(r.volumeDir(bad)))

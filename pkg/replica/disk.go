@@ -28,7 +28,7 @@ const logDelay = 20 * time.Millisecond
 // store, in the order of the calls. Its methods are called in the loop, except those of log and
 // store.
 type disk struct {
-	log    *wal.Log
+	log    *wal.Log // nil: what is on the disk is of no use
 	store  *store.Store
 	post   func(func()) // to the loop
 	fail   func(error)  // in the loop
@@ -91,6 +91,9 @@ func (d *disk) start(post func(func()), fail func(error)) {
 
 // close makes the queued jobs durable.
 func (d *disk) close() error {
+	if d.log == nil {
+		return nil
+	}
 	if d.post != nil {
 		d.jobs.close()
 		<-d.ended

@@ -15,7 +15,7 @@ type Health struct {
 	Unknown error            // why the configuration manager did not accept this host the last time
 	Away    error            // why the configuration manager no longer answers; nil: it does
 	Faults  []error          // records that cannot be used
-	Broken  map[uint64]error // why volumes cannot be opened; to be repaired by an operator
+	Broken  map[uint64]error // why copies of volumes cannot be opened; to be repaired by an operator
 }
 
 // Health returns the current state of the host.

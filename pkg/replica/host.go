@@ -52,7 +52,7 @@ type Host struct {
 
 	mu      sync.Mutex
 	volumes map[uint64]*Volume
-	broken  map[uint64]error // volumes that could not be opened
+	broken  map[uint64]error // copies that could not be opened; the volumes may be open without them
 	state   osdmap.State
 	unknown error         // why PutHost has failed last
 	checks  chan struct{} // as many checksums at once
@@ -111,8 +111,8 @@ func (h *Host) Close() error {
 	return errors.Join(errs...)
 }
 
-// Volume returns an open volume by its name. The error wraps ErrNotFound, or says why the volume is
-// not open.
+// Volume returns an open volume by its name; its Status has a Failure if this host's copy is of no use. The error wraps
+// ErrNotFound, or says why the volume is not open.
 func (h *Host) Volume(name string) (*Volume, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -230,14 +230,19 @@ func (h *Host) update(s osdmap.VolumeState) {
 		return
 	}
 	v, err := openVolume(&h.cfg, h.peers, &h.refused, s)
+	if v != nil {
+		err = v.Status().Failure
+	}
 	if err != nil {
 		h.cfg.Log.Error("a volume cannot be opened", "volume", s.Volume.Name, "error", err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.broken[s.Volume.ID] = err; err == nil {
-		h.volumes[s.Volume.ID] = v
 		delete(h.broken, s.Volume.ID)
+	}
+	if v != nil {
+		h.volumes[s.Volume.ID] = v
 	}
 }
 
@@ -389,7 +394,7 @@ func (v *Volume) deliver(ctx context.Context, m *replicav1.Message) error {
 	}
 	select {
 	case <-v.loop.await(func() {
-		if _, ok := x.Body.(core.Chunk); ok {
+		if _, ok := x.Body.(core.Chunk); ok && v.loop.failure == nil {
 			v.loop.disk.job(func() error { return nil }, func() { v.loop.step(x) })
 		} else {
 			v.loop.step(x)

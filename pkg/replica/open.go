@@ -93,7 +93,8 @@ func volumeDir(dir string, volume uint64) string {
 	return filepath.Join(dir, fmt.Sprintf("%016x", volume))
 }
 
-// openVolume opens this host's copy of a volume, or creates it.
+// openVolume opens this host's copy of a volume, or creates it. If what is on the disk is of no use, the Failure of the
+// volume says why, and requests go to the primary.
 func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) (*Volume, error) {
 	v := &Volume{info: s.Volume, peers: p, session: rand.Uint64() | 1, closed: make(chan struct{})}
 	v.access.set(s.Volume)
@@ -115,27 +116,39 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 		err = fmt.Errorf("%w: if another host can open its copy, end mcblock, remove %s, and start mcblock: the volume is copied to here again", err, volumeDir(cfg.Dir, s.Volume.ID))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("volume %s: %w", s.Volume.Name, err)
+		l.disk, l.failure = &disk{}, fmt.Errorf("volume %s: %w", s.Volume.Name, err)
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.wg.Add(1) // the loop may start others until it has stopped
-	stored := l.disk.log.Stored()
+	var stored core.Stored
+	var entries []wal.Entry
+	if l.failure == nil {
+		stored, entries = l.disk.log.Stored(), l.disk.log.Headers()
+	}
 	l.content, l.shown = newContent(stored.Tail.Index), stored.Tail.Index
-	for _, e := range l.disk.log.Headers() {
+	for _, e := range entries {
 		l.content.load(e)
 	}
 	l.memory = newMemory(cfg.Memory, o.alloc, func() {
-		l.disk.log.Hurry(0)
+		if l.disk.log != nil {
+			l.disk.log.Hurry(0)
+		}
 		l.post(func() { l.content.release(l.content.head()) })
 	}, v.closed)
 	v.memory = &l.memory
 	l.node = core.New(c, stored, now())
 	l.follow = &following{post: l.post, events: l, ctx: l.ctx, wg: &l.wg, incarnation: l.node.Status(now()).Self.Incarnation,
 		buffers: l.memory.landed, size: cfg.Ring, alloc: o.allocRing, refused: refused}
-	l.disk.start(l.post, l.fail)
+	if l.failure == nil {
+		l.disk.start(l.post, l.fail)
+	}
+	failure := l.failure // it is the loop's from here on
 	l.settle()
 	go l.run()
-	if err := l.follow.listen(cfg.Client, service(s.Volume.ID)); err != nil {
+	if failure == nil {
+		err = l.follow.listen(cfg.Client, service(s.Volume.ID))
+	}
+	if failure == nil && err != nil {
 		_ = v.close()
 		return nil, fmt.Errorf("volume %s: %w", s.Volume.Name, err)
 	}
