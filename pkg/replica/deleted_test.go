@@ -94,3 +94,28 @@ func TestStray(t *testing.T) {
 		t.Error(broken)
 	}
 }
+
+// TestReady: a host is not ready while it opens volumes that it has read of.
+func TestReady(t *testing.T) {
+	r := newRig(t, 2, 1, 8<<20, Fast())
+	r.acting(2)
+	h := r.hosts[1].Host
+	set := func(v *Volume) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.volumes[r.id] = v; v == nil {
+			delete(h.volumes, r.id)
+		}
+	}
+	v := r.volume(1)
+	for _, c := range []struct {
+		v    *Volume
+		ok   bool
+		note string
+	}{{v, true, ""}, {nil, false, "1 volumes are not open yet"}, {v, true, ""}} {
+		set(c.v)
+		if ok, note := h.Ready(); ok != c.ok || note != c.note {
+			t.Errorf("%v, %q; want %v, %q", ok, note, c.ok, c.note)
+		}
+	}
+}

@@ -31,6 +31,7 @@ func (h *Host) Health() Health {
 // Ready reports whether the host serves the volumes that it has to, with a note for people.
 func (h *Host) Ready() (ok bool, note string) {
 	s := h.Health()
+	n := h.opening()
 	switch {
 	case !s.Known && errors.Is(s.Unknown, osdmap.ErrExists):
 		return false, s.Unknown.Error()
@@ -38,8 +39,23 @@ func (h *Host) Ready() (ok bool, note string) {
 		return false, "the configuration manager has not answered yet"
 	case len(s.Broken) > 0:
 		return false, fmt.Sprintf("%d volumes cannot be opened: the log says why", len(s.Broken))
+	case n > 0:
+		return false, fmt.Sprintf("%d volumes are not open yet", n)
 	case s.Away != nil:
 		return true, "the configuration manager does not answer; volumes go on as they are"
 	}
 	return true, ""
+}
+
+// opening returns how many volumes of this host are not open yet.
+func (h *Host) opening() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.state.Volumes {
+		id := s.Volume.ID
+		if slices.Contains(s.Volume.Hosts, h.cfg.Self.ID) && h.volumes[id] == nil && h.broken[id] == nil {
+			n++
+		}
+	}
+	return n
 }
