@@ -186,6 +186,9 @@ func (d *diagnosis) host(h osdmap.Host) {
 		d.Add(s, name, "its certificate is valid until "+u.AsTime().Format(time.DateTime), "from then on no other host, and no client, accepts it",
 			"renew it (cmd-daemon init --renew for a lab's), and replace the files; mcblock reads them at the next connection")
 	}
+	if why := t.GetDaemon(); why != "" && h.Name != d.self {
+		d.Add(findings.Error, name, "its cmd-daemon does not answer", cli.Clean(why), "systemctl start cmd-daemon there, or see its log; until then it takes part in no new group")
+	}
 	if t.GetOldCa() {
 		d.Add(findings.Warning, name, "its file of the CA was changed after its mcblock began", "etcd's members, and mcblock as their client, read it only when mcblock begins",
 			"systemctl restart mcblock there, one host after the other, before certificates of another CA are used, or one is removed from the file")
@@ -325,6 +328,9 @@ func (d *diagnosis) oldest(name string, s osdmap.VolumeState) {
 	}
 	primary := d.state.HostName(s.Map.Primary.ID)
 	why := cli.Clean(d.part(s.Map.Primary.ID, s.Volume.ID).GetWaits())
+	if why == "" && d.hosts[s.Map.Primary.ID].GetDaemon() != "" {
+		why = "its cmd-daemon does not answer"
+	}
 	d.Add(findings.Error, name, fmt.Sprintf("a request of a client of %s has waited for %v", at, oldest.Round(time.Second/10)),
 		cli.Either(why == "", "its primary, "+primary+", does not say why", "its primary, "+primary+", says: "+why),
 		"see to the disk, the network, mcblock and cmd-daemon of the hosts that it names; if it names none, mcblock volume promote makes another host the primary")

@@ -60,6 +60,7 @@ func TestDiagnose(t *testing.T) {
 	}{
 		{"nothing", func(*facts) {}, nil},
 		{"daemon", func(f *facts) { f.daemon = errors.New("no such socket") }, []string{"error daemon: this host's cmd-daemon does not answer"}},
+		{"another host's daemon", func(f *facts) { f.hosts[2].Daemon = "no such socket" }, []string{"error host h2: its cmd-daemon does not answer"}},
 		{"certificate", func(f *facts) { f.certificate, f.secret = errors.New("expired"), errors.New("mode 0644") },
 			[]string{"error certificate: other hosts", "warning certificate: its key is not secret"}},
 		{"one of etcd", func(f *facts) { f.members[2].Err = errors.New("refused") }, []string{"warning etcd: 1 member down: h3; it works with 2 of 3"}},

@@ -22,9 +22,9 @@ const doctorHelp = `Checks volumes, their hosts and etcd, and says what is wrong
 
 This host: its certificate and key, and whether its cmd-daemon answers. Etcd: whether
 its members answer, how fast, and are a majority, and records that cannot be read. Each host:
-whether its mcblock answers, its disk, its certificate, its connection to etcd. Each
-volume: whether it is served, has min_size copies, and has all its copies; the progress
-of recovery; requests that wait. Clocks of hosts may differ: nothing depends on them.
+whether its mcblock and its cmd-daemon answer, its disk, its certificate, its connection to
+etcd. Each volume: whether it is served, has min_size copies, and has all its copies; the
+progress of recovery; requests that wait. Clocks of hosts may differ: nothing depends on them.
 
 Nothing is changed. Exit code 1 means that there is an error or a warning.
 

@@ -34,6 +34,10 @@ func (s *server) stepAside(ctx context.Context, m *osdmap.Manager, every time.Du
 		cancel()
 		if failed++; err == nil {
 			failed = 0
+			s.silent.Store(nil)
+		}
+		if failed == 2 { // a single answer may be late
+			s.silent.Store(&err)
 		}
 		if failed == askTimes {
 			s.log.Error("this host's cmd-daemon does not answer: other hosts become the primaries of its volumes", "error", err)

@@ -47,16 +47,25 @@ func TestStepAside(t *testing.T) {
 	}
 	defer func() { _ = store.Close() }()
 	s := &server{cfg: cfg, log: slog.New(slog.DiscardHandler)}
+	silent := func(want bool) {
+		if err := s.silent.Load(); (err != nil) != want {
+			t.Errorf("the daemon is silent: %v, want %v", err, want)
+		}
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	asked, ended := 0, make(chan struct{})
 	go func() {
 		defer close(ended)
 		s.stepAside(ctx, osdmap.New(store, osdmap.Options{}), time.Millisecond, func(context.Context) error {
 			if asked++; asked == askTimes { // once in time
+				silent(true)
 				if now := primary("vol", 3); now != "h2" {
 					t.Errorf("after %d questions %s is the primary", asked, now)
 				}
 				return nil
+			}
+			if asked == askTimes+1 {
+				silent(false)
 			}
 			return errors.New("no answer")
 		})

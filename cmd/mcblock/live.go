@@ -30,6 +30,7 @@ type statuses struct {
 	cfg     *config.Config
 	largest uint64                       // store.Largest
 	ca      []byte                       // the file of the CA when etcd's member and clients read it
+	silent  *atomic.Pointer[error]       // the server's
 	host    atomic.Pointer[replica.Host] // nil: it is being opened
 }
 
@@ -53,6 +54,9 @@ func (s *statuses) GetHost(ctx context.Context, _ *replicav1.GetHostRequest) (*r
 	}
 	if now, err := os.ReadFile(s.cfg.TLS.CA); err == nil {
 		a.OldCa = !bytes.Equal(now, s.ca)
+	}
+	if err := s.silent.Load(); err != nil {
+		a.Daemon = (*err).Error()
 	}
 	health := h.Health()
 	if health.Away != nil {

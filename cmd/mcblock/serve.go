@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -129,6 +130,7 @@ type server struct {
 	daemon  *cli.Daemon    // nil: client was given
 	ca      []byte         // the file of the CA at the start
 	member  *embedded.Member
+	silent  atomic.Pointer[error] // why the daemon does not answer; nil: it does
 
 	closers []func() error // in the order of opening
 }
@@ -287,7 +289,7 @@ func (s *server) host(ctx context.Context, m *osdmap.Manager, registry prometheu
 		return nil, errors.Join(err, l.Close())
 	}
 	self := osdmap.Host{ID: core.ID(s.cfg.ID), Name: s.cfg.Name, Peer: s.cfg.Listen, NBD: s.cfg.NBD, Device: s.cfg.Address.String()}
-	tell := &statuses{cfg: s.cfg, largest: store.Largest(dir), ca: s.ca}
+	tell := &statuses{cfg: s.cfg, largest: store.Largest(dir), ca: s.ca, silent: &s.silent}
 	h, err := replica.Open(replica.Config{Self: self, Client: s.client, Manager: m, Dir: dir, Listener: l, Files: files(s.cfg), Options: s.options, Log: s.log,
 		Registry: registry, Register: func(r grpc.ServiceRegistrar) { replicav1.RegisterStatusesServer(r, tell) }})
 	if err != nil {

@@ -71,6 +71,7 @@ type GetHostResponse struct {
 	Broken           []*BrokenVolume        `protobuf:"bytes,8,rep,name=broken,proto3" json:"broken,omitempty"`
 	LargestBytes     uint64                 `protobuf:"varint,9,opt,name=largest_bytes,json=largestBytes,proto3" json:"largest_bytes,omitempty"` // the longest possible file in that file system, and so volume; 0: not known
 	OldCa            bool                   `protobuf:"varint,10,opt,name=old_ca,json=oldCa,proto3" json:"old_ca,omitempty"`                     // the file of the CA has changed since the program began; etcd is told only by a restart
+	Daemon           string                 `protobuf:"bytes,11,opt,name=daemon,proto3" json:"daemon,omitempty"`                                 // why its cmd-daemon does not answer; empty: it does
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -173,6 +174,13 @@ func (x *GetHostResponse) GetOldCa() bool {
 		return x.OldCa
 	}
 	return false
+}
+
+func (x *GetHostResponse) GetDaemon() string {
+	if x != nil {
+		return x.Daemon
+	}
+	return ""
 }
 
 // A VolumeStatus is the status of a volume's replica on one host. Entries are counted from the
@@ -376,7 +384,7 @@ const file_replica_v1_status_proto_rawDesc = "" +
 	"\n" +
 	"\x17replica/v1/status.proto\x12\n" +
 	"replica.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n" +
-	"\x0eGetHostRequest\"\xfc\x02\n" +
+	"\x0eGetHostRequest\"\x94\x03\n" +
 	"\x0fGetHostResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1d\n" +
@@ -390,7 +398,8 @@ const file_replica_v1_status_proto_rawDesc = "" +
 	"\x06broken\x18\b \x03(\v2\x18.replica.v1.BrokenVolumeR\x06broken\x12#\n" +
 	"\rlargest_bytes\x18\t \x01(\x04R\flargestBytes\x12\x15\n" +
 	"\x06old_ca\x18\n" +
-	" \x01(\bR\x05oldCa\"\x85\x03\n" +
+	" \x01(\bR\x05oldCa\x12\x16\n" +
+	"\x06daemon\x18\v \x01(\tR\x06daemon\"\x85\x03\n" +
 	"\fVolumeStatus\x12\x16\n" +
 	"\x06volume\x18\x01 \x01(\x04R\x06volume\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
