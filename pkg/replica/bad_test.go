@@ -103,6 +103,9 @@ func TestBadCopy(t *testing.T) {
 			own := filepath.Join(r.volumeDir(bad), "log")
 			r.must(errors.Join(d.close(), os.RemoveAll(own), os.Rename(filepath.Join(other, "log"), own)))
 		}, wal.ErrForeign, "of 666, and not of 123"},
+		{"a store that has become shorter", func() {
+			r.must(os.Truncate(filepath.Join(r.volumeDir(bad), "store", "data"), block))
+		}, store.ErrSize, "the file has 4096: if another host can open its copy, end mcblock, remove " + r.volumeDir(bad)},
 		{"no store", func() {
 			r.must(os.RemoveAll(filepath.Join(r.volumeDir(bad), "store")))
 		}, store.ErrDamaged, "is not there"},

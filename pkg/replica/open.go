@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+	"github.com/mcrdma/mcrdma/pkg/replica/store"
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
@@ -112,7 +114,7 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 	var err error
 	l.disk, err = openDisk(volumeDir(cfg.Dir, s.Volume.ID), s.Volume.ID, s.Volume.Size, max(keep/4, 1), cfg.logDelay,
 		func(seq uint64, err error) { l.post(func() { l.synced(seq, err) }) })
-	if errors.Is(err, wal.ErrDamaged) {
+	if slices.ContainsFunc([]error{wal.ErrDamaged, wal.ErrForeign, store.ErrForeign, store.ErrSize}, func(is error) bool { return errors.Is(err, is) }) {
 		err = fmt.Errorf("%w: if another host can open its copy, end mcblock, remove %s, and start mcblock: the volume is copied to here again", err, volumeDir(cfg.Dir, s.Volume.ID))
 	}
 	if err != nil {
