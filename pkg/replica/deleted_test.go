@@ -119,3 +119,31 @@ func TestReady(t *testing.T) {
 		}
 	}
 }
+
+// TestCloseAtOnce: a host that ends closes its volumes at once.
+func TestCloseAtOnce(t *testing.T) {
+	r := newRigOf(t, 2, 1, 1, 8<<20, Fast())
+	r.acting(1)
+	v := osdmap.Volume{ID: 0x0666, Name: "other", Size: 8 << 20, BlockSize: block, Created: time.Now(), Hosts: []core.ID{1}}
+	r.must(osdmap.New(r.kv, osdmap.Options{}).Create(r.ctx(), v, osdmap.FirstMap(v, 1)))
+	one, other := r.volume(1), (*Volume)(nil)
+	r.wait("the other is open", func() (err error) {
+		other, err = r.hosts[1].Volume("other")
+		return err
+	})
+	holds := func(v, until *Volume) { // v is not closed before until is being closed
+		begun := make(chan struct{})
+		go v.loop.post(func() {
+			close(begun)
+			select {
+			case <-until.closed:
+			case <-time.After(10 * time.Second):
+				t.Error("one is closed after the other")
+			}
+		})
+		<-begun
+	}
+	holds(one, other)
+	holds(other, one)
+	r.stop(1)
+}

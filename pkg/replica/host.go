@@ -100,13 +100,14 @@ func (h *Host) Close() error {
 	h.server.Stop()
 	h.wg.Wait()
 	h.mu.Lock()
-	volumes := h.volumes
+	volumes := slices.Collect(maps.Values(h.volumes))
 	h.volumes = map[uint64]*Volume{}
 	h.mu.Unlock()
-	var errs []error
-	for _, v := range volumes {
-		errs = append(errs, v.close())
+	errs := make([]error, len(volumes))
+	for i, v := range volumes { // at once, because each waits for seconds if the daemon does not answer
+		h.wg.Go(func() { errs[i] = v.close() })
 	}
+	h.wg.Wait()
 	h.peers.close()
 	return errors.Join(errs...)
 }
