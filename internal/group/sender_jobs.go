@@ -23,6 +23,7 @@ type Job struct {
 type job struct {
 	Job
 	busy  bool
+	away  bool      // the last try did not reach the host
 	at    time.Time // of the next try
 	wait  time.Duration
 	until time.Time
@@ -82,11 +83,12 @@ func (s *Sender) undoing(mcID uint32) bool {
 	return slices.ContainsFunc(s.jobs, func(j *job) bool { return j.MCID == mcID })
 }
 
-// waitsFor is undoing, without receivers that are lost: they are not in the next formation.
+// waitsFor is undoing, without receivers that are lost: they are not in the next formation. Nor without those whose
+// daemons do not run: the next formation finds that out, too.
 func (s *Sender) waitsFor(mcID uint32) bool {
 	return slices.ContainsFunc(s.jobs, func(j *job) bool {
 		_, lost := s.lost[j.Addr]
-		return j.MCID == mcID && !lost
+		return j.MCID == mcID && !lost && !(j.away && j.Addr.IsValid())
 	})
 }
 

@@ -449,3 +449,33 @@ func TestManyFormations(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// TestUndoneWithoutAway: a formation is undone when all hosts have answered that run; one whose daemon does not run is
+// asked later. An agent that cannot be reached is waited for.
+func TestUndoneWithoutAway(t *testing.T) {
+	now := time.Unix(1000, 0)
+	late := failure.New(mcrdmav1.Reason_TIMEOUT, "late")
+	for _, c := range []struct {
+		host, agent error
+		undone      bool
+	}{{nil, nil, true}, {errNoAnswer, nil, true}, {late, nil, false}, {nil, errNoAnswer, false}} {
+		s := bySwitches(t, now)
+		s.state = Reforming
+		s.try = &try{request: &request{was: Broken}, phase: undoing, f: &Formation{N: 2, MCID: 77}, left: true, err: &lateError{late},
+			reached: map[netip.Addr]bool{agentOne: true, agentTen: true}}
+		s.step(now)
+		for _, a := range done[CleanUp](s) {
+			switch a.Job.Addr {
+			case agentOne:
+				s.Cleaned(a.Job.ID, nil, now)
+			case agentTen:
+				s.Cleaned(a.Job.ID, c.host, now)
+			default:
+				s.Cleaned(a.Job.ID, c.agent, now)
+			}
+		}
+		if undone := s.try == nil; undone != c.undone || s.undoing(77) != (c.host != nil || c.agent != nil) {
+			t.Errorf("%v, %v: undone is %v", c.host, c.agent, undone)
+		}
+	}
+}

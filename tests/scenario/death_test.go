@@ -227,8 +227,7 @@ func TestDoubleFailures(t *testing.T) {
 		double{silent, frozen, later}, double{silent, gone, later}, double{frozen, frozen, later}, double{frozen, gone, later}))
 	byHosts(t, stories(1250*time.Millisecond, double{killed, silent, 0}, double{silent, killed, 0}, double{silent, gone, 0}, double{silent, gone, soon},
 		double{gone, silent, 0}))
-	// The formation that has been asked of the daemon that is gone is undone first, as far as possible within 2 s.
-	byHosts(t, append(stories(2250*time.Millisecond, double{killed, gone, 0}, double{gone, gone, 0}, double{gone, gone, 50 * time.Millisecond}),
+	byHosts(t, append(stories(250*time.Millisecond, double{killed, gone, 0}, double{gone, gone, 0}, double{gone, gone, 50 * time.Millisecond}),
 		story{"one is killed, and the daemon of another restarts", killedAndRestarted}))
 }
 
