@@ -17,6 +17,7 @@ const staleTime = 400 * time.Second
 func (s *Source) sweep(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	var since map[string]time.Time
 	for {
 		select {
 		case <-tick.C:
@@ -24,17 +25,20 @@ func (s *Source) sweep(ctx context.Context) {
 			return
 		}
 		if !s.stale.Load() {
+			since = nil
 			continue
 		}
-		if err := s.dropStale(ctx); err != nil && ctx.Err() == nil {
+		var err error
+		if since, err = s.dropStale(ctx, since); err != nil && ctx.Err() == nil {
 			s.cfg.Logger.Error("routes of before a restart", "err", err)
 		}
 		s.changes.note() // GoBGP does not always report that no paths are left
 	}
 }
 
-// dropStale resets the sessions of peers whose time has expired.
-func (s *Source) dropStale(ctx context.Context) error {
+// dropStale resets the sessions of peers whose time has expired. It takes and returns since when peers
+// have been back with stale routes: GoBGP knows that only by the wall clock.
+func (s *Source) dropStale(ctx context.Context, before map[string]time.Time) (since map[string]time.Time, _ error) {
 	stale := map[string]bool{}
 	err := s.server.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: ipv4}, func(d *api.Destination) {
 		for _, p := range d.Paths {
@@ -44,22 +48,27 @@ func (s *Source) dropStale(ctx context.Context) error {
 		}
 	})
 	if err != nil {
-		return err
+		return before, err
 	}
+	since = map[string]time.Time{}
 	var over []string
 	err = s.server.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) {
 		if !stale[p.State.NeighborAddress] || p.State.SessionState != api.PeerState_ESTABLISHED {
 			return // GoBGP removes the routes of a peer that does not return in time
 		}
-		if !restarts(p) || time.Since(p.Timers.State.Uptime.AsTime()) > time.Duration(s.staleTime.Load()) {
-			over = append(over, p.State.NeighborAddress)
+		a := p.State.NeighborAddress
+		if since[a] = before[a]; since[a].IsZero() {
+			since[a] = time.Now()
+		}
+		if !restarts(p) || time.Since(since[a]) > time.Duration(s.staleTime.Load()) {
+			over = append(over, a)
 		}
 	})
 	for _, addr := range over {
 		s.cfg.Logger.Warn("a neighbor has restarted and has not told all its routes again; its session is reset", "peer", addr)
 		err = errors.Join(err, s.server.ResetPeer(ctx, &api.ResetPeerRequest{Address: addr, Communication: "routes are stale"}))
 	}
-	return err
+	return since, err
 }
 
 // restarts reports whether a peer has announced graceful restart.
