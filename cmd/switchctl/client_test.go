@@ -251,7 +251,7 @@ func TestGroupSilent(t *testing.T) {
 	hangs.mu.Lock()
 	calls := hangs.calls
 	hangs.mu.Unlock()
-	if code != cli.ExitFailure || strings.Count(stderr, "did not answer within 500ms") != 1 || calls != 1 {
+	if code != cli.ExitFailure || strings.Count(stderr, "did not answer within 500ms") != 1 || calls > 1 {
 		t.Errorf("%d after %d calls: %s", code, calls, stderr)
 	}
 	code, _, stderr = call(append(show, "--agent", answers.addr)...)

@@ -160,7 +160,7 @@ func TestTopSilent(t *testing.T) {
 		hangs.mu.Lock()
 		calls := hangs.calls
 		hangs.mu.Unlock()
-		if code != cli.ExitFailure || !strings.Contains(stderr, "did not answer within 500ms") || calls != 1 {
+		if code != cli.ExitFailure || !strings.Contains(stderr, "did not answer within 500ms") || calls > 1 {
 			t.Errorf("%v: %d after %d calls: %s", c, code, calls, stderr)
 		}
 	}
