@@ -68,9 +68,17 @@ func (s *Stall) Resume(f *Formation, long bool, c Counts) *Stall {
 	if s == nil || s.long != long {
 		return NewStall(f, long, c)
 	}
-	s.receivers = slices.DeleteFunc(s.receivers, func(r silence) bool { return !f.Has(r.addr) })
 	s.note(c, false)
 	s.begun, s.first = s.looks, c
+	before := s.receivers
+	s.receivers = nil
+	for _, a := range f.Addrs() {
+		r := silence{addr: a, since: s.looks}
+		if i := slices.IndexFunc(before, func(r silence) bool { return r.addr == a }); i >= 0 {
+			r = before[i]
+		}
+		s.receivers = append(s.receivers, r)
+	}
 	return s
 }
 

@@ -116,6 +116,9 @@ func TestStall(t *testing.T) {
 	if s.Without(f.Addrs()[:2]); digits(s.Still()) != "4" {
 		t.Errorf("the formation still has %s", digits(s.Still()))
 	}
+	if s = s.Resume(f, false, group.Counts{}); digits(s.Still()) != "234" {
+		t.Errorf("the formation has %s again", digits(s.Still()))
+	}
 }
 
 // digits returns the last digits of addresses.
