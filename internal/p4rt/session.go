@@ -125,11 +125,6 @@ func (s *Session) WaitPrimary(ctx context.Context) error {
 	return s.wait(ctx, func() bool { return s.role == Primary })
 }
 
-// WaitElected waits until the switch has a primary: another session, or this one, which follows a primary that has left.
-func (s *Session) WaitElected(ctx context.Context) error {
-	return s.wait(ctx, func() bool { return s.role != Orphaned })
-}
-
 // wait waits for a condition, which is called with s.mu held.
 func (s *Session) wait(ctx context.Context, ok func() bool) error {
 	for {

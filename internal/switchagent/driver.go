@@ -194,11 +194,11 @@ func (d *driver) once(ctx context.Context) (err error) {
 		s.Close()
 	}()
 	d.enter(reading, nil)
-	if err := s.WaitElected(ctx); err != nil {
-		return err
-	}
-	if role, _ := s.Role(); role != p4rt.Primary {
+	role, _ := s.Role()
+	if role == p4rt.Backup {
 		d.log.Info("another agent controls the switch; waiting for it to leave")
+	}
+	if role != p4rt.Primary { // after a restart the switch may have none for a moment
 		d.enter(backup, nil)
 	}
 	if err := s.WaitPrimary(ctx); err != nil {
@@ -331,7 +331,7 @@ func (d *driver) settle(ctx context.Context, s *p4rt.Session, changes []switchsp
 
 // serve makes edits until the session is lost.
 func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
-	audit, look := time.NewTimer(pause(0, d.audit)), time.NewTicker(lookEach)
+	audit, look := time.NewTimer(pause(0, d.audit, false)), time.NewTicker(lookEach)
 	defer audit.Stop()
 	defer look.Stop()
 	for {
@@ -369,10 +369,12 @@ func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
 			}
 		case <-audit.C:
 			begun := time.Now()
+			was, _ := d.current()
 			if err := d.reconcile(ctx, s, false); err != nil {
 				return err
 			}
-			audit.Reset(pause(time.Since(begun), d.audit))
+			st, _ := d.current()
+			audit.Reset(pause(time.Since(begun), d.audit, st.pushes != was.pushes || len(st.refused) > 0))
 		case <-s.Done():
 			return s.Err()
 		case <-ctx.Done():
@@ -381,10 +383,14 @@ func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
 	}
 }
 
-// pause returns the time between two audits, of which the last took so long: edits wait for one.
-func pause(took, most time.Duration) time.Duration {
+// pause returns the time until the next audit, for which edits will wait. It is the longest if this one
+// interrupted forwarding, or was in vain.
+func pause(took, longest time.Duration, bad bool) time.Duration {
 	const least, share = 10 * time.Second, 1000
-	return min(max(least, share*took), most)
+	if bad {
+		return longest
+	}
+	return min(max(least, share*took), longest)
 }
 
 // do makes edits, together if they all succeed, otherwise one by one. An error means that the

@@ -485,50 +485,65 @@ func TestAuditFindsForeignWrites(t *testing.T) {
 			return out
 		}
 		isRegion := func(e *p4.TableEntry) bool { return e.GetPriority() > 0 }
-		for name, do := range map[string]func(){
-			"deletes all": func() {
+		foreign := func() {
+			e := table(isRegion)[0]
+			e.GetTableEntry().Priority = 9
+			f.write(p4.Update_INSERT, e)
+		}
+		for _, c := range []struct {
+			name string
+			do   func()
+		}{
+			{"deletes all", func() {
 				f.write(p4.Update_DELETE, table(func(*p4.TableEntry) bool { return true })...)
 				for _, e := range f.all() {
 					if e.GetPacketReplicationEngineEntry() != nil {
 						f.write(p4.Update_DELETE, e)
 					}
 				}
-			},
-			"deletes a copy": func() {
+			}},
+			{"deletes a copy", func() {
 				for _, e := range f.all() {
 					if m := e.GetPacketReplicationEngineEntry().GetMulticastGroupEntry(); m.GetMulticastGroupId() > 1 {
 						m.Replicas = m.Replicas[1:]
 						f.write(p4.Update_MODIFY, e)
 					}
 				}
-			},
-			"changes a region": func() {
+			}},
+			{"changes a region", func() {
 				e := table(isRegion)[0]
 				p := e.GetTableEntry().GetAction().GetAction().GetParams()
 				p[0].Value = []byte{0x42}
 				f.write(p4.Update_MODIFY, e)
-			},
-			"adds a group": func() {
+			}},
+			{"adds a group", func() {
 				e := f.all()
 				m := e[len(e)-1].GetPacketReplicationEngineEntry().GetMulticastGroupEntry()
 				m.MulticastGroupId = 777
 				f.write(p4.Update_INSERT, e[len(e)-1])
-			},
-			"writes what no agent writes": func() {
-				e := table(isRegion)[0]
-				e.GetTableEntry().Priority = 9
-				f.write(p4.Update_INSERT, e)
-			},
+			}},
+			{"writes what no agent writes", foreign},
 		} {
-			do()
-			eventually(t, name+": put right", func() bool {
+			c.do()
+			eventually(t, c.name+": put right", func() bool {
 				have, err := l.read(1)
 				return err == nil && canonical(have) == want[0] && canonicalRoutes(have) == routes && have.Check() == nil && len(multicast(have)) == entities
 			})
-			eventually(t, name+": ARP is learnt", f.digests)
+			eventually(t, c.name+": ARP is learnt", f.digests)
 			l.install(1, aGroup(hostAddr(1, 1), 2, hostAddr(1, 2)))
 			l.remove(1, aGroup(hostAddr(1, 1), 2))
 		}
+		// What makes the agent load the program, and interrupts forwarding, does so rarely.
+		pushes := func() uint64 { d, _ := l.nodes[0].agent.driver.current(); return d.pushes }
+		before := pushes()
+		foreign()
+		if time.Sleep(4 * time.Minute); pushes() != before {
+			t.Error("the program was loaded again soon")
+		}
+		if time.Sleep(2 * time.Minute); pushes() != before+1 {
+			t.Errorf("the program was loaded %d times", pushes()-before)
+		}
+		eventually(t, "ARP is learnt", f.digests)
 		l.remove(1, g)
 		l.noLeftovers()
 	})
@@ -538,11 +553,11 @@ func TestAuditFindsForeignWrites(t *testing.T) {
 func TestAuditTakesLittleTime(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{0: 10 * time.Second, 6 * time.Millisecond: 10 * time.Second,
 		40 * time.Millisecond: 40 * time.Second, 3 * time.Second: 5 * time.Minute} {
-		if got := pause(took, 5*time.Minute); got != want {
+		if got := pause(took, 5*time.Minute, false); got != want {
 			t.Errorf("after %v: %v, want %v", took, got, want)
 		}
 	}
-	if got := pause(0, time.Second); got != time.Second {
+	if got := pause(0, time.Second, false); got != time.Second {
 		t.Errorf("at most 1s, and is %v", got)
 	}
 }
