@@ -27,10 +27,14 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
 	"github.com/mcrdma/mcrdma/internal/store"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/tests/memnet"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testenv.OneProcessor()
+	goleak.VerifyTestMain(m)
+}
 
 // Threads that take another user's identity are thrown away, which the main thread
 // cannot be: no goroutine but main's is on it.

@@ -11,9 +11,12 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
+	testenv.OneProcessor()
 	goleak.VerifyTestMain(m)
 }
 

@@ -34,7 +34,10 @@ var _ p4rtserver.Target = (*Switch)(nil)
 // The main thread cannot be thrown away; keep the labs off it.
 func init() { runtime.LockOSThread() }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testenv.OneProcessor()
+	goleak.VerifyTestMain(m)
+}
 
 func must(t testing.TB, err error) {
 	t.Helper()

@@ -25,10 +25,12 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/tests/memnet"
 )
 
 func TestMain(m *testing.M) {
+	testenv.OneProcessor()
 	// GoBGP leaves a goroutine behind when it is stopped.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/osrg/gobgp/v3/pkg/server.(*BgpServer).Serve"))
 }

@@ -23,13 +23,17 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	errinfo "github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
 	"github.com/mcrdma/mcrdma/tests/memnet"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testenv.OneProcessor()
+	goleak.VerifyTestMain(m)
+}
 
 // A world is the daemons of several hosts, as far as applications can see them. What it
 // calls a path by switches is a direct connection, so it is for one receiver.
