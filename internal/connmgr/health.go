@@ -166,7 +166,7 @@ func (t *peers) patient(d time.Duration, among ...netip.Addr) time.Duration {
 	return time.Duration(float64(d) * t.health.Patience(among))
 }
 
-// An answered is when a host last answered a group's packets, and those of any other group before.
+// An answered is when a host last answered packets of the group of its latest answer, and of any other.
 type answered struct {
 	group     groupID
 	at, other time.Time

@@ -84,7 +84,8 @@ func (l *stallChecks) stillStalled(since time.Time) bool {
 // first that are found, or are being removed, at once. Meanwhile others are looked for: without their
 // daemons a removal waits.
 func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportStallRequest) (*mcrdmav1.ReportStallResponse, error) {
-	f, l := g.form(), g.checks.Load()
+	l := g.checks.Load() // before the formation: they must not be the next one's
+	f := g.form()
 	if !req.GetRefused() {
 		l.report(req.GetSince().AsDuration())
 	}
@@ -230,7 +231,18 @@ func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause t
 	}
 	stall := l.last.Resume(f, long, c)
 	l.last = stall
-	for looks := 0; !stall.Over() || len(stall.Blame()) > 0 && !l.stillStalled(begun) && looks < machine.LooksEach; looks++ {
+	// those to blame by now
+	blamed := func() []netip.Addr {
+		still := stall.Blame()
+		switch {
+		case !l.stillStalled(begun):
+			return nil
+		case !long: // other groups are looked at as rarely as this
+			still = m.peers.withoutAnswers(g.id, still, begun.Add(-longestPause*qp.AckTimeout(g.timeout)-pause))
+		}
+		return still
+	}
+	for looks := 0; !stall.Over() || len(stall.Blame()) > 0 && len(blamed()) == 0 && looks < machine.LooksEach; looks++ {
 		if err := m.waitForSuspects(g, f, pause); err != nil {
 			return suspects, nil, stall.Alive(), err
 		}
@@ -247,11 +259,8 @@ func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause t
 			stall.Without(silent)
 		}
 	}
-	switch still = stall.Blame(); {
-	case len(still) > 0 && l.stillStalled(begun):
-		if !long { // other groups are looked at as rarely as this
-			still = m.peers.withoutAnswers(g.id, still, begun.Add(-longestPause*qp.AckTimeout(g.timeout)-pause))
-		}
+	switch still = blamed(); {
+	case len(still) > 0:
 		return suspects, still, stall.Alive(), nil
 	case stall.Unheard():
 		return append(suspects, m.blame(g, f, true)...), nil, false, nil

@@ -388,7 +388,7 @@ func (s *Sender) Cleaned(id uint64, err error, now time.Time) {
 	if j.busy = false; err == nil || now.After(j.until) {
 		s.finish(j)
 	} else {
-		j.away = failure.Is(err, mcrdmav1.Reason_UNREACHABLE)
+		j.gone = failure.Is(err, mcrdmav1.Reason_UNREACHABLE)
 		j.at = now.Add(j.wait)
 		j.wait = min(2*j.wait, undoSlow)
 	}

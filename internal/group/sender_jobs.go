@@ -23,7 +23,7 @@ type Job struct {
 type job struct {
 	Job
 	busy  bool
-	away  bool      // the last try did not reach the host
+	gone  bool      // the last try did not reach the host
 	at    time.Time // of the next try
 	wait  time.Duration
 	until time.Time
@@ -83,12 +83,12 @@ func (s *Sender) undoing(mcID uint32) bool {
 	return slices.ContainsFunc(s.jobs, func(j *job) bool { return j.MCID == mcID })
 }
 
-// waitsFor is undoing, without receivers that are lost: they are not in the next formation. Nor without those whose
-// daemons do not run: the next formation finds that out, too.
+// waitsFor is undoing, without receivers that are lost, and so not in the next formation, and without those
+// that could not be reached in the last try: the next formation does not need their answer to this.
 func (s *Sender) waitsFor(mcID uint32) bool {
 	return slices.ContainsFunc(s.jobs, func(j *job) bool {
 		_, lost := s.lost[j.Addr]
-		return j.MCID == mcID && !lost && !(j.away && j.Addr.IsValid())
+		return j.MCID == mcID && !lost && !(j.gone && j.Addr.IsValid())
 	})
 }
 

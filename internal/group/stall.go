@@ -44,6 +44,7 @@ type Stall struct {
 	first, last Counts // of the present check
 	begun       int    // after how many looks
 	looks       int
+	heard       int // how many looks had been made at the last answer of any
 }
 
 // A silence is how long a receiver has answered nothing.
@@ -106,6 +107,12 @@ func (s *Stall) note(c Counts, newer bool) (answered []netip.Addr) {
 			s.receivers[i] = silence{addr: r.addr, since: s.looks}
 		}
 	}
+	if len(answered) > 0 {
+		for i := range s.receivers {
+			s.receivers[i].forgive(s.heard, s.looks)
+		}
+		s.heard = s.looks
+	}
 	sent := c.Packets > s.last.Packets || c.Packets == 0 && newer && len(answered) > 0
 	for i := range s.receivers {
 		r := &s.receivers[i]
@@ -115,6 +122,20 @@ func (s *Stall) note(c Counts, newer bool) (answered []netip.Addr) {
 	}
 	s.last = c
 	return answered
+}
+
+// forgive is called when none had answered from one look to another. If that is longer than a receiver may
+// take, the cause is common to all, and only what was asked before counts: when it ends, not all answer at
+// the same time.
+func (r *silence) forgive(from, to int) {
+	if to-from <= LooksEach {
+		return
+	}
+	for i, at := range r.asked {
+		if at > from {
+			r.asked[i] = 0
+		}
+	}
 }
 
 // Without leaves out receivers that are to blame for another reason.
@@ -133,7 +154,7 @@ func (s *Stall) Unheard() bool {
 	return !s.Alive() && !slices.ContainsFunc(s.receivers, func(r silence) bool { return !s.due(r) })
 }
 
-// Over says that there is nothing more to be learned by looking.
+// Over says that a receiver is to blame, or that there is nothing more to be learned by looking.
 func (s *Stall) Over() bool {
 	return len(s.Still()) == 0 || s.looks >= s.begun+maxLooks || s.looks > s.begun && (s.Unheard() || len(s.silent()) > 0)
 }

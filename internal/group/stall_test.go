@@ -50,6 +50,14 @@ func TestStall(t *testing.T) {
 		{looks: "p24 p24 p24 p2 p2 / p2 4", still: ""},
 		{looks: "p24 p24 p24 p2 p2 / p p p . .", still: "24", blame: "-"},
 		{looks: "p234 / p24 . p2 . p2 2 / p2 2", still: "4", blame: "4"},
+
+		// What none has answered for longer than one may take is common to all.
+		{looks: "2 p p p . 4", still: "3"},
+		{looks: "p p p . . / p24", still: "3"},
+		{looks: "p p p . . / p24 p24 . p24 .", still: "3", blame: "3"},
+		{looks: "p24 p p p . / p2", still: "4"},
+		{looks: "p24 . . . . . p24 p24 .", still: "3", blame: "3"},
+		{looks: "p24 p . . . . p24 p24 .", still: "3", blame: "3"},
 	} {
 		counts := group.Counts{Packets: c.before, Answers: map[netip.Addr]group.Answers{f.Receivers[0].Addr: {ACKs: 7}}}
 		s, n := group.NewStall(f, false, counts), 3

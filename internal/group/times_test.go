@@ -450,8 +450,8 @@ func TestManyFormations(t *testing.T) {
 	}
 }
 
-// TestUndoneWithoutAway: a formation is undone when all hosts have answered that run; one whose daemon does not run is
-// asked later. An agent that cannot be reached is waited for.
+// TestUndoneWithoutAway: a formation is undone when all hosts have answered that can be reached; the others are asked
+// again later. An agent that cannot be reached is waited for.
 func TestUndoneWithoutAway(t *testing.T) {
 	now := time.Unix(1000, 0)
 	late := failure.New(mcrdmav1.Reason_TIMEOUT, "late")

@@ -46,7 +46,8 @@ func acknowledged(c net.Conn) (ago time.Duration, ok bool) {
 	return sinceAck(info), true
 }
 
-// sinceAck is of use on a busy host, too, which sends nothing for a while, and so gets no acknowledgements.
+// sinceAck returns 0 if nothing is unacknowledged: a busy host may send nothing for a while, and gets no
+// acknowledgements then.
 func sinceAck(info *unix.TCPInfo) time.Duration {
 	if info.Unacked == 0 && info.Notsent_bytes == 0 {
 		return 0

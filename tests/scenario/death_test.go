@@ -125,6 +125,33 @@ func TestFrozen(t *testing.T) {
 	}}})
 }
 
+// TestAllFrozen: what all receivers have in common blames none, although not all answer again at the same time.
+func TestAllFrozen(t *testing.T) {
+	var list []story
+	for _, frozen := range []int{600, 650, 700, 750, 800} {
+		for _, more := range []int{0, 100, 200} {
+			list = append(list, story{fmt.Sprintf("all freeze for %d ms, one for %d ms more", frozen, more), func(l *lab, cfg mcrdma.GroupConfig) {
+				tm := l.group(cfg, l.others()...)
+				tm.write()
+				for _, a := range tm.apps {
+					a.h.cable.Cut(true)
+				}
+				l.wg.Go(func() {
+					time.Sleep(time.Duration(frozen) * time.Millisecond)
+					tm.apps[0].h.cable.Cut(false)
+					tm.apps[1].h.cable.Cut(false)
+					time.Sleep(time.Duration(more) * time.Millisecond)
+					tm.apps[2].h.cable.Cut(false)
+				})
+				tm.write()
+				tm.members(3)
+				tm.close()
+			}})
+		}
+	}
+	bySwitches(t, list)
+}
+
 // TestSuspects: where hosts relay, a failure of connections tells less than the switch's counters.
 func TestSuspects(t *testing.T) {
 	byHosts(t, []story{

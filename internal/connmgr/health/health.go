@@ -33,7 +33,7 @@
 // When the data path reports that nothing is acknowledged, less silence is enough: if another peer
 // answers, Blame makes those peers Gone that have not answered for the longest of three Intervals,
 // a quarter of DeadAfter (for a busy peer, half), and twice the longest recent silence. Suspects
-// covers those that refuse connections. A peer whose kernel acknowledges data (Acknowledged) is
+// covers those that refuse connections. A peer whose kernel acknowledges data, or all of it (Acknowledged), is
 // slow, but its host is up: it gets as much time as without a stall.
 package health
 
