@@ -200,6 +200,7 @@ func (l *life) retry(info *mcrdmav1.FormationInfo, err error, again bool, now ti
 		l.re.few = true
 		l.tell(Event{Type: EventWaiting, Formation: l.info.GetFormation(), Text: err.Error()})
 	}
+	settled := false
 	switch {
 	case info != nil:
 		l.re.unused(info, err)
@@ -210,10 +211,11 @@ func (l *life) retry(info *mcrdmav1.FormationInfo, err error, again bool, now ti
 		return
 	default: // the daemon doesn't form the group with them, or the switches cannot copy for them
 		l.settle(func(*addition) error { return err })
+		settled = true // the next try is another one
 	}
 	l.re.cause = err
 	l.re.attempt++
-	if !few && !errors.Is(err, &Error{Reason: mcrdmav1.Reason_UNREACHABLE}) { // while daemons that are away may come back, this host's daemon says so
+	if !few && !settled && !errors.Is(err, &Error{Reason: mcrdmav1.Reason_UNREACHABLE}) { // while daemons that are away may come back, this host's daemon says so
 		l.re.failures++
 	}
 	if l.re.failures >= maxFruitless {

@@ -135,7 +135,7 @@ const refuseWithin = 250 * time.Millisecond
 // then the group need not wait for the daemon. The application listens for unicast as long as its Client is open.
 func (g *Group) goneWithDaemon(re *reforming) []string {
 	e, ok := errors.AsType[*Error](re.cause)
-	if !ok || e.Reason != mcrdmav1.Reason_UNREACHABLE {
+	if !ok || e.Reason != mcrdmav1.Reason_UNREACHABLE || re.attempt&(re.attempt-1) != 0 { // ever more rarely: one that runs logs it
 		return nil
 	}
 	i := slices.IndexFunc(re.members, func(m *mcrdmav1.Member) bool {
