@@ -179,7 +179,7 @@ func ServeMetrics(addr string, g prometheus.Gatherer, ready func() (ok bool, not
 		}
 		fmt.Fprintln(w, "ready"+note)
 	})
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: scrapeTime, WriteTimeout: scrapeTime, IdleTimeout: 2 * time.Minute}
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: scrapeTime, ReadTimeout: scrapeTime, WriteTimeout: scrapeTime, IdleTimeout: 2 * time.Minute}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
