@@ -17,7 +17,7 @@ const staleTime = 400 * time.Second
 func (s *Source) sweep(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	var since map[string]time.Time
+	var back map[string]returned
 	for {
 		select {
 		case <-tick.C:
@@ -25,20 +25,25 @@ func (s *Source) sweep(ctx context.Context) {
 			return
 		}
 		if !s.stale.Load() {
-			since = nil
+			back = nil
 			continue
 		}
 		var err error
-		if since, err = s.dropStale(ctx, since); err != nil && ctx.Err() == nil {
+		if back, err = s.dropStale(ctx, back); err != nil && ctx.Err() == nil {
 			s.cfg.Logger.Error("routes of before a restart", "err", err)
 		}
 		s.changes.note() // GoBGP does not always report that no paths are left
 	}
 }
 
-// dropStale resets the sessions of peers whose time has expired. It takes and returns since when peers
-// have been back with stale routes: GoBGP knows that only by the wall clock.
-func (s *Source) dropStale(ctx context.Context, before map[string]time.Time) (since map[string]time.Time, _ error) {
+// A returned is a peer that is back, with stale routes. GoBGP knows since when only by the wall clock.
+type returned struct {
+	uptime time.Time // by GoBGP, of this session
+	since  time.Time
+}
+
+// dropStale resets the sessions of peers whose time has expired. It takes and returns those that are back.
+func (s *Source) dropStale(ctx context.Context, before map[string]returned) (back map[string]returned, _ error) {
 	stale := map[string]bool{}
 	err := s.server.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: ipv4}, func(d *api.Destination) {
 		for _, p := range d.Paths {
@@ -50,17 +55,17 @@ func (s *Source) dropStale(ctx context.Context, before map[string]time.Time) (si
 	if err != nil {
 		return before, err
 	}
-	since = map[string]time.Time{}
+	back = map[string]returned{}
 	var over []string
 	err = s.server.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) {
 		if !stale[p.State.NeighborAddress] || p.State.SessionState != api.PeerState_ESTABLISHED {
 			return // GoBGP removes the routes of a peer that does not return in time
 		}
 		a := p.State.NeighborAddress
-		if since[a] = before[a]; since[a].IsZero() {
-			since[a] = time.Now()
+		if back[a] = before[a]; !back[a].uptime.Equal(p.Timers.State.Uptime.AsTime()) {
+			back[a] = returned{p.Timers.State.Uptime.AsTime(), time.Now()}
 		}
-		if !restarts(p) || time.Since(since[a]) > time.Duration(s.staleTime.Load()) {
+		if !restarts(p) || time.Since(back[a].since) > time.Duration(s.staleTime.Load()) {
 			over = append(over, a)
 		}
 	})
@@ -68,7 +73,7 @@ func (s *Source) dropStale(ctx context.Context, before map[string]time.Time) (si
 		s.cfg.Logger.Warn("a neighbor has restarted and has not told all its routes again; its session is reset", "peer", addr)
 		err = errors.Join(err, s.server.ResetPeer(ctx, &api.ResetPeerRequest{Address: addr, Communication: "routes are stale"}))
 	}
-	return since, err
+	return back, err
 }
 
 // restarts reports whether a peer has announced graceful restart.
