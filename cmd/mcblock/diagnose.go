@@ -302,8 +302,8 @@ func (d *diagnosis) waits(name string, s osdmap.VolumeState, up []string, p *rep
 			"start mcblock there, or repair what keeps the volume from being opened; a host whose disk is lost: mcblock volume lost "+s.Volume.Name+" HOST")
 	case d.copiesLost(s) != "":
 		d.Add(findings.Error, name, "it waits for copies that acting hosts no longer have", d.copiesLost(s),
-			"bring their disks back; or, for each of these hosts, mcblock volume lost "+s.Volume.Name+" HOST: the volume then goes on with the most recent of the other copies, and the host receives it")
-	case m.Since == 0 && len(up) == len(m.Acting) || p != nil && p.GetState() != "active" && len(up) >= m.MinSize:
+			"bring their disks back; or, for each of these hosts, mcblock volume lost "+s.Volume.Name+" HOST --lose-data: the volume then goes on with the most recent of the other copies, and the host receives it")
+	case m.Since == 0 && len(up) == len(m.Acting) || p != nil && p.GetFailure() == "" && p.GetState() != "active" && len(up) >= m.MinSize:
 		d.Add(findings.Warning, name, "it is not served yet", fmt.Sprintf("its primary is being chosen, or prepares (%s)", cli.Either(p == nil, "none yet", p.GetState())), "wait a few seconds, and look again")
 	case len(up) < m.MinSize:
 		d.Add(findings.Error, name, fmt.Sprintf("it waits: %d of its acting hosts answer, and min_size is %d", len(up), m.MinSize), "fewer copies than that take no writes; clients wait, and nothing is lost",

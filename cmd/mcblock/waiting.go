@@ -97,8 +97,8 @@ func memberTrouble(cfg *config.Config, err error) string {
 	case errors.Is(err, embedded.ErrReplaced):
 		return fmt.Sprintf("%v (mcblock etcd replace, or add): set join: true under etcd, remove %s, and start it again", err, dir)
 	case errors.Is(err, embedded.ErrForeign):
-		return fmt.Sprintf("%v: put this host's own %s back; or, if that is lost: remove %s, on another host mcblock etcd replace %s %s=HOST:PORT, here join: true under etcd, and start it again; if only the name in mcblock.yaml has changed, give it the one before",
-			err, dir, dir, cfg.Name, cfg.Name)
+		return fmt.Sprintf("%v: put this host's own %s back; if only the name in mcblock.yaml has changed, give it the one before; or, if the data is lost: remove %s, on another host mcblock etcd replace NAME %s=HOST:PORT with the name that mcblock etcd members has for it, here join: true under etcd, and start it again",
+			err, dir, dir, cfg.Name)
 	case errors.Is(err, embedded.ErrLost):
 		return fmt.Sprintf("%v: put %s back; or, if it is lost: on another host mcblock etcd replace %s %s=HOST:PORT, here join: true under etcd, and start it again", err, dir, cfg.Name, cfg.Name)
 	}

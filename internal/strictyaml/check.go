@@ -33,8 +33,8 @@ func (f *Faults) Host(path, name, missing string, own netip.Addr) bool {
 	if !f.Name(path, name, missing) {
 		return false
 	}
-	if a, err := netip.ParseAddr(name); err == nil && a != own {
-		f.Add(path, "%q is an IP address, and not the host's own: hosts are named by name or address", name)
+	if a, err := netip.ParseAddr(name); err == nil && own.IsValid() && a != own {
+		f.Add(path, "%q is an IP address, and not its own: name or address names a host", name)
 		return false
 	}
 	return true

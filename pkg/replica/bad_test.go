@@ -55,7 +55,7 @@ func (r *rig) unopened(host int, want error, says string) {
 }
 
 // TestBadCopy: a host whose log was changed, or which has another volume's copy, does not serve what it has, and
-// says why; the others go on, and so do its clients. With its copy removed it gets a new one. A log that was torn is none of this.
+// says why; the others go on, and so do this host's clients. With its copy removed it gets a new one. A log that was torn is none of this.
 func TestBadCopy(t *testing.T) {
 	o := Fast()
 	r := newRig(t, 3, 2, 8<<20, o)

@@ -118,7 +118,7 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 		err = fmt.Errorf("%w: if another host can open its copy, end mcblock, remove %s, and start mcblock: the volume is copied to here again", err, volumeDir(cfg.Dir, s.Volume.ID))
 	}
 	if err != nil {
-		l.disk, l.failure = &disk{}, fmt.Errorf("volume %s: %w", s.Volume.Name, err)
+		l.disk, l.failure = &disk{}, fmt.Errorf("volume %s: %w; it is opened again when this host's mcblock starts", s.Volume.Name, err)
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.wg.Add(1) // the loop may start others until it has stopped

@@ -282,7 +282,7 @@ func judge(m *core.Map, lost core.ID, copies []Copy) (only core.Member, loss str
 	case never:
 		return core.Member{}, "LOST answers, and no other host has everything that was acknowledged: the acting set is ACTING. Wait until another one is in it (mcblock volume show), or stop mcblock on LOST if its data is to be given up", true
 	case restarted:
-		return core.Member{}, "the other hosts of the acting set ACTING have restarted, or do not answer: they have all that was flushed, but writes that were acknowledged and not flushed are on LOST only. Start mcblock there if it still has its disk. If it has not, --lose-data goes on without these writes", false
+		return core.Member{}, "the other hosts of the acting set ACTING have restarted, or do not answer: they have all that was flushed, but writes that were acknowledged and not flushed are on LOST only. Start mcblock there with the disk that it had. If that is lost, --lose-data goes on without these writes", false
 	case best != nil:
 		return best.Self, fmt.Sprintf("LOST is the last one of the acting set ACTING that has everything: start mcblock there, or on another host of that. "+
 			"If they are all lost, --lose-data goes on with the copy of ONLY, which was up to date in epoch %d (now it is %d): all that was written later is lost, also what was flushed", best.LastEpochStarted, m.Epoch), false

@@ -309,7 +309,8 @@ func (n *Node) revive(now time.Duration) {
 	n.propose(n.self, n.osdmap.Epoch+1, acting)
 }
 
-// lacks reports that a copy is not that of an acting member, which has been made before, or is incomplete.
+// lacks reports that a host's copy was made after it became an acting member, and so is another one than it had then, or is
+// incomplete.
 func (x *notice) lacks(m Member) bool {
 	return m.Incarnation != 0 && x.Born > m.Incarnation || x.Backfilling
 }

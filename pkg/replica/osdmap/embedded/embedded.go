@@ -121,7 +121,7 @@ func (c *Config) foreign() error {
 	case err != nil:
 		return err
 	case len(name) > 0 && string(name) != c.Name: // none: a crash came between
-		return fmt.Errorf("%w, %.100q", ErrForeign, name)
+		return fmt.Errorf("%w, %.100q, as %s says", ErrForeign, name, filepath.Join(c.Dir, nameFile))
 	}
 	return nil
 }
