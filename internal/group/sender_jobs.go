@@ -83,12 +83,12 @@ func (s *Sender) undoing(mcID uint32) bool {
 	return slices.ContainsFunc(s.jobs, func(j *job) bool { return j.MCID == mcID })
 }
 
-// waitsFor is undoing, without receivers that are lost, and so not in the next formation, and without those
-// that could not be reached in the last try: the next formation does not need their answer to this.
+// waitsFor is undoing, without receivers that are lost, and so not in the next formation, and without
+// members that could not be reached in the last try: the next formation does not need their answer to this.
 func (s *Sender) waitsFor(mcID uint32) bool {
 	return slices.ContainsFunc(s.jobs, func(j *job) bool {
 		_, lost := s.lost[j.Addr]
-		return j.MCID == mcID && !lost && !(j.gone && j.Addr.IsValid())
+		return j.MCID == mcID && !lost && !(j.gone && s.form != nil && s.form.Has(j.Addr))
 	})
 }
 
