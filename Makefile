@@ -66,9 +66,10 @@ else
 endif
 
 # Two of these run side by side, as many tests wait most of the time. Those below tests/ and
-# pkg/replica take longest, and begin.
+# pkg/replica take longest, and begin: tests/scenario computes for ten minutes on one processor
+# (testenv.OneProcessor).
 test-race:
-	$(TEST) -race -p 3 -timeout 15m $$($(GO) list ./tests/... ./pkg/replica/... ./... | grep -vE '/($(subst $() ,|,$(SERIAL)))$$')
+	$(TEST) -race -p 3 -timeout 25m $$($(GO) list ./tests/... ./pkg/replica/... ./... | grep -vE '/($(subst $() ,|,$(SERIAL)))$$')
 
 test-once-more:
 	$(TEST) -p 2 -run '$(ONCE_MORE)' -timeout 15m \
