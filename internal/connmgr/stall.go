@@ -221,8 +221,8 @@ func (m *Manager) waitForSuspects(g *group, f *formation, d time.Duration) error
 //
 // Each pause counts with its planned length, whatever its real one, so that delays of this daemon,
 // the agent and the switch do not count. A host whose answers in another group the switch has counted
-// meanwhile, or shortly before, is slow, not frozen, until a grace has passed without progress. A short
-// check goes on until the sender says that it still waits.
+// meanwhile, or shortly before, is slow, not frozen, until a grace has passed without progress. A check
+// that would end with such hosts only, or before the sender says that it still waits, goes on for a while.
 func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause time.Duration) (suspects, still []netip.Addr, alive bool, err error) {
 	begun, long := time.Now(), since >= m.cfg.Beat.Grace
 	c, err := m.tor.Counts(g.ctx, f.MCID)
@@ -231,18 +231,22 @@ func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause t
 	}
 	stall := l.last.Resume(f, long, c)
 	l.last = stall
-	// those to blame by now
-	blamed := func() []netip.Addr {
-		still := stall.Blame()
+	blamed := func() []netip.Addr { // by now
 		switch {
 		case !l.stillStalled(begun):
 			return nil
-		case !long: // other groups are looked at as rarely as this
-			still = m.peers.withoutAnswers(g.id, still, begun.Add(-longestPause*qp.AckTimeout(g.timeout)-pause))
+		case long:
+			return stall.Blame()
 		}
-		return still
+		// Other groups are looked at as rarely as this.
+		return m.peers.withoutAnswers(g.id, stall.Blame(), begun.Add(-longestPause*qp.AckTimeout(g.timeout)-pause))
 	}
-	for looks := 0; !stall.Over() || len(stall.Blame()) > 0 && len(blamed()) == 0 && looks < machine.LooksEach; looks++ {
+	for looks := 0; ; looks++ {
+		if stall.Over() {
+			if still = blamed(); len(still) > 0 || len(stall.Blame()) == 0 || looks >= machine.LooksEach {
+				break
+			}
+		}
 		if err := m.waitForSuspects(g, f, pause); err != nil {
 			return suspects, nil, stall.Alive(), err
 		}
@@ -259,13 +263,10 @@ func (m *Manager) compare(g *group, f *formation, l *stallChecks, since, pause t
 			stall.Without(silent)
 		}
 	}
-	switch still = blamed(); {
-	case len(still) > 0:
-		return suspects, still, stall.Alive(), nil
-	case stall.Unheard():
-		return append(suspects, m.blame(g, f, true)...), nil, false, nil
+	if stall.Unheard() && len(still) == 0 {
+		suspects = append(suspects, m.blame(g, f, true)...)
 	}
-	return suspects, nil, stall.Alive(), nil
+	return suspects, still, stall.Alive(), nil
 }
 
 // fruitless is how long a receiver must fail to answer while others do, to be removed: a quarter of

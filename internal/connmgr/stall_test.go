@@ -309,3 +309,52 @@ func TestStallInTurns(t *testing.T) {
 		})
 	}
 }
+
+// TestStallBesideSlow: h3 answers in another group only, and is slow. h4, which stops later, is found all the same.
+func TestStallBesideSlow(t *testing.T) {
+	for _, stops := range []time.Duration{400 * time.Millisecond, 500 * time.Millisecond, 600 * time.Millisecond, 700 * time.Millisecond} {
+		testenv.Bubble(t, stops.String(), func(t *testing.T) {
+			r := newRig(t, 4, withSwitch)
+			r.receivers()
+			a := r.host(1).app("")
+			two := a.request()
+			two.Receivers = []string{"h2", "h3"}
+			first, other := a.create(a.request()).GetFormation(), a.create(two).GetFormation()
+			x, y := &counted{}, &counted{}
+			r.sw.countBy(func(mcID uint32) *counted {
+				if mcID == other.GetMcId() {
+					return y
+				}
+				return x
+			})
+			begun := time.Now()
+			report := func(f *mcrdmav1.FormationInfo) {
+				_, _ = a.rpc.ReportStall(t.Context(), &mcrdmav1.ReportStallRequest{Token: a.token, Group: f.GetGroup(), Formation: 1,
+					Since: durationpb.New(time.Since(begun) + 200*time.Millisecond)})
+			}
+			timeout := qp.AckTimeout(ackTimeout(time.Second)).Round(10 * time.Millisecond)
+			for at := time.Duration(0); at < stops+800*time.Millisecond; at += 10 * time.Millisecond {
+				r.sw.mu.Lock()
+				if at%timeout == 0 {
+					x.packets++
+					x.acks[2]++
+					if at < stops {
+						x.acks[4]++
+					}
+				}
+				y.packets++
+				y.acks[2]++
+				y.acks[3]++
+				r.sw.mu.Unlock()
+				if at%(140*time.Millisecond) == 0 {
+					go report(first)
+					go report(other)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if n := a.countChanges(removed); n != 1 || a.waitChange(removed).GetHost() != "h4" {
+				t.Errorf("%d removed; the switch has %s", n, r.atSwitch())
+			}
+		})
+	}
+}
