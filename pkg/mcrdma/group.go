@@ -220,8 +220,9 @@ func (g *Group) Close(ctx context.Context) error {
 // The error wraps ErrInvalid, ErrClosed, the reason why the group has failed, or ctx's error. Or it
 // says why receivers could not be added: errors.As finds the Error of the first one, with its
 // Reason, Host and Text. Most are ErrUnreachable; a receiver that refuses causes ErrDenied, for
-// example, and one that switches cannot reach in mode require, ErrNoSwitch. The group then goes on without the receivers that were not added, and the cut is that of
-// the others. If ctx ends first, they may still be added.
+// example, and one that switches cannot reach in mode require, ErrNoSwitch. The group then goes on
+// without the receivers that were not added, and the cut is that of the others. If ctx ends first, they
+// may still be added.
 func (g *Group) Add(ctx context.Context, receivers ...string) (cut uint64, err error) {
 	if len(receivers) == 0 || slices.Contains(receivers, "") {
 		return 0, fmt.Errorf("%w receivers to be added: %q", ErrInvalid, receivers)

@@ -415,6 +415,25 @@ func TestAddedWithoutSwitch(t *testing.T) {
 	}
 }
 
+// TestAddedWhileWaiting: additions for which switches cannot copy do not end a group that waits for receivers.
+func TestAddedWhileWaiting(t *testing.T) {
+	c := newCalm(t, formationOf(1, "a"))
+	c.waits = true
+	c.ended(errPlay)
+	c.does()
+	for i := range 2 * maxFruitless {
+		c.answered(nil, ErrMinSize, false, c.now)
+		c.now = c.now.Add(2 * time.Second)
+		if err := c.add(&addition{receivers: []string{"b"}}); err != nil {
+			t.Fatalf("addition %d: %v; the group: %v", i, err, c.err)
+		}
+		c.next(c.now)
+		c.answered(nil, ErrNoSwitch, true, c.now)
+		c.now = c.now.Add(2 * time.Second)
+		c.next(c.now)
+	}
+}
+
 // TestAddedAndRemoved: who asked for a receiver that joined a formation which did not begin, and was
 // removed then, learns why.
 func TestAddedAndRemoved(t *testing.T) {
