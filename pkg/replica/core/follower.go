@@ -286,7 +286,7 @@ func (n *Node) revive(now time.Duration) {
 	for _, m := range n.osdmap.Acting {
 		x := mine
 		if m.ID != n.self.ID {
-			i := slices.IndexFunc(n.notices, func(x notice) bool { return x.ID == m.ID })
+			i := n.noticeOf(m.ID)
 			switch {
 			case i < 0 && n.osdmap.Unused() && now-n.follow.granted >= n.cfg.Grace:
 				continue
@@ -309,6 +309,11 @@ func (n *Node) revive(now time.Duration) {
 	n.propose(n.self, n.osdmap.Epoch+1, acting)
 }
 
+// noticeOf returns the index of a host's notice; -1: it has not notified.
+func (n *Node) noticeOf(id ID) int {
+	return slices.IndexFunc(n.notices, func(x notice) bool { return x.ID == id })
+}
+
 // lacks reports that a host's copy was made after it became an acting member, and so is another one than it had then, or is
 // incomplete.
 func (x *notice) lacks(m Member) bool {
@@ -325,7 +330,7 @@ func (n *Node) notified(from Member, b Notify, now time.Duration) {
 	if b.Epoch > n.osdmap.Epoch {
 		n.readMap()
 	}
-	i := slices.IndexFunc(n.notices, func(x notice) bool { return x.ID == from.ID })
+	i := n.noticeOf(from.ID)
 	switch {
 	case b.Incarnation != from.Incarnation:
 		n.refuse()

@@ -1,9 +1,6 @@
 package core
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // Status is the published status of a node.
 type Status struct {
@@ -88,7 +85,7 @@ func (n *Node) replaced() (hosts []ID) {
 	for _, m := range n.osdmap.Acting {
 		x := notice{n.self, Notify{HardState: n.disk.hard}}
 		if m.ID != n.self.ID {
-			i := slices.IndexFunc(n.notices, func(x notice) bool { return x.ID == m.ID })
+			i := n.noticeOf(m.ID)
 			if i < 0 {
 				return nil
 			}
