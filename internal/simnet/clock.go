@@ -11,18 +11,24 @@ const perNano = 1000
 // Now is the virtual time.
 func (s *Sim) Now() time.Duration { return time.Duration(s.now / perNano) }
 
-// A Timer is a function that can be called at times.
-type Timer int32
-
-// Timer registers a function. It is called by [Sim.Run], with the argument that At was given.
-func (s *Sim) Timer(f func(now time.Duration, arg int)) Timer {
-	s.timers = append(s.timers, f)
-	return Timer(len(s.timers) - 1) //nolint:gosec // memory ends before
+// At has [Sim.Run] call a function at a time, which is not in the past.
+func (s *Sim) At(t time.Duration, f func()) {
+	i := len(s.calls)
+	if last := len(s.called) - 1; last >= 0 {
+		i, s.called = s.called[last], s.called[:last]
+		s.calls[i] = f
+	} else {
+		s.calls = append(s.calls, f)
+	}
+	s.events.push(max(s.now, t.Nanoseconds()*perNano), callback, int32(i), 0) //nolint:gosec // memory ends before
 }
 
-// At has a timer's function called at a time, which is not in the past.
-func (s *Sim) At(t time.Duration, f Timer, arg int) {
-	s.events.push(max(s.now, t.Nanoseconds()*perNano), callback, int32(f), int32(arg)) //nolint:gosec // callers' arguments are indices
+// call calls a function whose time has come.
+func (s *Sim) call(i int) {
+	f := s.calls[i]
+	s.calls[i] = nil
+	s.called = append(s.called, i)
+	f()
 }
 
 // Stop ends the run that is under way, after the present event.

@@ -87,7 +87,8 @@ type Sim struct {
 	packets  pool
 	ends     []*Endpoint
 	groups   []*Group
-	timers   []func(now time.Duration, arg int)
+	calls    []func() // by the event's number; nil: called
+	called   []int    // numbers that are free
 	scratch  scratch
 	fabric   *fabric
 	counts   Counts

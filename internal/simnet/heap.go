@@ -9,7 +9,7 @@ const (
 	near                 // a timer of endpoint a, some microseconds ahead at most
 	far                  // … later
 	pause                // port a may not send data, or may again if b is 0
-	callback             // of handler a, with b
+	callback             // of function a
 	wake                 // of switch a, which is not this package's
 )
 

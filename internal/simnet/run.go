@@ -29,7 +29,7 @@ func (s *Sim) Run(until time.Duration) {
 		case wake:
 			s.woken(e.a)
 		case callback:
-			s.timers[e.a](s.Now(), int(e.b))
+			s.call(int(e.a))
 		}
 	}
 	if s.end >= 0 {

@@ -284,12 +284,12 @@ func (o *observed) load(s *simnet.Sim, rng *rand.Rand) ([]*simnet.Group, error) 
 				size++
 			}
 			at := time.Duration(rng.IntN(200)) * time.Microsecond
-			s.At(at, s.Timer(func(time.Duration, int) {
+			s.At(at, func() {
 				for _, e := range to {
 					_ = e.PostRecv(size) // without which the receiver is not ready, which is what happens if it cannot be posted
 				}
 				_ = from.Post(op, size, 7) // in the error state it completes with an error
-			}), 0)
+			})
 		}
 	}
 	for range 1 + rng.IntN(3) {
@@ -349,7 +349,7 @@ func (o *observed) forge(s *simnet.Sim, rng *rand.Rand, groups []*simnet.Group) 
 		}
 		o.forged++
 		sport := uint16(0xc000 | rng.IntN(1<<14))
-		s.At(at, s.Timer(func(time.Duration, int) { s.Inject(hosts[0], src, dst, sport, h, 0) }), 0)
+		s.At(at, func() { s.Inject(hosts[0], src, dst, sport, h, 0) })
 		at += time.Duration(1+rng.IntN(20)) * time.Microsecond // the one before has left
 	}
 }

@@ -144,7 +144,7 @@ func training(o Options, p simnet.Params, scheme replicate.Scheme, racks, size i
 				}))
 			}
 		}
-		s.At(0, s.Timer(func(time.Duration, int) { begin() }), 0)
+		s.At(0, begin)
 	}
 	s.Run(time.Minute)
 	switch {

@@ -3,7 +3,6 @@ package replicate
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/mcrdma/mcrdma/internal/simnet"
 	"github.com/mcrdma/mcrdma/pkg/qp"
@@ -17,30 +16,19 @@ type relay struct {
 	pending
 	s        *simnet.Sim
 	hosts    []int
-	members  []*member
-	links    map[[2]int]*simnet.Endpoint
-	later    []func() // control messages under way, by the timer's argument
-	unused   []int
-	timer    simnet.Timer
-	missing  []int // members that do not have it, by message from the oldest that is not complete
+	members  []*engine.Engine
+	links    map[[2]int]link // by sender and receiver
+	missing  []int           // members that do not have it, by message from the oldest that is not complete
 	joined   bool
 	early    []int // writes before that
 	finished int   // messages that all have
 }
 
-type member struct {
-	*engine.Engine
-	block int
-}
+// A link has the two ends of the queue pair by which a member sends blocks to another.
+type link struct{ from, to *simnet.Endpoint }
 
 func newRelay(s *simnet.Sim, a schedule.Algorithm, block, sender int, receivers []int) (*relay, error) {
-	r := &relay{s: s, hosts: append([]int{sender}, receivers...), links: map[[2]int]*simnet.Endpoint{}}
-	r.timer = s.Timer(func(_ time.Duration, i int) {
-		do := r.later[i]
-		r.later[i] = nil
-		r.unused = append(r.unused, i)
-		do()
-	})
+	r := &relay{s: s, hosts: append([]int{sender}, receivers...), links: map[[2]int]link{}}
 	c := engine.Config{Algorithm: a, BlockSize: block}
 	for _, h := range r.hosts {
 		c.Members = append(c.Members, s.Name(h))
@@ -54,7 +42,7 @@ func newRelay(s *simnet.Sim, a schedule.Algorithm, block, sender int, receivers 
 		if err != nil {
 			return nil, err
 		}
-		r.members = append(r.members, &member{Engine: e, block: e.BlockSize()})
+		r.members = append(r.members, e)
 	}
 	for i := range r.members {
 		r.perform(i)
@@ -62,24 +50,11 @@ func newRelay(s *simnet.Sim, a schedule.Algorithm, block, sender int, receivers 
 	return r, nil
 }
 
-// after has something done when a small message from one member to another has arrived.
-func (r *relay) after(from, to int, do func()) {
-	i := len(r.later)
-	if n := len(r.unused); n > 0 {
-		i = r.unused[n-1]
-		r.unused = r.unused[:n-1]
-		r.later[i] = do
-	} else {
-		r.later = append(r.later, do)
-	}
-	r.s.At(r.s.Now()+r.s.Delay(r.hosts[from], r.hosts[to]), r.timer, i)
-}
-
-// link is the queue pair by which a member sends blocks to another.
-func (r *relay) link(from, to int) *simnet.Endpoint {
+// link returns the link from a member to another.
+func (r *relay) link(from, to int) link {
 	key := [2]int{from, to}
-	if e := r.links[key]; e != nil {
-		return e
+	if l, ok := r.links[key]; ok {
+		return l
 	}
 	a, b := r.s.Connect(r.hosts[from], r.hosts[to])
 	a.Sent = func(wc *qp.WC) {
@@ -105,9 +80,8 @@ func (r *relay) link(from, to int) *simnet.Endpoint {
 			r.perform(from)
 		}
 	}
-	r.links[key] = a
-	r.links[[2]int{-1 - from, to}] = b
-	return a
+	r.links[key] = link{a, b}
+	return r.links[key]
 }
 
 // perform carries out a member's actions.
@@ -120,15 +94,14 @@ func (r *relay) perform(i int) {
 		}
 		switch a.Kind {
 		case engine.PostRecv:
-			r.link(a.Peer, i)
-			in := r.links[[2]int{-1 - a.Peer, i}]
-			r.keep(in.PostRecv(m.block))
+			in := r.link(a.Peer, i).to
+			r.keep(in.PostRecv(m.BlockSize()))
 			r.keep(in.Post(qp.OpSendImm, 0, 0)) // ready
 		case engine.SendBlock:
-			r.keep(r.link(i, a.Peer).Post(qp.OpSendImm, a.Span.Len, a.Imm))
+			r.keep(r.link(i, a.Peer).from.Post(qp.OpSendImm, a.Span.Len, a.Imm))
 		case engine.Tell:
 			msg := slices.Clone(a.Msg)
-			r.after(i, a.Peer, func() {
+			r.s.At(r.s.Now()+r.s.Delay(r.hosts[i], r.hosts[a.Peer]), func() {
 				r.members[a.Peer].Told(i, msg)
 				r.perform(a.Peer)
 			})

@@ -235,14 +235,14 @@ func Run(s *simnet.Sim, c Config) (*Result, error) {
 	const forming = time.Millisecond // relays greet each other before
 	p := s.Params()
 	perSecond := c.Load * p.HostRate * float64(len(c.Clients)) / 8 / c.Sizes.Mean()
-	var next simnet.Timer
-	next = s.Timer(func(now time.Duration, _ int) {
+	var next func()
+	next = func() {
 		r.request()
 		if r.made < c.Requests {
-			s.At(now+time.Duration(rng.ExpFloat64()/perSecond*1e9), next, 0)
+			s.At(s.Now()+time.Duration(rng.ExpFloat64()/perSecond*1e9), next)
 		}
-	})
-	s.At(forming, next, 0)
+	}
+	s.At(forming, next)
 	s.Run(math.MaxInt64 / 2000)
 	if r.failed == nil && r.done < c.Requests {
 		r.failed = fmt.Errorf("%d of %d requests are not done", c.Requests-r.done, c.Requests)
