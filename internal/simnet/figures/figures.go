@@ -1,6 +1,7 @@
 package figures
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -105,11 +106,7 @@ func newTestbed(p simnet.Params, uplinks int, o Options) (*world, error) {
 	return w, w.err
 }
 
-func (w *world) keep(err error) {
-	if w.err == nil {
-		w.err = err
-	}
-}
+func (w *world) keep(err error) { w.err = cmp.Or(w.err, err) }
 
 // host finds a host that the fabric has.
 func (w *world) host(name string) int {

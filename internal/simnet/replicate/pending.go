@@ -1,6 +1,7 @@
 package replicate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -22,16 +23,12 @@ func (p *pending) finish() {
 // Failed implements Set.
 func (p *pending) Failed() error { return p.err }
 
-func (p *pending) keep(err error) {
-	if p.err == nil {
-		p.err = err
-	}
-}
+func (p *pending) keep(err error) { p.err = cmp.Or(p.err, err) }
 
 // look keeps the failure that a completion reports, and reports whether there is none.
 func (p *pending) look(wc *qp.WC) bool {
-	if wc.Status != qp.StatusSuccess && p.err == nil {
-		p.err = fmt.Errorf("a write failed: %v", wc.Status)
+	if wc.Status != qp.StatusSuccess {
+		p.keep(fmt.Errorf("a write failed: %v", wc.Status))
 	}
 	return wc.Status == qp.StatusSuccess
 }

@@ -154,9 +154,7 @@ func newChain(s *simnet.Sim, sender int, receivers []int) (*chain, error) {
 			default:
 				err = next[i+1].Post(qp.OpWriteImm, size, wc.Imm)
 			}
-			if err != nil && c.err == nil {
-				c.err = err
-			}
+			c.keep(err)
 		}
 	}
 	return c, nil
