@@ -141,10 +141,10 @@ const (
 	spareBegun         // it holds a block of the newest message, until its memory is provided
 )
 
-// A tell is a control message to be sent to peers from next to last-1.
+// A tell is a control message to be sent to a peer.
 type tell struct {
-	next, last int
-	msg        []byte
+	peer int
+	msg  []byte
 }
 
 // An Engine is one member's state machine. Use New. Only one goroutine at a time may call its

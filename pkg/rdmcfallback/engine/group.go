@@ -40,7 +40,12 @@ func (e *Engine) tellAll(c *control) { e.tell(0, e.nodes, c) }
 
 // tell queues a control message to the members from first to last-1.
 func (e *Engine) tell(first, last int, c *control) {
-	e.tells = append(e.tells, tell{first, last, c.append(nil)})
+	msg := c.append(nil)
+	for peer := first; peer < last; peer++ {
+		if e.isPeer(peer) {
+			e.tells = append(e.tells, tell{peer, msg})
+		}
+	}
 }
 
 // ask asks the root for a size. Normally the root's message with the size is in flight; if it is

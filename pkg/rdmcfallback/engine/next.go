@@ -23,7 +23,7 @@ func (e *Engine) Next() (Action, bool) {
 			if e.phase == open {
 				e.barrier()
 			}
-			if len(e.tells) == 0 {
+			if e.phase == open && len(e.tells) == 0 {
 				return e.nextCount()
 			}
 		default:
@@ -71,18 +71,12 @@ func (e *Engine) nextOpen() (Action, bool) {
 
 // nextTell returns the next control message.
 func (e *Engine) nextTell() (Action, bool) {
-	for len(e.tells) > 0 {
-		t := &e.tells[0]
-		for t.next < t.last {
-			peer := t.next
-			t.next++
-			if e.isPeer(peer) {
-				return Action{Kind: Tell, Peer: peer, Msg: t.msg}, true
-			}
-		}
-		e.tells = slices.Delete(e.tells, 0, 1)
+	if len(e.tells) == 0 {
+		return Action{}, false
 	}
-	return Action{}, false
+	t := e.tells[0]
+	e.tells = e.tells[1:]
+	return Action{Kind: Tell, Peer: t.peer, Msg: t.msg}, true
 }
 
 // beginQueued begins messages at the root. When there are no more, it announces their number, after
