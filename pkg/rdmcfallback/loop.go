@@ -24,10 +24,7 @@ func (g *Group) loop() {
 			g.engine.Broken(err)
 			ended = g.perform()
 		}
-		for i := range events[:n] {
-			if ended {
-				break
-			}
+		for i := 0; i < n && !ended; i++ {
 			g.event(&events[i])
 			ended = g.perform()
 		}
