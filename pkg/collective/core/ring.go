@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Trailer is how many bytes follow a message's bytes in its slot: of which operation it is, its epoch, how many bytes were
@@ -179,15 +180,14 @@ func (t *tx) landed(ok bool) (from, to uint64) {
 
 // ack: a rank has taken so many messages, of all that were sent.
 func (t *tx) ack(id int, n uint64) error {
-	for i, to := range t.to {
-		if to != id {
-			continue
-		}
-		if n > t.sent {
-			return fmt.Errorf("it has taken %d messages of %d", n, t.sent)
-		}
-		t.acked[i] = max(t.acked[i], n)
+	i := slices.Index(t.to, id)
+	switch {
+	case i < 0:
+		return nil
+	case n > t.sent:
+		return fmt.Errorf("it has taken %d messages of %d", n, t.sent)
 	}
+	t.acked[i] = max(t.acked[i], n)
 	return nil
 }
 
@@ -200,12 +200,8 @@ func (t *tx) ended(id int) {
 
 // drop: a rank is lost.
 func (t *tx) drop(id int) {
-	for i, to := range t.to {
-		if to == id {
-			t.to = append(t.to[:i], t.to[i+1:]...)
-			t.acked = append(t.acked[:i], t.acked[i+1:]...)
-			return
-		}
+	if i := slices.Index(t.to, id); i >= 0 {
+		t.to, t.acked = slices.Delete(t.to, i, i+1), slices.Delete(t.acked, i, i+1)
 	}
 }
 
