@@ -193,20 +193,17 @@ func checkRanges(a *Attr, mask AttrMask) error {
 		return bad(MaskSQPSN, "%#x has more than 24 bits", uint32(a.SQPSN))
 	case mask&MaskRQPSN != 0 && a.RQPSN > rocev2.Mask24:
 		return bad(MaskRQPSN, "%#x has more than 24 bits", uint32(a.RQPSN))
-	case mask&MaskTimeout != 0 && a.Timeout > 31:
-		return bad(MaskTimeout, "%d is not 0..31", a.Timeout)
-	case mask&MaskRetryCnt != 0 && a.RetryCnt > 7:
-		return bad(MaskRetryCnt, "%d is not 0..7", a.RetryCnt)
-	case mask&MaskRNRRetry != 0 && a.RNRRetry > 7:
-		return bad(MaskRNRRetry, "%d is not 0..7", a.RNRRetry)
-	case mask&MaskMinRNRTimer != 0 && a.MinRNRTimer > 31:
-		return bad(MaskMinRNRTimer, "%d is not 0..31", a.MinRNRTimer)
-	case mask&MaskDSCP != 0 && a.DSCP > 63:
-		return bad(MaskDSCP, "%d is not 0..63", a.DSCP)
-	case mask&MaskMaxRdAtomic != 0 && a.MaxRdAtomic > MaxReads:
-		return bad(MaskMaxRdAtomic, "%d is not 0..%d", a.MaxRdAtomic, MaxReads)
-	case mask&MaskMaxDestRdAtomic != 0 && a.MaxDestRdAtomic > MaxReads:
-		return bad(MaskMaxDestRdAtomic, "%d is not 0..%d", a.MaxDestRdAtomic, MaxReads)
+	}
+	for _, n := range [...]struct {
+		name        AttrMask
+		value, most uint8
+	}{
+		{MaskTimeout, a.Timeout, 31}, {MaskRetryCnt, a.RetryCnt, 7}, {MaskRNRRetry, a.RNRRetry, 7}, {MaskMinRNRTimer, a.MinRNRTimer, 31},
+		{MaskDSCP, a.DSCP, 63}, {MaskMaxRdAtomic, a.MaxRdAtomic, MaxReads}, {MaskMaxDestRdAtomic, a.MaxDestRdAtomic, MaxReads},
+	} {
+		if mask&n.name != 0 && n.value > n.most {
+			return bad(n.name, "%d is not 0..%d", n.value, n.most)
+		}
 	}
 	return nil
 }
