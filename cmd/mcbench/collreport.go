@@ -64,19 +64,12 @@ func (b *collBench) plot(file string) error {
 	var panels []plot.Panel
 	for _, op := range b.operations {
 		p := plot.Panel{Title: op.name + ": time[usec]", Label: "bytes", Absolute: true}
-		var sizes []int
 		for _, r := range b.results {
-			if r.Operation == op.name && !slices.Contains(sizes, r.Size) {
-				sizes = append(sizes, r.Size)
-				p.Ticks = append(p.Ticks, sizeText(r.Size))
+			for i, name := range names {
+				if r.Operation == op.name {
+					p.Set(name, sizeText(r.Size), b.fastest(op.name, r.Size, of[i]))
+				}
 			}
-		}
-		for i, name := range names {
-			s := plot.Series{Name: name}
-			for _, size := range sizes {
-				s.Points = append(s.Points, b.fastest(op.name, size, of[i]))
-			}
-			p.Series = append(p.Series, s)
 		}
 		panels = append(panels, p)
 	}

@@ -50,8 +50,7 @@ func figuresCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.Uint64Var(&o.Seed, "seed", 1, "`number` that seeds everything random")
-	addSeeds(fs, &seeds)
+	addSeeds(fs, &o.Seed, &seeds)
 	fs.BoolVar(&o.Quick, "quick", false, "simulate less time; values are less accurate")
 	fs.StringVar(&dir, "plot", "", "write each figure to NAME.svg and NAME.json in a `directory`")
 	fs.BoolVarP(&quiet, "quiet", "q", false, "do not show progress")
@@ -213,24 +212,11 @@ func save(dir string, out *cli.Output, f *figure) error {
 func panelOf(f *figure) plot.Panel {
 	p := plot.Panel{Title: f.Unit, Label: f.X, Absolute: true}
 	for _, v := range f.Values {
-		if !slices.Contains(p.Ticks, v.X) {
-			p.Ticks = append(p.Ticks, v.X)
-		}
-	}
-	add := func(series, x string, value float64) {
-		i := slices.IndexFunc(p.Series, func(s plot.Series) bool { return s.Name == series })
-		if i < 0 {
-			i = len(p.Series)
-			p.Series = append(p.Series, plot.Series{Name: series, Points: make([]float64, len(p.Ticks))})
-		}
-		p.Series[i].Points[slices.Index(p.Ticks, x)] = value
-	}
-	for _, v := range f.Values {
-		add(v.Series, v.X, v.Value)
+		p.Set(v.Series, v.X, v.Value)
 	}
 	for _, v := range f.Values {
 		if v.Paper != 0 {
-			add(v.Series+", paper", v.X, v.Paper)
+			p.Set(v.Series+", paper", v.X, v.Paper)
 		}
 	}
 	return p

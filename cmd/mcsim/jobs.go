@@ -15,8 +15,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// addSeeds adds the flag for the number of seeds.
-func addSeeds(fs *pflag.FlagSet, n *int) {
+// addSeeds adds the flags for the first seed and for the number of seeds.
+func addSeeds(fs *pflag.FlagSet, first *uint64, n *int) {
+	fs.Uint64Var(first, "seed", 1, "`number` that seeds everything random")
 	fs.IntVar(n, "seeds", 1, "number of `seeds` to simulate each with, --seed and the following ones; values are means")
 }
 

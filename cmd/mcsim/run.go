@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -47,8 +46,7 @@ func (f *runFlags) add(cmd *cobra.Command) {
 	fs.StringSliceVar(&f.storage, "storage", nil, "`hosts` that store; default: all")
 	f.fabricFlags.add(cmd)
 	fs.StringVar(&f.block, "block", "1M", "`bytes` of a block, for blocks and rdmc")
-	fs.Uint64Var(&f.seed, "seed", 1, "`number` that seeds everything random")
-	addSeeds(fs, &f.seeds)
+	addSeeds(fs, &f.seed, &f.seeds)
 	fs.StringVar(&f.plot, "plot", "", "plot latencies by load to an SVG `file`")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "do not show progress")
 	cli.CompleteFile(cmd, "plot", "svg")
@@ -275,17 +273,8 @@ func (r *runReport) draw(name string) error {
 		p := plot.Panel{Title: title, Label: "load", Absolute: true}
 		for i := 0; i < len(r.Results); i += r.Seeds {
 			o := &r.Results[i]
-			tick := fmt.Sprintf("%g", o.Load)
-			if !slices.Contains(p.Ticks, tick) {
-				p.Ticks = append(p.Ticks, tick)
-			}
-			k := slices.IndexFunc(p.Series, func(s plot.Series) bool { return s.Name == string(o.Scheme) })
-			if k < 0 {
-				k = len(p.Series)
-				p.Series = append(p.Series, plot.Series{Name: string(o.Scheme)})
-			}
 			m, _, _ := means(r.Results[i:][:r.Seeds], what)
-			p.Series[k].Points = append(p.Series[k].Points, value(&m))
+			p.Set(string(o.Scheme), fmt.Sprintf("%g", o.Load), value(&m))
 		}
 		return p
 	}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
@@ -24,6 +25,25 @@ type Panel struct {
 type Series struct {
 	Name   string
 	Points []float64
+}
+
+// Set sets a point of a curve. It adds the tick and the curve if they are new.
+func (p *Panel) Set(series, tick string, value float64) {
+	x := slices.Index(p.Ticks, tick)
+	if x < 0 {
+		x = len(p.Ticks)
+		p.Ticks = append(p.Ticks, tick)
+	}
+	k := slices.IndexFunc(p.Series, func(s Series) bool { return s.Name == series })
+	if k < 0 {
+		k = len(p.Series)
+		p.Series = append(p.Series, Series{Name: series})
+	}
+	s := &p.Series[k]
+	for len(s.Points) <= x {
+		s.Points = append(s.Points, 0)
+	}
+	s.Points[x] = value
 }
 
 // Sizes in the drawing.
