@@ -49,7 +49,6 @@ func (c CCParams) withDefaults() CCParams {
 // A reactionPoint is the sender's side of DCQCN: a rate that every CNP cuts, and that recovers by
 // timer and byte counter in three phases (fast recovery, additive increase, hyper increase). It
 // does not limit before the first CNP, nor after the rate is back at the line rate.
-// once the rate is back at line rate.
 //
 // Its two periodic timers are evaluated when the rate is needed, not when they expire; between
 // packets that makes no difference.

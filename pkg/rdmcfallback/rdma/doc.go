@@ -3,7 +3,6 @@
 // for Large Objects", DSN 2018, §4.2). The control connections of package tcp are its bootstrap,
 // and carry control messages, the addresses of queue pairs, and notifications that a member has
 // ended.
-// member has ended.
 //
 // # Queue pairs
 //

@@ -31,7 +31,6 @@ const (
 // blocks are large enough to make the cost per block negligible, and small enough for relays to
 // keep a block in the processor's cache, and for a message of some tens of megabytes to fill the
 // pipeline.
-// megabytes to fill the pipeline.
 const (
 	BlockTCP  = 256 << 10
 	BlockRDMA = 1 << 20
