@@ -143,6 +143,9 @@ func (h Hints) time(s Schedule, block int64) time.Duration {
 		leaders, racks := pipelineSteps(s.racks.Len(), s.blocks), pipelineSteps(s.racks.most, s.blocks)
 		total = plus(times(step(1), leaders), times(near, racks))
 		relays = pipelineRelays(s.racks.Len(), s.blocks) + pipelineRelays(s.racks.most, s.blocks)
+		if s.blocks == 1 && s.racks.Len() > 1 && s.racks.most > 1 {
+			relays++ // by a leader, which holds the first of several blocks long before
+		}
 	default:
 		crossings := h.crossings(s)
 		for _, flows := range crossings {

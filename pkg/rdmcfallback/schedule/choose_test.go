@@ -31,6 +31,7 @@ func TestChoose(t *testing.T) {
 		{"large message, large group", 64 << 20, 512, Hints{}, BinomialPipeline},
 		{"two nodes", 64 << 20, 2, Hints{}, BinomialPipeline},
 		{"racks as near as nodes", 64 << 20, 32, Hints{Racks: racks(8, 8, 8, 8)}, BinomialPipeline},
+		{"racks as near as nodes, small message", 1000, 64, Hints{Racks: racks(8, 8, 8, 8, 8, 8, 8, 8)}, BinomialPipeline},
 		{"uplink enough for all", 64 << 20, 32, Hints{Racks: racks(8, 8, 8, 8), Uplink: 8 * DefaultBandwidth}, BinomialPipeline},
 		{"slow uplink, short message", 4 << 20, 64, Hints{Racks: racks(16, 16, 16, 16), Uplink: DefaultBandwidth}, Hybrid},
 		{"slow uplink, mixed numbers", 256 << 20, 32, Hints{Racks: mixed, Uplink: DefaultBandwidth}, Hybrid},
@@ -125,6 +126,20 @@ func TestEstimates(t *testing.T) {
 		t.Logf("slow uplinks %v: expected is %.2f to %.2f times what the simulation takes; the choice takes up to %.2f times the best", far, least, most, worst)
 		if least < 0.9 || most > tooMuch || worst > regret {
 			t.Errorf("slow uplinks %v: want 0.9 to %v, and %v", far, tooMuch, regret)
+		}
+	}
+}
+
+// TestEstimateOfOneBlock: leaders relay a block that has just come to them.
+func TestEstimateOfOneBlock(t *testing.T) {
+	const block = 1 << 20 // takes a second
+	h := Hints{Bandwidth: block, PerBlock: 1, Relay: time.Second / 4}
+	for _, sizes := range [][]int{{4, 4, 4, 4}, {8, 8, 8, 8, 8, 8, 8, 8}, {2, 2}, {5, 5, 5}, {7}, {1, 1, 1, 1}} {
+		h.Racks = sized(t, sizes...)
+		s := Schedule{algorithm: Hybrid, nodes: h.Racks.Nodes(), blocks: 1, racks: h.Racks}
+		sim := network{schedule: s, relay: h.Relay.Seconds()}
+		if took, expected := sim.run(t), h.time(s, block).Seconds(); expected < 0.99*took || expected > 1.1*took {
+			t.Errorf("racks %v: %.2f blocks' time is expected, and it takes %.2f", sizes, expected, took)
 		}
 	}
 }
