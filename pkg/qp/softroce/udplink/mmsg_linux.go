@@ -60,17 +60,7 @@ func (c *rxControl) parse(n int) (tos uint8, seg int) {
 	return tos, seg
 }
 
-// sendmmsg sends msgs without waiting and returns how many went.
-func sendmmsg(fd uintptr, msgs []mmsghdr) (int, unix.Errno) {
-	return mmsg(unix.SYS_SENDMMSG, fd, msgs, unix.MSG_DONTWAIT)
-}
-
-// recvmmsg receives what is there, having waited for the first message if flags
-// are MSG_WAITFORONE.
-func recvmmsg(fd uintptr, msgs []mmsghdr, flags uintptr) (int, unix.Errno) {
-	return mmsg(unix.SYS_RECVMMSG, fd, msgs, flags)
-}
-
+// mmsg calls sendmmsg or recvmmsg, and returns how many messages were sent or received.
 func mmsg(trap, fd uintptr, msgs []mmsghdr, flags uintptr) (int, unix.Errno) {
 	for {
 		n, _, errno := unix.Syscall6(trap, fd, uintptr(unsafe.Pointer(&msgs[0])), uintptr(len(msgs)), flags, 0, 0)

@@ -164,7 +164,7 @@ func (r *receiver) receive(flags uintptr) error {
 
 // try makes one system call; it is what conn.Read runs.
 func (r *receiver) try(fd uintptr) bool {
-	r.n, r.errno = recvmmsg(fd, r.msgs[:r.take], r.flags)
+	r.n, r.errno = mmsg(unix.SYS_RECVMMSG, fd, r.msgs[:r.take], r.flags)
 	if r.errno != 0 || r.link.closing.Load() {
 		r.n = 0
 	}

@@ -46,7 +46,7 @@ type txSocket struct {
 	errno unix.Errno
 	full  bool                  // the socket's buffer is
 	write func(fd uintptr) bool // s.tryOnce, bound once
-	retry func(fd uintptr) bool // s.tryUntilDone, bound once
+	retry func(fd uintptr) bool // s.try, bound once
 
 	// waiter is a second descriptor of the socket, registered with the
 	// runtime's poller when the buffer was full for the first time.
@@ -121,7 +121,7 @@ func (l *Link) openTx(slot int) (*txSocket, error) {
 
 func newTxSocket(l *Link, sock *socket, port int) *txSocket {
 	s := &txSocket{link: l, sock: sock}
-	s.write, s.retry = s.tryOnce, s.tryUntilDone
+	s.write, s.retry = s.tryOnce, s.try
 	ip := rocev2.IPv4{Flags: rocev2.DontFragment, Protocol: rocev2.ProtocolUDP, Src: l.addr4}
 	udp := rocev2.UDP{SrcPort: uint16(port), DstPort: rocev2.UDPPort}
 	udp.AppendTo(ip.AppendTo(s.head[:0]))
@@ -335,33 +335,27 @@ func (s *txSocket) flush() (packets int, err error) {
 	return packets, s.link.closedErr(err)
 }
 
-// try sends until everything is sent, the buffer is full, or a message fails.
-func (s *txSocket) try(fd uintptr) {
-	s.full = false
-	for s.sent < len(s.msgs) {
-		n, errno := sendmmsg(fd, s.msgs[s.sent:])
+// try sends until everything is sent, the buffer is full, or a message fails. It reports false if
+// the buffer is full.
+func (s *txSocket) try(fd uintptr) bool {
+	for s.full = false; s.sent < len(s.msgs) && s.errno == 0 && !s.full; {
+		n, errno := mmsg(unix.SYS_SENDMMSG, fd, s.msgs[s.sent:], unix.MSG_DONTWAIT)
 		s.link.counters.txSyscalls.Add(1)
 		switch errno {
 		case 0:
 			s.sent += n
 		case unix.EAGAIN:
 			s.full = true
-			return
 		default:
 			s.errno = errno
-			return
 		}
 	}
+	return !s.full
 }
 
 func (s *txSocket) tryOnce(fd uintptr) bool {
 	s.try(fd)
 	return true
-}
-
-func (s *txSocket) tryUntilDone(fd uintptr) bool {
-	s.try(fd)
-	return !s.full
 }
 
 // wait goes on sending whenever there is room in the socket's buffer. A socket
