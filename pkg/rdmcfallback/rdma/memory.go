@@ -27,7 +27,6 @@ type region struct {
 type memory struct {
 	pd         qp.PD
 	regions    []*region
-	last       *region // used last
 	clock      uint64
 	registered int // regions ever registered
 }
@@ -41,15 +40,12 @@ func extent(buf []byte) (lo, hi uintptr) {
 // it marks busy.
 func (m *memory) use(buf []byte, write bool) (qp.SGE, *region, error) {
 	lo, hi := extent(buf)
-	r := m.last
-	if r == nil || !r.holds(lo, hi, write) {
-		if r = m.find(lo, hi, write); r == nil {
-			var err error
-			if r, err = m.register(buf, write); err != nil {
-				return qp.SGE{}, nil, err
-			}
+	r := m.find(lo, hi, write)
+	if r == nil {
+		var err error
+		if r, err = m.register(buf, write); err != nil {
+			return qp.SGE{}, nil, err
 		}
-		m.last = r
 	}
 	m.clock++
 	r.used = m.clock
@@ -127,11 +123,7 @@ func (m *memory) idle(r *region) bool {
 }
 
 func (m *memory) drop(i int) {
-	r := m.regions[i]
-	_ = r.mr.Close() // fails only if the device is closed already
-	if m.last == r {
-		m.last = nil
-	}
+	_ = m.regions[i].mr.Close() // fails only if the device is closed already
 	m.regions = slices.Delete(m.regions, i, i+1)
 }
 
