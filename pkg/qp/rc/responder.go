@@ -256,7 +256,7 @@ func (p *Responder) placePayload(in *In) bool {
 // complete ends the message whose last packet is in.
 func (p *Responder) complete(in *In) {
 	op := in.Opcode
-	if p.needsRecvWC(op) {
+	if !op.IsWrite() || op.HasImm() {
 		w := p.rq.head()
 		w.length = uint32(p.msg.done)
 		w.opcode = qp.WCRecv
@@ -270,8 +270,6 @@ func (p *Responder) complete(in *In) {
 	p.msg = message{}
 	p.stats.Messages++
 }
-
-func (p *Responder) needsRecvWC(op rocev2.Opcode) bool { return !op.IsWrite() || op.HasImm() }
 
 // replies reports whether an acknowledgement is to be sent now. It would acknowledge READs, too, so
 // their responses go first.

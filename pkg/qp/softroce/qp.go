@@ -117,15 +117,12 @@ func (q *QP) Query() (qp.Attr, error) {
 	if q.rc != nil {
 		sq, rq := q.rc.PSNs()
 		a.RQPSN = rq
-		if q.sends() {
+		if q.state == qp.StateRTS || q.state == qp.StateSQD {
 			a.SQPSN = sq
 		}
 	}
 	return a, nil
 }
-
-// sends reports whether the queue pair has been to RTS.
-func (q *QP) sends() bool { return q.state == qp.StateRTS || q.state == qp.StateSQD }
 
 // Modify implements qp.QP.
 func (q *QP) Modify(attr *qp.Attr, mask qp.AttrMask) error {
