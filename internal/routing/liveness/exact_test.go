@@ -33,7 +33,7 @@ func newLone(t *testing.T, cfg Config) *lone {
 }
 
 func (l *lone) tick() []Hello {
-	send, _, next := l.Tick(l.now)
+	send, next := l.Tick(l.now)
 	l.next = next
 	l.sent = append(l.sent, send...)
 	return send
@@ -50,18 +50,16 @@ func (l *lone) wait(d time.Duration) {
 }
 
 // hear receives a hello of a neighbor that has the default intervals.
-func (l *lone) hear(h Hello) Event {
+func (l *lone) hear(h Hello) {
 	l.t.Helper()
 	if h.DetectMult == 0 {
 		h.DetectMult = 3
 	}
 	h.My, h.Your, h.DesiredMinTx, h.RequiredMinRx = 1, 7, DefaultInterval, DefaultInterval
-	e, err := l.Receive(l.now, h)
-	if err != nil {
+	if err := l.Receive(l.now, h); err != nil {
 		l.t.Fatal(err)
 	}
 	l.tick()
-	return e
 }
 
 func (l *lone) detects(want time.Duration) {
@@ -98,7 +96,7 @@ func TestLateHellos(t *testing.T) {
 	l.detects(150*ms + 2*(150*ms-150*ms/256))
 
 	// A neighbor with other intervals starts again.
-	if _, err := l.Receive(l.now, Hello{State: Up, DetectMult: 3, My: 1, Your: 7, DesiredMinTx: 80 * ms, RequiredMinRx: 50 * ms}); err != nil {
+	if err := l.Receive(l.now, Hello{State: Up, DetectMult: 3, My: 1, Your: 7, DesiredMinTx: 80 * ms, RequiredMinRx: 50 * ms}); err != nil {
 		t.Fatal(err)
 	}
 	l.detects(240 * ms)
@@ -118,8 +116,8 @@ func TestDetects(t *testing.T) {
 		t.Error("down before the time")
 	}
 	l.wait(1)
-	if l.State() != Down || l.Diag() != DiagExpired || l.Remote() != 0 || l.DetectionTime() != 0 {
-		t.Errorf("%v, %v, the neighbor is %d, detects in %v", l.State(), l.Diag(), l.Remote(), l.DetectionTime())
+	if l.State() != Down || l.diag != DiagExpired || l.Remote() != 0 || l.DetectionTime() != 0 {
+		t.Errorf("%v, %v, the neighbor is %d, detects in %v", l.State(), l.diag, l.Remote(), l.DetectionTime())
 	}
 }
 
@@ -180,7 +178,7 @@ func TestReceiveAfterDelay(t *testing.T) {
 func TestTransitions(t *testing.T) {
 	for _, c := range []struct {
 		is, hears, then State
-		diag            Diag // of the event
+		diag            Diag // if it changes
 		sends           bool // at once
 	}{
 		{AdminDown, AdminDown, AdminDown, 0, false}, {AdminDown, Down, AdminDown, 0, false},
@@ -198,17 +196,15 @@ func TestTransitions(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Tick(now)
-		hear := func(state State) Event {
-			e, err := s.Receive(now, Hello{State: state, DetectMult: 3, My: 1, Your: 7, DesiredMinTx: DefaultInterval, RequiredMinRx: DefaultInterval})
-			if err != nil {
+		hear := func(state State) {
+			if err := s.Receive(now, Hello{State: state, DetectMult: 3, My: 1, Your: 7, DesiredMinTx: DefaultInterval, RequiredMinRx: DefaultInterval}); err != nil {
 				t.Fatal(err)
 			}
-			return e
 		}
 		switch c.is {
 		case AdminDown:
-			if e := s.SetAdminDown(now, true); e.To != AdminDown || e.Diag != DiagAdminDown || s.SetAdminDown(now, true) != (Event{}) {
-				t.Errorf("to AdminDown: %+v", e)
+			if s.SetAdminDown(true); s.diag != DiagAdminDown {
+				t.Errorf("to AdminDown: %v", s.diag)
 			}
 		case Down: // as after AdminDown, except for the reason
 			s.diag = DiagAdminDown
@@ -221,18 +217,17 @@ func TestTransitions(t *testing.T) {
 			t.Fatalf("%v, want %v", s.State(), c.is)
 		}
 		s.Tick(now)
-		e := hear(c.hears)
-		want := Event{}
+		want := s.diag
 		if c.then != c.is {
-			want = Event{At: now, From: c.is, To: c.then, Diag: c.diag}
+			want = c.diag
 		}
-		if e != want || s.State() != c.then {
-			t.Errorf("%v hears %v: %v, %+v; want %+v", c.is, c.hears, s.State(), e, want)
+		if hear(c.hears); s.State() != c.then || s.diag != want {
+			t.Errorf("%v hears %v: %v, %v; want %v, %v", c.is, c.hears, s.State(), s.diag, c.then, want)
 		}
-		if c.then == Up && c.is != Up && (s.Diag() != DiagNone || !s.Hello().Poll) {
-			t.Errorf("comes up with %v, polls %v", s.Diag(), s.Hello().Poll)
+		if c.then == Up && c.is != Up && !s.Hello().Poll {
+			t.Error("comes up, and does not poll")
 		}
-		if send, _, _ := s.Tick(now); len(send) > 0 != c.sends {
+		if send, _ := s.Tick(now); len(send) > 0 != c.sends {
 			t.Errorf("%v hears %v: sends %+v", c.is, c.hears, send)
 		}
 	}
@@ -241,13 +236,12 @@ func TestTransitions(t *testing.T) {
 // TestAdminDownEnds: the neighbor of before is forgotten.
 func TestAdminDownEnds(t *testing.T) {
 	l := newLone(t, Config{})
-	if e := l.SetAdminDown(l.now, false); e != (Event{}) || l.State() != Up {
-		t.Errorf("%+v, %v", e, l.State())
+	if l.SetAdminDown(false); l.State() != Up || l.Remote() == 0 {
+		t.Errorf("%v, the neighbor is %d", l.State(), l.Remote())
 	}
-	l.SetAdminDown(l.now, true)
-	want := Event{At: l.now, From: AdminDown, To: Down, Diag: DiagNone}
-	if e := l.SetAdminDown(l.now, false); e != want || l.Remote() != 0 {
-		t.Errorf("%+v, the neighbor is %d", e, l.Remote())
+	l.SetAdminDown(true)
+	if l.SetAdminDown(false); l.State() != Down || l.diag != DiagNone || l.Remote() != 0 {
+		t.Errorf("%v, %v, the neighbor is %d", l.State(), l.diag, l.Remote())
 	}
 }
 
@@ -297,7 +291,7 @@ func TestUnwanted(t *testing.T) {
 	unwanted := Hello{State: Up, DetectMult: 3, My: 1, Your: 7, DesiredMinTx: DefaultInterval}
 	l.sent = nil
 	for range 40 {
-		if _, err := l.Receive(l.now, unwanted); err != nil {
+		if err := l.Receive(l.now, unwanted); err != nil {
 			t.Fatal(err)
 		}
 		l.tick()

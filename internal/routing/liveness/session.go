@@ -45,13 +45,6 @@ type Config struct {
 	Rand *rand.Rand
 }
 
-// An Event is a change of state.
-type Event struct {
-	At       time.Time
-	From, To State
-	Diag     Diag // why, if To is Down
-}
-
 // A Session is one end of a session. Times passed to its methods must not decrease. It is not safe
 // for concurrent use.
 type Session struct {
@@ -95,9 +88,6 @@ func New(cfg Config, now time.Time) (*Session, error) {
 
 // State returns the current state.
 func (s *Session) State() State { return s.state }
-
-// Diag returns why the session last went down.
-func (s *Session) Diag() Diag { return s.diag }
 
 // Remote returns the neighbor's discriminator, 0 if it is not known.
 func (s *Session) Remote() uint32 { return s.remote.My }
@@ -168,15 +158,15 @@ func (s *Session) desiredTx() time.Duration {
 
 // Receive processes a hello that arrived on the session's link. The error says why it was ignored.
 // Call [Session.Tick] afterward.
-func (s *Session) Receive(now time.Time, h Hello) (Event, error) {
+func (s *Session) Receive(now time.Time, h Hello) error {
 	if err := h.valid(); err != nil {
-		return Event{}, err
+		return err
 	}
 	if h.My == s.cfg.Discriminator {
-		return Event{}, fmt.Errorf("%w: it is our own, so the link is a loop, or the neighbor has our discriminator %#x", ErrNotOurs, h.My)
+		return fmt.Errorf("%w: it is our own, so the link is a loop, or the neighbor has our discriminator %#x", ErrNotOurs, h.My)
 	}
 	if h.Your != 0 && h.Your != s.cfg.Discriminator {
-		return Event{}, fmt.Errorf("%w: it is for %#x, this is %#x", ErrNotOurs, h.Your, s.cfg.Discriminator)
+		return fmt.Errorf("%w: it is for %#x, this is %#x", ErrNotOurs, h.Your, s.cfg.Discriminator)
 	}
 	if s.remote.RequiredMinRx != h.RequiredMinRx {
 		s.nextTx = minTime(s.nextTx, now.Add(s.jittered(max(s.desiredTx(), h.RequiredMinRx))))
@@ -197,41 +187,34 @@ func (s *Session) Receive(now time.Time, h Hello) (Event, error) {
 	if h.Poll {
 		s.pendingFinal = true
 	}
-	return s.transition(now, h), nil
+	s.transition(h)
+	return nil
 }
 
 // transition is the state machine of §6.8.6.
-func (s *Session) transition(now time.Time, h Hello) Event {
+func (s *Session) transition(h Hello) {
 	switch {
 	case s.state == AdminDown:
 	case h.State == AdminDown:
 		if s.state != Down {
-			return s.enter(now, Down, DiagPeerDown)
+			s.enter(Down, DiagPeerDown)
 		}
 	case s.state == Down && h.State == Down:
-		return s.enter(now, Init, s.diag)
-	case s.state == Down && h.State == Init:
-		return s.enter(now, Up, s.diag)
+		s.enter(Init, s.diag)
+	case s.state == Down && h.State == Init, s.state == Init && h.State >= Init:
+		s.enter(Up, DiagNone)
 	case s.state == Down && h.State == Up: // the neighbor does not know yet that the session is down
 		s.mustSend = true
-	case s.state == Init && h.State >= Init:
-		return s.enter(now, Up, s.diag)
 	case s.state == Up && h.State == Down:
-		return s.enter(now, Down, DiagPeerDown)
+		s.enter(Down, DiagPeerDown)
 	}
-	return Event{}
 }
 
-func (s *Session) enter(now time.Time, to State, diag Diag) Event {
-	e := Event{At: now, From: s.state, To: to, Diag: diag}
+func (s *Session) enter(to State, diag Diag) {
 	s.state, s.diag, s.mustSend = to, diag, true
-	if to == Up {
-		e.Diag, s.diag = DiagNone, DiagNone
-	}
 	// A changed interval must be acknowledged (§6.8.3), but not once the session is down, because
 	// then there may be no peer to acknowledge it.
 	s.polling = s.desiredTx() != s.announcedTx && to == Up
-	return e
 }
 
 // SendNow makes the next Tick send a hello. Call it when earlier ones may not have been sent.
@@ -239,24 +222,23 @@ func (s *Session) SendNow() { s.mustSend = true }
 
 // SetAdminDown takes the session down administratively, so that the neighbor learns it at once, or
 // allows it to come up again. Call [Session.Tick] afterward.
-func (s *Session) SetAdminDown(now time.Time, down bool) Event {
+func (s *Session) SetAdminDown(down bool) {
 	switch {
 	case down && s.state != AdminDown:
-		return s.enter(now, AdminDown, DiagAdminDown)
+		s.enter(AdminDown, DiagAdminDown)
 	case !down && s.state == AdminDown:
 		s.remote = Hello{}
-		return s.enter(now, Down, DiagNone)
+		s.enter(Down, DiagNone)
 	}
-	return Event{}
 }
 
-// Tick does what is due at now. It returns the hellos to send, the change of state caused by time
-// (a zero Event: none), and when to call it again if nothing arrives before.
-func (s *Session) Tick(now time.Time) (send []Hello, e Event, next time.Time) {
+// Tick does what is due at now. It returns the hellos to send, and when to call it again if nothing
+// arrives before.
+func (s *Session) Tick(now time.Time) (send []Hello, next time.Time) {
 	if s.Expired(now) {
 		s.remote = Hello{} // §6.8.1: forget the neighbor's discriminator
 		if s.state == Init || s.state == Up {
-			e = s.enter(now, Down, DiagExpired)
+			s.enter(Down, DiagExpired)
 		}
 	}
 	if s.pendingFinal { // answer at once, regardless of the interval
@@ -281,7 +263,7 @@ func (s *Session) Tick(now time.Time) (send []Hello, e Event, next time.Time) {
 		next = minTime(next, s.heard.Add(s.DetectionTime()))
 	}
 	s.due = next
-	return send, e, next
+	return send, next
 }
 
 // mayTransmit returns false while the neighbor wants no hellos (§6.8.7).

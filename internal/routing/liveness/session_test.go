@@ -18,9 +18,17 @@ type wire struct {
 	cut    [2]bool // cut[i]: what i sends is lost
 	delay  time.Duration
 	flying []flight
-	events [2][]Event
+	was    [2]State
+	events [2][]event
 	sent   [2][]time.Time // periodic hellos while Up, as end 0 and 1 sent them
 	lose   func() bool
+}
+
+// An event is a change of state.
+type event struct {
+	at   time.Time
+	to   State
+	diag Diag
 }
 
 type flight struct {
@@ -37,20 +45,22 @@ func newWire(t rapid.TB, a, b Config) *wire {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.end[i], w.next[i] = s, w.now
+		w.end[i], w.next[i], w.was[i] = s, w.now, s.State()
 	}
 	return w
 }
 
-func (w *wire) event(i int, e Event) {
-	if e.From != e.To {
-		w.events[i] = append(w.events[i], e)
+// note notes whether an end's state has changed.
+func (w *wire) note(i int) {
+	if s := w.end[i]; s.State() != w.was[i] {
+		w.events[i] = append(w.events[i], event{w.now, s.State(), s.diag})
+		w.was[i] = s.State()
 	}
 }
 
 func (w *wire) tick(t rapid.TB, i int) {
-	send, e, next := w.end[i].Tick(w.now)
-	w.event(i, e)
+	send, next := w.end[i].Tick(w.now)
+	w.note(i)
 	w.next[i] = next
 	if !next.After(w.now) {
 		t.Fatalf("end %d wants to be called again at once, for ever", i)
@@ -85,11 +95,10 @@ func (w *wire) run(t rapid.TB, d time.Duration) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e, err := w.end[f.to].Receive(w.now, h)
-			if err != nil && !errors.Is(err, ErrNotOurs) {
+			if err := w.end[f.to].Receive(w.now, h); err != nil && !errors.Is(err, ErrNotOurs) {
 				t.Fatal(err)
 			}
-			w.event(f.to, e)
+			w.note(f.to)
 			w.tick(t, f.to)
 		}
 		for i := range w.end {
@@ -133,15 +142,15 @@ func TestCutIsNoticed(t *testing.T) {
 				t.Fatal("not up")
 			}
 			at := w.now
-			w.cut, w.events = cut, [2][]Event{}
+			w.cut, w.events = cut, [2][]event{}
 			w.run(t, 10*time.Second)
 			for i := range w.end {
-				if len(w.events[i]) == 0 || w.events[i][0].To != Down {
+				if len(w.events[i]) == 0 || w.events[i][0].to != Down {
 					t.Fatalf("cut %v: end %d: %+v", cut, i, w.events[i])
 				}
-				worst = max(worst, w.events[i][0].At.Sub(at))
+				worst = max(worst, w.events[i][0].at.Sub(at))
 				for _, e := range w.events[i] {
-					if e.To == Up {
+					if e.to == Up {
 						t.Fatalf("cut %v: end %d came up", cut, i)
 					}
 				}
@@ -149,7 +158,7 @@ func TestCutIsNoticed(t *testing.T) {
 				if !cut[1-i] {
 					wantDiag = DiagPeerDown
 				}
-				if got := w.events[i][0].Diag; got != wantDiag {
+				if got := w.events[i][0].diag; got != wantDiag {
 					t.Fatalf("cut %v: end %d: %v, want %v", cut, i, got, wantDiag)
 				}
 			}
@@ -190,17 +199,17 @@ func TestIntervalsAreNegotiated(t *testing.T) {
 func TestAdminDown(t *testing.T) {
 	w := newWire(t, Config{}, Config{})
 	w.run(t, 3*time.Second)
-	w.event(0, w.end[0].SetAdminDown(w.now, true))
+	w.end[0].SetAdminDown(true)
 	w.tick(t, 0)
 	w.run(t, time.Millisecond)
-	if w.end[0].State() != AdminDown || w.end[1].State() != Down || w.end[1].Diag() != DiagPeerDown {
-		t.Fatal(w.end[0].State(), w.end[1].State(), w.end[1].Diag())
+	if w.end[0].State() != AdminDown || w.end[1].State() != Down || w.end[1].diag != DiagPeerDown {
+		t.Fatal(w.end[0].State(), w.end[1].State(), w.end[1].diag)
 	}
 	w.run(t, 5*time.Second)
 	if w.end[1].State() != Down {
 		t.Fatal(w.end[1].State())
 	}
-	w.event(0, w.end[0].SetAdminDown(w.now, false))
+	w.end[0].SetAdminDown(false)
 	w.run(t, 5*time.Second)
 	if !w.up() {
 		t.Fatal("not up again")
@@ -264,7 +273,7 @@ func TestReceiveRefuses(t *testing.T) {
 		{Hello{State: Down, My: 8}, ErrField},
 		{Hello{State: Down, DetectMult: 3}, ErrField},
 	} {
-		if _, err := s.Receive(time.Unix(0, 0), c.h); !errors.Is(err, c.want) {
+		if err := s.Receive(time.Unix(0, 0), c.h); !errors.Is(err, c.want) {
 			t.Errorf("%+v: %v, want %v", c.h, err, c.want)
 		}
 	}
@@ -330,8 +339,8 @@ func FuzzParse(f *testing.F) {
 			t.Fatal(err)
 		}
 		for range 4 {
-			_, _ = s.Receive(now, h) // refusal is fine
-			_, _, next := s.Tick(now)
+			_ = s.Receive(now, h) // refusal is fine
+			_, next := s.Tick(now)
 			if !next.After(now) {
 				t.Fatalf("%+v: next call at %v, now is %v", h, next, now)
 			}
@@ -358,7 +367,7 @@ func TestBusy(t *testing.T) {
 		now := w.now
 		for i := range 3 {
 			s.Tick(now)
-			if _, err := s.Receive(now, w.end[1].Hello()); err != nil {
+			if err := s.Receive(now, w.end[1].Hello()); err != nil {
 				t.Fatal(err)
 			}
 			now = now.Add(DefaultInterval)
@@ -408,7 +417,7 @@ func TestHeldUp(t *testing.T) {
 			read := func() {
 				for ; waiting > 0; waiting-- {
 					h := Hello{State: Up, DetectMult: 3, My: 8, Your: 7, DesiredMinTx: DefaultInterval, RequiredMinRx: DefaultInterval}
-					if _, err := s.Receive(now, h); err != nil {
+					if err := s.Receive(now, h); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -417,15 +426,15 @@ func TestHeldUp(t *testing.T) {
 			if first {
 				read()
 			}
-			_, e, next := s.Tick(now)
+			_, next := s.Tick(now)
 			if !first {
 				read()
-				_, _, next = s.Tick(now)
+				_, next = s.Tick(now)
 			}
 			due = next
 			switch {
 			case now.Before(cut) && s.State() != Up:
-				t.Fatalf("down although hellos come: %+v", e)
+				t.Fatalf("down although hellos come: %v", s.diag)
 			case s.State() != Up:
 				return
 			case !before.Before(cut):

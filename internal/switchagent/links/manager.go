@@ -323,7 +323,7 @@ func (m *Manager) Close(now time.Time, hold time.Duration) []Frame {
 				send = append(send, m.frame(p, p.session.Hello(), hold, 0))
 			}
 		default:
-			p.session.SetAdminDown(now, true)
+			p.session.SetAdminDown(true)
 			send = m.tick(now, p, send)
 		}
 		p.become(now, Down, "closed")

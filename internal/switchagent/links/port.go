@@ -85,7 +85,7 @@ func (p *port) wrong(now time.Time, h hello, reason string) {
 	p.next = now
 	p.meet(h)
 	p.heldUntil = time.Time{}
-	p.session.SetAdminDown(now, true)
+	p.session.SetAdminDown(true)
 	p.become(now, Wrong, reason)
 }
 
@@ -98,7 +98,7 @@ func (p *port) receive(now time.Time, h hello) error {
 		return fmt.Errorf("%w: it is of %s, but %s is there", ErrWrong, h.name, p.neighbor())
 	}
 	restarted := p.session.Remote() != h.live.My
-	if _, err := p.session.Receive(now, h.live); err != nil {
+	if err := p.session.Receive(now, h.live); err != nil {
 		return err
 	}
 	if restarted {
@@ -153,14 +153,14 @@ func (p *port) refusal(h liveness.Hello, restarted bool) string {
 // tick does what the passing of time brings.
 func (p *port) tick(now time.Time) []liveness.Hello {
 	if p.state == Wrong && !now.Before(p.wrongUntil) {
-		p.session.SetAdminDown(now, false)
+		p.session.SetAdminDown(false)
 		p.become(now, Down, fmt.Sprintf("%s is no longer heard; %s has not been heard since", p.neighbor(), p.expected()))
 	}
 	if p.held() && !now.Before(p.heldUntil) {
 		p.release(now, fmt.Sprintf("the agent of %s has not come back from its restart in time", p.neighbor()))
 	}
 	detection := p.session.DetectionTime() // 0: no hellos are heard
-	send, _, next := p.session.Tick(now)
+	send, next := p.session.Tick(now)
 	if detection != 0 && p.session.Remote() == 0 && p.state != Wrong && !p.held() {
 		p.become(now, Down, fmt.Sprintf("%s was not heard for %v", p.neighbor(), detection))
 	}
