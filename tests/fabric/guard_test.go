@@ -3,6 +3,7 @@ package fabric
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -214,7 +215,7 @@ func (f *Fabric) helloAs(sw string, mallory *host, g *Group, guard bool) []*Wire
 	f.Links()
 	before, since := f.spoofed(mallory.Switch), time.Now()
 	now := since
-	liar := links.New(links.Config{Name: sw, Ports: []links.Port{{Number: 1, MAC: mallory.mac}}}, now)
+	liar := links.New(links.Config{Name: sw, Rand: rand.New(rand.NewPCG(1, 1)), Ports: []links.Port{{Number: 1, MAC: mallory.mac}}}, now)
 	mallory.mu.Lock()
 	p := mallory.plug
 	mallory.mu.Unlock()

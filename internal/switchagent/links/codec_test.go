@@ -123,7 +123,7 @@ func FuzzParseHello(f *testing.F) {
 			t.Fatalf("%+v written and read is %+v, %v", h, g, err)
 		}
 		// A manager takes it too, and time goes on.
-		m := New(Config{Name: "torB", Ports: []Port{{Number: 1, MAC: mac("B", 1)}, {Number: 2, Expect: "torA"}}}, time.Unix(0, 0))
+		m := New(Config{Name: "torB", Rand: steady(), Ports: []Port{{Number: 1, MAC: mac("B", 1), Expect: string(h.name)}, {Number: 2, Expect: "torA"}}}, time.Unix(0, 0))
 		for _, port := range []uint16{1, 2} {
 			_ = m.Receive(m.now, port, frame)
 			if _, _, next := m.Tick(m.now); !next.After(m.now) || next.Sub(m.now) > maxInterval {

@@ -1,9 +1,9 @@
 package links
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -43,24 +43,21 @@ const (
 
 // Config describes a switch's links.
 type Config struct {
-	Name  string // the switch's own, at most MaxName bytes; the rest is cut off
+	Name  string // the switch's own, at most MaxName bytes
 	Ports []Port
 	// Interval is the time between hellos on a link that is up; default 50 ms, 1 ms to
 	// 1 min (a value outside is taken for the nearest). Links that are not up
 	// see one every 200 ms, or every Interval if that is longer.
 	Interval   time.Duration
-	Multiplier uint8 // of the neighbor's intervals without a hello, after which the link is down; default 3
-	// Rand draws discriminators and jitter. Nil: seeded with the name and the time.
-	Rand *rand.Rand
+	Multiplier uint8      // of the neighbor's intervals without a hello, after which the link is down; default 3
+	Rand       *rand.Rand // draws discriminators and jitter
 }
 
-// Port is a port with a link to a switch. Of several with one number the first counts.
+// Port is a port with a link to a switch. Each has a number of its own.
 type Port struct {
 	Number uint16
 	MAC    switchspec.MAC // source of its hellos
-	Expect string         // the neighbor's name; "": the first one heard, until it is silent
-	// ExpectPort is the number of the neighbor's port; 0: any.
-	ExpectPort uint16
+	Expect string         // the neighbor's name
 	// Router, if valid, is the address of a neighbor that sends no hellos. Own asks it by
 	// ARP; the link is up while it answers.
 	Router, Own netip.Addr
@@ -109,29 +106,17 @@ type Manager struct {
 // New returns a manager all of whose ports are down, and whose first hellos are due at
 // once.
 func New(cfg Config, now time.Time) *Manager {
-	m := &Manager{name: cut(cfg.Name), now: now}
-	if cfg.Rand == nil {
-		seed := fnv.New64a()
-		_, _ = seed.Write([]byte(cfg.Name))
-		cfg.Rand = rand.New(rand.NewPCG(seed.Sum64(), uint64(now.UnixNano()))) //nolint:gosec // told apart, not kept secret
-	}
-	if cfg.Interval == 0 {
-		cfg.Interval = liveness.DefaultInterval
-	}
-	interval := min(max(cfg.Interval, time.Millisecond), maxInterval)
+	m := &Manager{name: cfg.Name, now: now}
+	interval := min(max(cmp.Or(cfg.Interval, liveness.DefaultInterval), time.Millisecond), maxInterval)
 	m.session = liveness.Config{DesiredMinTx: interval, RequiredMinRx: interval, SlowTx: max(slowTx, interval),
 		DetectMult: cfg.Multiplier, Rand: cfg.Rand}
 	for _, c := range cfg.Ports {
-		i, found := slices.BinarySearchFunc(m.ports, c.Number, byNumber)
-		if found {
-			continue
-		}
-		c.Expect = cut(c.Expect)
+		i, _ := slices.BinarySearchFunc(m.ports, c.Number, byNumber)
 		p := &port{Port: c, state: Down, since: now, next: now}
 		if !c.Router.IsValid() {
 			m.open(now, p)
 		}
-		p.reason = p.expected() + " has not been heard"
+		p.reason = c.Expect + " has not been heard"
 		m.ports = slices.Insert(m.ports, i, p)
 	}
 	return m
@@ -151,8 +136,6 @@ func (m *Manager) open(now time.Time, p *port) {
 	}
 	p.session, p.discriminator = s, cfg.Discriminator
 }
-
-func cut(name string) string { return name[:min(len(name), MaxName)] }
 
 func byNumber(p *port, number uint16) int { return int(p.Number) - int(number) }
 
@@ -212,25 +195,24 @@ func (m *Manager) clock(now time.Time) time.Time {
 
 // right says whether a hello is from the neighbor that the port should have.
 func (m *Manager) right(p *port, h hello) bool {
-	return string(h.name) != m.name && (p.Expect == "" || string(h.name) == p.Expect) &&
-		(p.ExpectPort == 0 || h.port == p.ExpectPort)
+	return string(h.name) != m.name && string(h.name) == p.Expect
 }
 
 // who says which switch is there instead of which.
 func (m *Manager) who(p *port, h hello) string {
 	if string(h.name) != m.name {
-		return fmt.Sprintf("%s port %d is there, expected %s", h.name, h.port, p.expected())
+		return fmt.Sprintf("%s port %d is there, expected %s", h.name, h.port, p.Expect)
 	}
 	for _, own := range m.ports {
 		if own.Number != h.port || own.discriminator != h.live.My {
 			continue
 		}
 		if own == p {
-			return fmt.Sprintf("what is sent comes back: the port is looped, expected %s", p.expected())
+			return fmt.Sprintf("what is sent comes back: the port is looped, expected %s", p.Expect)
 		}
-		return fmt.Sprintf("the cable goes to this switch's own port %d, expected %s", h.port, p.expected())
+		return fmt.Sprintf("the cable goes to this switch's own port %d, expected %s", h.port, p.Expect)
 	}
-	return fmt.Sprintf("another switch that is called %s too is there, with its port %d, expected %s", m.name, h.port, p.expected())
+	return fmt.Sprintf("another switch that is called %s too is there, with its port %d, expected %s", m.name, h.port, p.Expect)
 }
 
 // Tick does what is due: it returns the frames to send, what has changed since the

@@ -31,18 +31,6 @@ type port struct {
 	pending    []Event   // for Tick to return; at most two, see tell
 }
 
-// expected names the neighbor that should be there.
-func (p *port) expected() string {
-	name := p.Expect
-	if name == "" {
-		name = "a neighbor"
-	}
-	if p.ExpectPort != 0 {
-		return fmt.Sprintf("%s port %d", name, p.ExpectPort)
-	}
-	return name
-}
-
 // neighbor names the one that was heard last.
 func (p *port) neighbor() string { return fmt.Sprintf("%s port %d", p.name, p.peerPort) }
 
@@ -93,9 +81,6 @@ func (p *port) wrong(now time.Time, h hello, reason string) {
 func (p *port) receive(now time.Time, h hello) error {
 	if p.state == Wrong {
 		return fmt.Errorf("%w: it is the right one, but so far %s was there", ErrWrong, p.neighbor())
-	}
-	if p.Expect == "" && p.session.Remote() != 0 && string(h.name) != p.name {
-		return fmt.Errorf("%w: it is of %s, but %s is there", ErrWrong, h.name, p.neighbor())
 	}
 	restarted := p.session.Remote() != h.live.My
 	if err := p.session.Receive(now, h.live); err != nil {
@@ -154,7 +139,7 @@ func (p *port) refusal(h liveness.Hello, restarted bool) string {
 func (p *port) tick(now time.Time) []liveness.Hello {
 	if p.state == Wrong && !now.Before(p.wrongUntil) {
 		p.session.SetAdminDown(false)
-		p.become(now, Down, fmt.Sprintf("%s is no longer heard; %s has not been heard since", p.neighbor(), p.expected()))
+		p.become(now, Down, fmt.Sprintf("%s is no longer heard; %s has not been heard since", p.neighbor(), p.Expect))
 	}
 	if p.held() && !now.Before(p.heldUntil) {
 		p.release(now, fmt.Sprintf("the agent of %s has not come back from its restart in time", p.neighbor()))

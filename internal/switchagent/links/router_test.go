@@ -16,7 +16,7 @@ func TestRouter(t *testing.T) {
 	start := time.Unix(0, 0)
 	own, router := netip.MustParseAddr("10.0.0.0"), netip.MustParseAddr("10.0.0.1")
 	mac, theirs, other := switchspec.MAC{2, 0, 0, 0, 0, 1}, switchspec.MAC{2, 0, 0, 0, 0, 2}, switchspec.MAC{2, 0, 0, 0, 0, 3}
-	m := New(Config{Name: "torA", Ports: []Port{{Number: 9, MAC: mac, Expect: "r", Router: router, Own: own}}}, start)
+	m := New(Config{Name: "torA", Rand: steady(), Ports: []Port{{Number: 9, MAC: mac, Expect: "r", Router: router, Own: own}}}, start)
 	now := start
 	tick := func(d time.Duration) (asked int, events string) {
 		t.Helper()

@@ -65,6 +65,9 @@ func mac(name string, port uint16) switchspec.MAC {
 	return m
 }
 
+// steady draws the same numbers each time.
+func steady() *rand.Rand { return rand.New(rand.NewPCG(1, 1)) }
+
 // start boots a switch; expect[i] is the neighbor of port i+1.
 func (s *sim) start(name string, expect ...string) *Manager {
 	var ports []Port

@@ -47,48 +47,31 @@ func TestCablesSwapped(t *testing.T) {
 		"up=true B 02:42:00:00:00:01: ")
 }
 
-// Between the same two switches, swapped cables come up again, with the other port; unless
-// the configuration names the ports.
+// Between the same two switches, swapped cables come up again, with the other port.
 func TestParallelCablesSwapped(t *testing.T) {
-	for _, strict := range []bool{false, true} {
-		s := newSim(t, 4)
-		for _, n := range []struct{ name, to string }{{"A", "B"}, {"B", "A"}} {
-			cfg := Config{Name: n.name}
-			for i := range uint16(2) {
-				p := Port{Number: i + 1, MAC: mac(n.name, i+1), Expect: n.to}
-				if strict {
-					p.ExpectPort = i + 1
-				}
-				cfg.Ports = append(cfg.Ports, p)
-			}
-			s.startWith(n.name, cfg)
-		}
-		s.connect(end{"A", 1}, end{"B", 1})
-		s.connect(end{"A", 2}, end{"B", 2})
-		s.run(time.Second)
-		s.want(end{"A", 1}, Up, "")
-		s.took(end{"A", 1})
-		s.connect(end{"A", 1}, end{"B", 2})
-		s.connect(end{"A", 2}, end{"B", 1})
-		s.run(2 * time.Second)
-		if strict {
-			s.want(end{"A", 1}, Wrong, "B port 2 is there, expected B port 1")
-			s.wantEvents(end{"A", 1}, "up=false B 02:42:00:00:00:02: B port 2 is there, expected B port 1")
-			continue
-		}
-		s.want(end{"A", 1}, Up, "")
-		if st := s.state(end{"A", 1}); st.PeerPort != 2 || st.Peer != mac("B", 2) {
-			t.Errorf("state %+v", st)
-		}
-		if got := s.took(end{"A", 1}); len(got) != 2 || !strings.HasPrefix(got[0], "up=false B") || got[1] != "up=true B 02:42:00:00:00:02: " {
-			t.Errorf("events %q", got)
-		}
+	s := newSim(t, 4)
+	s.start("A", "B", "B")
+	s.start("B", "A", "A")
+	s.connect(end{"A", 1}, end{"B", 1})
+	s.connect(end{"A", 2}, end{"B", 2})
+	s.run(time.Second)
+	s.want(end{"A", 1}, Up, "")
+	s.took(end{"A", 1})
+	s.connect(end{"A", 1}, end{"B", 2})
+	s.connect(end{"A", 2}, end{"B", 1})
+	s.run(2 * time.Second)
+	s.want(end{"A", 1}, Up, "")
+	if st := s.state(end{"A", 1}); st.PeerPort != 2 || st.Peer != mac("B", 2) {
+		t.Errorf("state %+v", st)
+	}
+	if got := s.took(end{"A", 1}); len(got) != 2 || !strings.HasPrefix(got[0], "up=false B") || got[1] != "up=true B 02:42:00:00:00:02: " {
+		t.Errorf("events %q", got)
 	}
 }
 
 func TestOwnHellos(t *testing.T) {
 	s := newSim(t, 5)
-	s.start("A", "B", "B", "B", "")
+	s.start("A", "B", "B", "B", "C")
 	s.start("A2", "B")
 	s.nodes["A2"].name = "A"
 	s.cables[end{"A", 1}] = []end{{"A", 1}}
@@ -97,7 +80,7 @@ func TestOwnHellos(t *testing.T) {
 	s.run(10 * time.Second)
 	s.want(end{"A", 1}, Wrong, "what is sent comes back: the port is looped, expected B")
 	s.want(end{"A", 2}, Wrong, "the cable goes to this switch's own port 4, expected B")
-	s.want(end{"A", 4}, Wrong, "the cable goes to this switch's own port 2, expected a neighbor")
+	s.want(end{"A", 4}, Wrong, "the cable goes to this switch's own port 2, expected C")
 	s.want(end{"A", 3}, Wrong, "another switch that is called A too is there, with its port 1, expected B")
 	for p := range uint16(4) {
 		if got := s.took(end{"A", p + 1}); len(got) != 1 {
@@ -132,30 +115,6 @@ func TestTwoNeighborsOnAWire(t *testing.T) {
 	s.run(2 * time.Second)
 	s.want(a, Up, "")
 	s.want(b, Up, "")
-}
-
-// A port without an expectation takes the first switch heard, until it is silent.
-func TestAnyNeighbor(t *testing.T) {
-	s, a, b := newSim(t, 8), end{"A", 1}, end{"B", 1}
-	c := end{"C", 1}
-	s.start("A", "")
-	s.start("B", "A")
-	s.connect(a, b)
-	s.run(time.Second)
-	s.want(a, Up, "")
-	s.start("C", "A")
-	s.cables[c] = []end{a} // C is not heard by B
-	s.run(time.Second)
-	s.want(a, Up, "")
-	if err := s.errs[a]; err != nil && !errors.Is(err, ErrWrong) {
-		t.Errorf("error %v", err)
-	}
-	s.connect(a, c)
-	delete(s.cables, b)
-	s.run(time.Second)
-	s.want(a, Up, "")
-	s.wantEvents(a, "up=true B 02:42:00:00:00:01: ",
-		"up=false B 02:42:00:00:00:01: B port 1 was not heard for 150ms", "up=true C 02:43:00:00:00:01: ")
 }
 
 // Of several wrong neighbors the first is named until it leaves.
@@ -204,7 +163,7 @@ func TestOneWrongHello(t *testing.T) {
 	}
 	// The end of the wait is kept even if no hello is due until long after.
 	now := time.Unix(0, 0)
-	m := New(Config{Name: "A", Interval: time.Minute, Ports: []Port{{Number: 1, Expect: "B"}}}, now)
+	m := New(Config{Name: "A", Interval: time.Minute, Rand: steady(), Ports: []Port{{Number: 1, Expect: "B"}}}, now)
 	m.Tick(now)
 	if err := m.Receive(now, 1, appendHello(nil, mac("C", 1), sample, 1, 0, "C", 0)); !errors.Is(err, ErrWrong) {
 		t.Fatal(err)
