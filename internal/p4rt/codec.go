@@ -334,9 +334,7 @@ func decodePRE(m *p4.MulticastGroupEntry) (switchspec.Entity, error) {
 	if bad {
 		return nil, fmt.Errorf("%w: multicast group %v has numbers of more than 16 bits", ErrForeign, m)
 	}
-	slices.SortFunc(g.Replicas, func(x, y switchspec.PREReplica) int {
-		return cmp.Or(cmp.Compare(x.Port, y.Port), cmp.Compare(x.Instance, y.Instance))
-	})
+	slices.SortFunc(g.Replicas, switchspec.PREReplica.Compare)
 	return g, nil
 }
 

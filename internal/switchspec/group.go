@@ -15,7 +15,8 @@ type PREReplica struct {
 	Instance uint16 // the copy's egress_rid
 }
 
-func (r PREReplica) compare(o PREReplica) int {
+// Compare orders replicas as those of a PREGroup are.
+func (r PREReplica) Compare(o PREReplica) int {
 	return cmp.Or(cmp.Compare(r.Port, o.Port), cmp.Compare(r.Instance, o.Instance))
 }
 
@@ -35,7 +36,7 @@ func (g PREGroup) check() error {
 	err := rules(g, rule{g.ID != 0, "the number is 0"})
 	for i, r := range g.Replicas {
 		err = errors.Join(err, rules(g, rule{r.Port <= MaxPort, "a port is more than 510"},
-			rule{i == 0 || g.Replicas[i-1].compare(r) < 0, "the replicas are not in ascending order"}))
+			rule{i == 0 || g.Replicas[i-1].Compare(r) < 0, "the replicas are not in ascending order"}))
 	}
 	return err
 }

@@ -171,7 +171,7 @@ func entities(key StepKey, rules bifurcation.Rules, group, firstPRE uint16) []sw
 		for _, r := range replicas {
 			g.Replicas = append(g.Replicas, switchspec.PREReplica{Port: uint16(r.Port), Instance: r.RID}) //nolint:gosec // a port of the switch
 		}
-		slices.SortFunc(g.Replicas, comparePRE)
+		slices.SortFunc(g.Replicas, switchspec.PREReplica.Compare)
 		out = append(out, g)
 	}
 	for _, w := range rules.Rewrites {
@@ -182,10 +182,6 @@ func entities(key StepKey, rules bifurcation.Rules, group, firstPRE uint16) []sw
 	}
 	return append(out, switchspec.Match{Src: key.Source, MCID: key.ID, Dst: key.Dst, Group: group,
 		FirstPRE: firstPRE, PREGroups: uint16(len(rules.PREGroups))}) //nolint:gosec // 16 or so
-}
-
-func comparePRE(a, b switchspec.PREReplica) int {
-	return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Instance, b.Instance))
 }
 
 // CompareTranslations orders translations as they are read back from a switch.

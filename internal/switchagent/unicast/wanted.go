@@ -1,7 +1,6 @@
 package unicast
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/mcrdma/mcrdma/internal/switchspec"
@@ -62,7 +61,7 @@ func (t *Table) fixed() (list []switchspec.Entity) {
 				list = append(list, switchspec.GuardedPort{Port: p.Number})
 			}
 		}
-		slices.SortFunc(flood.Replicas, func(x, y switchspec.PREReplica) int { return cmp.Compare(x.Port, y.Port) })
+		slices.SortFunc(flood.Replicas, switchspec.PREReplica.Compare)
 		list = append(list, flood)
 	}
 	return list
