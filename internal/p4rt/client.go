@@ -23,10 +23,7 @@ type Config struct {
 	// ElectionID is what sessions begin with. Its Low must be no other agent's
 	// of the switch; 0 means 1.
 	ElectionID ElectionID
-	// Standby keeps sessions from automatically following a primary that has
-	// left.
-	Standby bool
-	// Dial is how to connect; nil: in plain text.
+	// Dial are further options of the connection. It is in plain text unless they say otherwise.
 	Dial []grpc.DialOption
 	// Busy reports whether this host's processors are overloaded: the switch's answers may then be
 	// late; nil: never.
@@ -71,14 +68,11 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	dial := cfg.Dial
-	if dial == nil {
-		dial = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
-	}
-	// A connection that carries nothing more is replaced: a new session would use it, too.
-	dial = append(append(grpcwindow.Dial(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: asks * askEach})), dial...)
-	conn, err := grpc.NewClient(cfg.Target, dial...)
+	dial := append(grpcwindow.Dial(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		// A connection that carries nothing more is replaced: a new session would use it, too.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: asks * askEach}))
+	conn, err := grpc.NewClient(cfg.Target, append(dial, cfg.Dial...)...)
 	if err != nil {
 		return nil, fmt.Errorf("p4rt: %w: %s: %w", ErrConfig, cfg.Target, err)
 	}

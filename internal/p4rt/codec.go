@@ -376,50 +376,33 @@ func (s *schema) key(t *table, te *p4.TableEntry) (key []uint64, err error) {
 	}
 	used, priority := 0, int32(0)
 	for _, f := range t.fields {
-		var m *p4.FieldMatch
+		var m *p4.FieldMatch // nil: left out
 		if i := slices.IndexFunc(te.GetMatch(), func(m *p4.FieldMatch) bool { return m.GetFieldId() == f.GetId() }); i >= 0 {
 			m = te.GetMatch()[i]
 			used++
 		}
-		switch x := m.GetFieldMatchType().(type) {
-		case *p4.FieldMatch_Exact_:
-			number(x.Exact.GetValue(), f.GetBitwidth())
-		case *p4.FieldMatch_Lpm:
-			number(x.Lpm.GetValue(), f.GetBitwidth())
-			key = append(key, uint64(x.Lpm.GetPrefixLen())) //nolint:gosec // a negative one is more than any width
-			if key[len(key)-1] > uint64(f.GetBitwidth()) {  //nolint:gosec // not negative
-				return nil, fmt.Errorf("%w: a prefix of %d bits", ErrForeign, x.Lpm.GetPrefixLen())
+		exact, lpm, within := m.GetExact(), m.GetLpm(), m.GetRange()
+		switch kind := f.GetMatchType(); {
+		case kind == p4cfg.MatchField_EXACT && exact != nil:
+			number(exact.GetValue(), f.GetBitwidth())
+		case kind == p4cfg.MatchField_LPM && (m == nil || lpm != nil):
+			number(lpm.GetValue(), f.GetBitwidth())
+			if n := lpm.GetPrefixLen(); n < 0 || n > f.GetBitwidth() {
+				return nil, fmt.Errorf("%w: a prefix of %d bits", ErrForeign, n)
 			}
-		case *p4.FieldMatch_Range_:
-			number(x.Range.GetLow(), f.GetBitwidth())
-			number(x.Range.GetHigh(), f.GetBitwidth())
-		case nil:
-			key = append(key, 0, math.MaxUint64>>(64-f.GetBitwidth()))
-			if f.GetMatchType() == p4cfg.MatchField_LPM {
-				key[len(key)-1] = 0
-			}
-		}
-		if m == nil && f.GetMatchType() == p4cfg.MatchField_EXACT || m != nil && matchType(m) != f.GetMatchType() {
-			return nil, fmt.Errorf("%w: field %s matches by %v", ErrForeign, f.GetName(), m)
-		}
-		if f.GetMatchType() == p4cfg.MatchField_RANGE {
+			key = append(key, uint64(lpm.GetPrefixLen())) //nolint:gosec // not negative
+		case kind == p4cfg.MatchField_RANGE && m == nil:
+			key, priority = append(key, 0, math.MaxUint64>>(64-f.GetBitwidth())), 1
+		case kind == p4cfg.MatchField_RANGE && within != nil:
+			number(within.GetLow(), f.GetBitwidth())
+			number(within.GetHigh(), f.GetBitwidth())
 			priority = 1
+		default:
+			return nil, fmt.Errorf("%w: field %s matches by %v", ErrForeign, f.GetName(), m)
 		}
 	}
 	if used != len(te.GetMatch()) || te.GetPriority() != priority {
 		return nil, fmt.Errorf("%w: an entry of priority %d by %v", ErrForeign, te.GetPriority(), te.GetMatch())
 	}
 	return key, err
-}
-
-func matchType(m *p4.FieldMatch) p4cfg.MatchField_MatchType {
-	switch m.GetFieldMatchType().(type) {
-	case *p4.FieldMatch_Exact_:
-		return p4cfg.MatchField_EXACT
-	case *p4.FieldMatch_Lpm:
-		return p4cfg.MatchField_LPM
-	case *p4.FieldMatch_Range_:
-		return p4cfg.MatchField_RANGE
-	}
-	return p4cfg.MatchField_UNSPECIFIED
 }

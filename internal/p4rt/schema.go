@@ -41,7 +41,6 @@ type schema struct {
 	byTable map[uint32]*table
 	actions map[string]*action
 	byID    map[uint32]*action
-	names   map[uint32]string
 
 	counters map[string]uint32 // ids
 	acked    uint32            // id of the register of members' answers
@@ -53,7 +52,7 @@ var ownSchema = sync.OnceValues(newSchema)
 
 func newSchema() (*schema, error) {
 	s := &schema{info: &p4cfg.P4Info{}, tables: map[string]*table{}, byTable: map[uint32]*table{},
-		actions: map[string]*action{}, byID: map[uint32]*action{}, names: map[uint32]string{},
+		actions: map[string]*action{}, byID: map[uint32]*action{},
 		counters: map[string]uint32{}, direct: map[uint32]bool{}}
 	if err := prototext.Unmarshal(bmv2.P4Info, s.info); err != nil {
 		return nil, fmt.Errorf("p4rt: the program's P4Info: %w", err)
@@ -66,15 +65,12 @@ func newSchema() (*schema, error) {
 		for _, a := range t.GetActionRefs() {
 			x.actions[a.GetId()] = a.GetScope() != p4cfg.ActionRef_DEFAULT_ONLY || len(x.fields) == 0
 		}
-		s.tables[x.name], s.byTable[x.id], s.names[x.id] = x, x, x.name
+		s.tables[x.name], s.byTable[x.id] = x, x
 	}
 	for _, a := range s.info.GetActions() {
 		p := a.GetPreamble()
 		x := &action{p.GetId(), p.GetName(), a.GetParams()}
-		s.actions[x.name], s.byID[x.id], s.names[x.id] = x, x, x.name
-	}
-	for _, d := range s.info.GetDigests() {
-		s.names[d.GetPreamble().GetId()] = d.GetPreamble().GetName()
+		s.actions[x.name], s.byID[x.id] = x, x
 	}
 	for _, c := range s.info.GetCounters() {
 		s.counters[c.GetPreamble().GetName()] = c.GetPreamble().GetId()

@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -47,9 +46,8 @@ func (e ElectionID) wire() *p4.Uint128 { return &p4.Uint128{High: e.High, Low: e
 
 // A PacketIn is a frame that the switch sent to the agent.
 type PacketIn struct {
-	Port   uint16 // that it came in on
-	Reason uint8  // Punt in the program
-	Frame  []byte
+	Port  uint16 // that it came in on
+	Frame []byte
 }
 
 // An ARPDigest is what an ARP packet said of its sender.
@@ -81,7 +79,6 @@ type Session struct {
 	done    chan struct{}
 	packets chan PacketIn
 	digests chan ARPDigest
-	dropped atomic.Uint64
 }
 
 // Done is closed when the stream has been lost or closed.
@@ -94,16 +91,12 @@ func (s *Session) Err() error {
 	return s.err
 }
 
-// PacketIns are the frames from the switch. What is not taken in time is dropped
-// and counted.
+// PacketIns are the frames from the switch. What is not taken in time is dropped.
 func (s *Session) PacketIns() <-chan PacketIn { return s.packets }
 
 // Digests are those of ARP packets, after EnableDigests. Lists are acknowledged
 // when they are in the channel; one that does not fit comes again.
 func (s *Session) Digests() <-chan ARPDigest { return s.digests }
-
-// Dropped is the number of frames and digests that were not taken in time.
-func (s *Session) Dropped() uint64 { return s.dropped.Load() }
 
 // Role returns the session's role, and a channel that is closed when it changes.
 func (s *Session) Role() (Role, <-chan struct{}) {
@@ -316,7 +309,7 @@ func (s *Session) arbitrated(m *p4.MasterArbitrationUpdate) {
 		s.end()
 		return
 	}
-	if role == Orphaned && !s.c.cfg.Standby {
+	if role == Orphaned {
 		// Sending must not block receiving. If it fails, Recv fails too.
 		go func() {
 			if err := s.Takeover(highest); errors.Is(err, ErrElection) {
@@ -330,23 +323,19 @@ func (s *Session) arbitrated(m *p4.MasterArbitrationUpdate) {
 func (s *Session) packetIn(m *p4.PacketIn) {
 	p := PacketIn{Frame: m.GetPayload()}
 	for _, d := range m.GetMetadata() {
-		switch v, _ := value(d.GetValue(), 64); d.GetMetadataId() {
-		case 1:
+		if d.GetMetadataId() == 1 {
+			v, _ := value(d.GetValue(), 64)
 			p.Port = uint16(v) //nolint:gosec // 9 bits
-		case 2:
-			p.Reason = uint8(v) //nolint:gosec // 7 bits
 		}
 	}
 	select {
 	case s.packets <- p:
-	default:
-		s.dropped.Add(1)
+	default: // the agent is too slow
 	}
 }
 
 func (s *Session) digest(m *p4.DigestList) {
 	if cap(s.digests)-len(s.digests) < len(m.GetData()) { // only this goroutine adds
-		s.dropped.Add(uint64(len(m.GetData())))
 		return
 	}
 	for _, d := range m.GetData() {

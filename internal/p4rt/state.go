@@ -226,14 +226,11 @@ func (b *batch) settle(err error) (again, whole error) {
 	}
 	each := perUpdate(err, len(b.todo))
 	if each == nil {
-		if errors.Is(err, ErrNotPrimary) {
-			return nil, err
+		if c := status.Code(err); errors.Is(err, ErrNotPrimary) || !transient(c) && c != codes.Unknown && c != codes.Canceled {
+			return nil, err // refused as a whole
 		}
 		for i := range b.todo {
 			x := &b.todo[i]
-			if c := status.Code(err); !transient(c) && c != codes.Unknown && c != codes.Canceled {
-				continue // refused as a whole
-			}
 			x.unsure = true
 			if x.update.Type == p4.Update_INSERT {
 				x.update.Type = p4.Update_MODIFY
@@ -255,7 +252,10 @@ func (b *batch) settle(err error) (again, whole error) {
 			again = fmt.Errorf("%v: %v: %s", x.change, code, each[i].GetMessage())
 			left = append(left, x)
 		default:
-			object := cmp.Or(b.s.c.schema.names[x.update.GetEntity().GetTableEntry().GetTableId()], "PRE")
+			object := "PRE"
+			if t := b.s.c.schema.byTable[x.update.GetEntity().GetTableEntry().GetTableId()]; t != nil {
+				object = t.name
+			}
 			b.failed = append(b.failed, &UpdateError{x.change, code, object, each[i].GetMessage()})
 		}
 	}
