@@ -40,8 +40,8 @@ type Config struct {
 	OnError func(error)
 }
 
-// A Source follows a namespace's tables. The ports of its next hops are interface names. It ignores
-// the weights of multipath routes, next hops whose link is down, routes with a TOS, and all routes
+// A Source follows a namespace's tables. It has the routes of IPv4, whose next hops may be neighbors
+// with IPv6 addresses; the ports of next hops are interface names. It ignores the weights of multipath routes, next hops whose link is down, routes with a TOS, and all routes
 // to a prefix except the one of the lowest metric. Blackhole, unreachable and prohibit routes have
 // an empty set.
 type Source struct {
@@ -58,7 +58,7 @@ type Source struct {
 var _ routing.Source = (*Source)(nil)
 
 // groups are the netlink groups that report changes of routes and neighbors.
-var groups = []uint{unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEIGH, unix.RTNLGRP_LINK, unix.RTNLGRP_NEXTHOP}
+var groups = []uint{unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_NEIGH, unix.RTNLGRP_LINK, unix.RTNLGRP_NEXTHOP}
 
 // Open reads the tables and starts to follow them. It needs no privilege except to enter the
 // namespace.
@@ -159,15 +159,12 @@ func (s *Source) readOnce() error {
 	for _, l := range links {
 		names[l.Attrs().Index] = l.Attrs().Name
 	}
-	var routes []routing.Route
+	list, err := s.handle.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: s.cfg.Table}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return fmt.Errorf("kernel: reading routes%s: %w", in(s.cfg), err)
+	}
 	var neighbors []routing.Neighbor
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		filter := &netlink.Route{Table: s.cfg.Table}
-		list, err := s.handle.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE)
-		if err != nil {
-			return fmt.Errorf("kernel: reading routes%s: %w", in(s.cfg), err)
-		}
-		routes = append(routes, best(list, names, family)...)
 		known, err := s.handle.NeighList(0, family)
 		if err != nil {
 			return fmt.Errorf("kernel: reading neighbors%s: %w", in(s.cfg), err)
@@ -178,18 +175,18 @@ func (s *Source) readOnce() error {
 			}
 		}
 	}
-	s.Replace(routes, neighbors)
+	s.Replace(best(list, names), neighbors)
 	return nil
 }
 
 // best returns the effective route for each prefix: the one with the lowest metric, and the first
 // among equals.
-func best(list []netlink.Route, names map[int]string, family int) []routing.Route {
+func best(list []netlink.Route, names map[int]string) []routing.Route {
 	metric := map[netip.Prefix]int{}
 	hops := map[netip.Prefix]routing.Hops{}
 	for i := range list {
 		r := &list[i]
-		prefix, ok := destination(r, family)
+		prefix, ok := destination(r)
 		if !ok || r.Tos != 0 || prefix.Addr().IsMulticast() {
 			continue
 		}
@@ -217,12 +214,9 @@ func best(list []netlink.Route, names map[int]string, family int) []routing.Rout
 	return routes
 }
 
-func destination(r *netlink.Route, family int) (netip.Prefix, bool) {
+func destination(r *netlink.Route) (netip.Prefix, bool) {
 	if r.Dst == nil {
-		if family == unix.AF_INET {
-			return netip.PrefixFrom(netip.IPv4Unspecified(), 0), true
-		}
-		return netip.PrefixFrom(netip.IPv6Unspecified(), 0), true
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0), true
 	}
 	a, ok := address(r.Dst.IP)
 	bits, _ := r.Dst.Mask.Size()

@@ -148,8 +148,10 @@ func TestNamespaceRoutes(t *testing.T) {
 	n.ip("route del 10.9.0.0/16")
 	is("10.9.1.1", "nothing")
 
-	n.ip("route add 2001:db8:ff::/48 nexthop via 2001:db8:0::2 nexthop via 2001:db8:1::2")
-	is("2001:db8:ff::1", "2001:db8:ff::/48 → {2001:db8::2 via v0, 2001:db8:1::2 via v1}")
+	n.ip("route add 2001:db8:ff::/48 via 2001:db8:0::2") // the fabric forwards IPv4 only
+	n.ip("route add 10.9.0.0/16 via inet6 2001:db8:1::2 dev v1")
+	is("10.9.1.1", "10.9.0.0/16 → {2001:db8:1::2 via v1}")
+	is("2001:db8:ff::1", "nothing")
 }
 
 func TestNamespaceNeighbors(t *testing.T) {
@@ -218,7 +220,7 @@ func TestBestPicksByMetric(t *testing.T) {
 		{[]netlink.Route{on(1, 5, 0, unix.RTNH_F_LINKDOWN), on(2, 10, 0, 0)}, "{on-link via b}"},
 		{[]netlink.Route{on(9, 5, 0, 0), on(2, 10, 0, 0)}, "{on-link via b}"}, // the interface is gone
 	} {
-		got := best(c.list, names, unix.AF_INET)
+		got := best(c.list, names)
 		if len(got) != 1 || got[0].Hops.String() != c.want {
 			t.Errorf("%v: got %v, want %v", c.list, got, c.want)
 		}
