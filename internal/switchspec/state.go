@@ -99,7 +99,8 @@ func (s *State) All() iter.Seq[Entity] {
 	}
 }
 
-// Of lists the entities of one type, sorted by key.
+// Of lists the entities of one type, sorted by key. The one that was listed last may be deleted
+// meanwhile.
 func Of[T Entity](s *State) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		var keys []Key

@@ -19,38 +19,26 @@ import (
 func (t *Table) RenewMerging(have, want *switchspec.State) (begun []*Merging, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var lost []switchspec.MergeGroup
+	gone := map[uint16]bool{} // slots
 	for g := range switchspec.Of[switchspec.MergeGroup](want) {
-		if old, ok := have.Find(g.Key()); !ok || old.(switchspec.MergeGroup).Epoch != g.Epoch {
-			lost = append(lost, g)
+		if old, ok := have.Find(g.Key()); ok && old.(switchspec.MergeGroup).Epoch == g.Epoch {
+			continue
 		}
-	}
-	gone := map[uint16]*Merging{}
-	for _, g := range lost {
-		gone[g.Slot] = nil
-		if m := t.slots.used[g.Slot]; m != nil && m.use == useOf(g) {
-			gone[g.Slot] = m // otherwise an edit that deletes it is queued
+		gone[g.Slot] = true
+		if m := t.slots.used[g.Slot]; m != nil && m.use == useOf(g) { // otherwise an edit that deletes it is queued
+			begun = append(begun, m)
 		}
 		want.Delete(g.Key())
 	}
-	var members []switchspec.Key
 	for x := range switchspec.Of[switchspec.MergeMember](want) {
-		if _, ok := gone[x.Slot]; ok {
-			members = append(members, x.Key())
+		if gone[x.Slot] {
+			want.Delete(x.Key())
 		}
 	}
-	for _, k := range members {
-		want.Delete(k)
-	}
-	for _, g := range lost {
-		m := gone[g.Slot]
-		if m == nil {
-			continue
-		}
+	for _, m := range begun {
 		if err := t.beginAnew(m, want); err != nil {
 			return nil, err
 		}
-		begun = append(begun, m)
 	}
 	return begun, want.Put(t.settings())
 }
@@ -164,7 +152,7 @@ func (t *Table) adoptMerging(have, want *switchspec.State) (begun []*Merging, er
 		switch m.use = 0; {
 		case m.outgrown(have, there[k]):
 			older = append(older, g)
-		case m.read(have, there[k]) && t.slots.used[m.slot()] == nil:
+		case m.read(have, there[k]) && t.slots.used[m.Slot()] == nil:
 			t.slots.keep(m, m.use)
 			if m.use != recorded {
 				begun = append(begun, m)

@@ -120,13 +120,11 @@ func (t *Table) Shrink(g *Group, stay []bifurcation.Receiver) (next *Group, undo
 	next.Receivers = stay
 	was := g.merging.current
 	g.merging.keepOnly(stay)
-	return next, func() { t.await(g.merging, was) }
-}
-
-func (t *Table) await(m *Merging, members uint16) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	m.current = members
+	return next, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		next.merging.current = was
+	}
 }
 
 // Grow returns the group with other receivers, and merging of its own that begins at psn; nil: at

@@ -80,7 +80,7 @@ type View struct {
 }
 
 func (g *Group) view() View {
-	v := View{Info: g.Info, Slot: g.merging.slot(), Epoch: epochOf(g.merging.use), Members: g.merging.members, Base: g.merging.base}
+	v := View{Info: g.Info, Slot: g.merging.Slot(), Epoch: epochOf(g.merging.use), Members: g.merging.members, Base: g.merging.base}
 	if g.step != nil {
 		v.Problems = g.step.state.Problems
 	}
@@ -109,13 +109,11 @@ func newMerging(g *Group) *Merging {
 		cnpGap: uint32(g.CNPGap.Microseconds())} //nolint:gosec // checked at the border
 }
 
-func (m *Merging) slot() uint16 { return slotOf(m.use) }
-
 // Slot is the slot in which it merges. It is for who has given it one.
-func (m *Merging) Slot() uint16 { return m.slot() }
+func (m *Merging) Slot() uint16 { return slotOf(m.use) }
 
 func (m *Merging) group() switchspec.MergeGroup {
-	return switchspec.MergeGroup{Slot: m.slot(), Members: m.current, Epoch: epochOf(m.use), InitialPSN: m.psn, Learn: m.learn,
+	return switchspec.MergeGroup{Slot: m.Slot(), Members: m.current, Epoch: epochOf(m.use), InitialPSN: m.psn, Learn: m.learn,
 		Source: m.source, SenderQPN: m.senderQPN, CNPGap: m.cnpGap}
 }
 
@@ -124,7 +122,7 @@ func (m *Merging) bypass() switchspec.Bypass {
 }
 
 func (m *Merging) member(x bifurcation.MergeMember) switchspec.MergeMember {
-	return switchspec.MergeMember{Src: x.Src, Dst: x.Dst, DestQP: x.QPN, Slot: m.slot(), Index: x.Index}
+	return switchspec.MergeMember{Src: x.Src, Dst: x.Dst, DestQP: x.QPN, Slot: m.Slot(), Index: x.Index}
 }
 
 func (m *Merging) entities() []switchspec.Entity {
@@ -216,7 +214,7 @@ func (t *Table) Leaving(m *Merging, want *switchspec.State) (gone []switchspec.K
 	gone = append(gone, m.group().Key())
 	for _, x := range m.members {
 		k := m.member(x).Key()
-		if now, there := want.Find(k); there && now.(switchspec.MergeMember).Slot == m.slot() {
+		if now, there := want.Find(k); there && now.(switchspec.MergeMember).Slot == m.Slot() {
 			gone = append(gone, k)
 		}
 	}
@@ -349,17 +347,17 @@ func (s *slots) reserve() error {
 // keep records merging under the number of a use.
 func (s *slots) keep(m *Merging, use uint64) {
 	m.use = use
-	s.used[m.slot()] = m
+	s.used[m.Slot()] = m
 	k := m.bypass().Key()
 	s.bypasses[k] = append(s.bypasses[k], m)
 }
 
 // give frees a slot whose entities have been deleted, or were never written.
 func (s *slots) give(m *Merging) {
-	if m.use == 0 || s.used[m.slot()] != m {
+	if m.use == 0 || s.used[m.Slot()] != m {
 		return
 	}
-	delete(s.used, m.slot())
+	delete(s.used, m.Slot())
 	k := m.bypass().Key()
 	left := slices.DeleteFunc(s.bypasses[k], func(o *Merging) bool { return o == m })
 	if s.bypasses[k] = left; len(left) == 0 {

@@ -2,7 +2,6 @@ package groups
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -133,14 +132,6 @@ func (s *Step) Needed() bool { return s.group != nil || len(s.holders) > 0 }
 // Group returns the group that was installed here with this as its first step, or nil, to who has
 // the turn.
 func (s *Step) Group() *Group { return s.group }
-
-// wait waits for the caller's turn.
-func (s *Step) wait(ctx context.Context) error {
-	if !s.turn.TryAcquire(1) && s.turn.Acquire(ctx, 1) != nil {
-		return fmt.Errorf("%w: group %v is being changed: %w", ErrNotReady, s.Key, context.Cause(ctx))
-	}
-	return nil
-}
 
 // An Installation is a step's entries on this switch.
 type Installation struct {

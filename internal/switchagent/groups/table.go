@@ -72,7 +72,7 @@ func (t *Table) Enter(ctx context.Context, k StepKey) (*Step, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := s.wait(ctx); err != nil {
+		if err := t.EnterAgain(ctx, s); err != nil {
 			return nil, err
 		}
 		if !s.gone {
@@ -97,7 +97,12 @@ func (t *Table) step(k StepKey) (*Step, error) {
 }
 
 // EnterAgain gives the caller the turn of a step, which may be no longer needed by then.
-func (t *Table) EnterAgain(ctx context.Context, s *Step) error { return s.wait(ctx) }
+func (t *Table) EnterAgain(ctx context.Context, s *Step) error {
+	if !s.turn.TryAcquire(1) && s.turn.Acquire(ctx, 1) != nil {
+		return fmt.Errorf("%w: group %v is being changed: %w", ErrNotReady, s.Key, context.Cause(ctx))
+	}
+	return nil
+}
 
 // EnterGroup gives the caller a group, and the turn of its step.
 func (t *Table) EnterGroup(ctx context.Context, k Key) (*Group, *Step, error) {

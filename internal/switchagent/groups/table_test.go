@@ -253,14 +253,14 @@ func TestAdoptedMergingIsItsOwn(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := a.groups[one.Key].merging
-			if kept := m.slot() == 100 && epochOf(m.use) == 9 && !m.learn; kept != x.kept || len(m.members) != 2+x.late || m.current != 3 || a.slots.used[m.slot()] != m {
+			if kept := m.Slot() == 100 && epochOf(m.use) == 9 && !m.learn; kept != x.kept || len(m.members) != 2+x.late || m.current != 3 || a.slots.used[m.Slot()] != m {
 				t.Errorf("%s: %+v", name, m)
 			}
-			if other := a.groups[two.Key].merging; other.slot() != 200 || other.learn || len(other.members) != 2 {
+			if other := a.groups[two.Key].merging; other.Slot() != 200 || other.learn || len(other.members) != 2 {
 				t.Errorf("%s: the other group: %+v", name, other)
 			}
 			for e := range switchspec.Of[switchspec.MergeMember](&want) {
-				if g := a.groups[Key{e.Dst, e.DestQP}]; g == nil || g.merging.slot() != e.Slot {
+				if g := a.groups[Key{e.Dst, e.DestQP}]; g == nil || g.merging.Slot() != e.Slot {
 					t.Errorf("%s: %v is wanted", name, e)
 				}
 			}
