@@ -125,7 +125,7 @@ func (a *Agent) settling() string {
 }
 
 func (a *Agent) settle() {
-	a.change(func(t *unicast.Table) { t.Settled(true) })
+	a.change(func(t *unicast.Table) { t.Settled() })
 	a.start.settled.reach()
 	a.log.Info("routes are settled")
 	a.rerun.wake()

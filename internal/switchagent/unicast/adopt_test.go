@@ -72,7 +72,7 @@ func TestAdoptElse(t *testing.T) {
 		{name: "two MACs behind a link that is not known", have: "hop 1 9 a0 51;hop 2 9 a0 52;route 10.2.0.0/16 hop 1;route 10.3.0.0/16 hop 2",
 			want: "route 10.2.0.0/16 hop 1;route 10.3.0.0/16 hop 2"},
 		{name: "after it settled", have: hops + ";" + host + ";route 10.2.0.0/16 hop 1",
-			before: func(tb *Table) { tb.Settled(true) },
+			before: func(tb *Table) { tb.Settled() },
 			want:   "hop 3 1 a0 12;" + host, never: "hop 1 9 a0 51;hop 2 10 a0 52;route 10.2.0.0/16"},
 		{name: "the numbers of which the table knows others", have: "hop 1 10 a0 52;route 10.2.0.0/16 hop 1",
 			before: func(tb *Table) {
@@ -83,7 +83,7 @@ func TestAdoptElse(t *testing.T) {
 			want: "hop 1 9 a0 51;hop 2 10 a0 52;route 10.2.0.0/16 hop 2"},
 		{name: "settled, links are down of which nothing was heard", have: hops + ";route 10.2.0.0/16 hop 1",
 			before: func(tb *Table) { tb.Routes(delta([]string{"10.4.0.0/16 10.0.0.1"})) },
-			after:  func(tb *Table) { tb.Settled(true) },
+			after:  func(tb *Table) { tb.Settled() },
 			want:   "route 10.4.0.0/16 nowhere", never: "hop 1 9 a0 51;route 10.2.0.0/16"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -188,7 +188,8 @@ func TestVersion(t *testing.T) {
 	same("a host that is there", func() { tb.Learn(Host{world.hosts[1], mac("12"), 1}, epoch) })
 	same("a host that is refused", func() { tb.Learn(Host{world.hosts[1], mac("12"), 9}, epoch) })
 	same("no probe", func() { tb.Probe(epoch) })
-	same("settled as before", func() { tb.Settled(false) })
+	tb.Settled()
+	same("settled as before", func() { tb.Settled() })
 	same("asking", func() {
 		tb.Wanted()
 		tb.Problems()

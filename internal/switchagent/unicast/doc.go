@@ -6,7 +6,7 @@
 //	t.Routes(delta)          // from a routing.Source
 //	t.Link(9, true, peerMAC) // from the hellos
 //	t.Learn(host, now)       // from ARP
-//	t.Settled(true)          // the source has reported all that it knew
+//	t.Settled()              // the source has reported all that it knew
 //	list := t.Changes()      // write them, and then
 //	t.Written(list)
 //	way, err := t.Resolve(receiver)

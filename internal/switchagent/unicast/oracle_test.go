@@ -441,7 +441,7 @@ func (r *run) unuse() {
 }
 
 func (r *run) settle() {
-	r.table.Settled(true)
+	r.table.Settled()
 	r.oracle.settled = true
 	r.oracle.kept, r.oracle.gleaned, r.oracle.assumed = nil, nil, nil
 }
@@ -501,7 +501,7 @@ func (r *run) restart() {
 		}
 	}
 	if o.settled {
-		next.Settled(true)
+		next.Settled()
 		r.oracle.kept, r.oracle.gleaned, r.oracle.assumed = nil, nil, nil
 		if !guessed {
 			same("once settled")

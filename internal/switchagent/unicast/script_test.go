@@ -82,7 +82,7 @@ func (s *script) run() string {
 			say("changed")
 		}
 	case "settled":
-		s.table.Settled(true)
+		s.table.Settled()
 	case "use":
 		for _, w := range s.d.CmdArgs {
 			say("%t", s.table.Use(port16(w.Key)))

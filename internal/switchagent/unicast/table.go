@@ -230,21 +230,18 @@ func (t *Table) setNeighbor(k routing.NeighborKey, m switchspec.MAC) (changed bo
 	return true
 }
 
-// Settled says whether the source has reported all that it knew when it began. Until
-// then (a new table has not settled) what was adopted stays: routes that the source
-// does not have, unless it withdrew them; next hops' numbers; and links with hellos
-// count as they were until Link reports them.
-func (t *Table) Settled(yes bool) {
-	if yes == t.settled {
+// Settled says that the source has reported all that it knew when it began. Until
+// then what was adopted stays: routes that the source does not have, unless it withdrew
+// them; next hops' numbers; and links with hellos count as they were until Link reports
+// them.
+func (t *Table) Settled() {
+	if t.settled {
 		return
 	}
-	t.settled = yes
-	if yes {
-		t.adopted = nil
-		t.hops.settle()
-		for _, p := range t.ports {
-			p.assumed = switchspec.MAC{}
-		}
+	t.settled, t.adopted = true, nil
+	t.hops.settle()
+	for _, p := range t.ports {
+		p.assumed = switchspec.MAC{}
 	}
 	t.touch()
 }
