@@ -260,7 +260,7 @@ func (l *line) dial(addr string, as identity.Identity) *grpc.ClientConn {
 	t := l.t
 	t.Helper()
 	c, err := grpc.NewClient(addr, l.inMemory(), grpc.WithTransportCredentials(insecure.NewCredentials()), identity.Claim(as),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnectBackoff, MinConnectTimeout: time.Second}),
+		reconnect,
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		t.Fatal(err)

@@ -63,11 +63,7 @@ const noLink = "no link"
 type speaking func(ctx context.Context, cfg bgp.Config) (Speaker, error)
 
 func speak(ctx context.Context, cfg bgp.Config) (Speaker, error) {
-	s, err := bgp.Open(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return bgp.Open(ctx, cfg)
 }
 
 // openRouting opens the source that the configuration names. It runs until ctx ends, or Close.

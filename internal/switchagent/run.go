@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
@@ -56,7 +55,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 // open opens everything that can fail at the start.
 func (a *Agent) open(ctx context.Context) error {
 	client, err := p4rt.New(p4rt.Config{Target: a.cfg.P4Runtime.Target, DeviceID: a.cfg.P4Runtime.DeviceID,
-		ElectionID: p4rt.ElectionID{Low: a.cfg.P4Runtime.ElectionID}, Dial: append(a.switchDial(), a.opts.DialSwitch...), Busy: a.opts.Busy})
+		ElectionID: p4rt.ElectionID{Low: a.cfg.P4Runtime.ElectionID}, Dial: append([]grpc.DialOption{reconnect}, a.opts.DialSwitch...), Busy: a.opts.Busy})
 	if err != nil {
 		return err
 	}
@@ -97,13 +96,6 @@ func (a *Agent) open(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// switchDial has the options for connecting to the switch: unencrypted, as bmv2 and the embedded
-// switch serve it, on the agent's machine.
-func (a *Agent) switchDial() []grpc.DialOption {
-	return []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnectBackoff, MinConnectTimeout: time.Second})}
 }
 
 func (a *Agent) dialPeers() error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -31,9 +32,12 @@ func clientOptions() []grpc.DialOption {
 	return append(grpcwindow.Dial(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnectBackoff, MinConnectTimeout: time.Second}),
-	)
+		reconnect)
 }
+
+// reconnect makes connections to the switch and to other agents come back soon.
+var reconnect = grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second,
+	Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}})
 
 // newServer makes the gRPC server with all services, for as long as ctx.
 func (a *Agent) newServer(ctx context.Context) (*grpc.Server, error) {

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -23,8 +21,6 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
-
-var reconnectBackoff = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
 
 // describe returns a group for clients.
 func (a *Agent) describe(g groups.View) *mcrdmav1.GroupStatus {
