@@ -1,9 +1,11 @@
 package grouptree
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -40,19 +42,11 @@ const atOnce = 16
 // An error is ErrNoGroup, that none of the first agents can be reached, or ctx's. All
 // else that is wrong is in the tree.
 func Collect(ctx context.Context, src Source, key Key, first []string, directory map[string]string, limits Limits) (*Tree, error) {
-	if limits.Agents <= 0 {
-		limits.Agents = 256
-	}
-	if limits.Nodes <= 0 {
-		limits.Nodes = 1024
-	}
 	c := &collector{
-		src: src, limits: limits, tree: &Tree{Key: key},
+		src: src, limits: Limits{Agents: cmp.Or(limits.Agents, 256), Nodes: cmp.Or(limits.Nodes, 1024)}, tree: &Tree{Key: key},
 		byAddr: map[string]*answer{}, address: map[string]string{}, nodes: map[nodeKey]*Node{},
 	}
-	for name, addr := range directory {
-		c.address[name] = addr
-	}
+	maps.Copy(c.address, directory)
 	if err := c.findRoots(ctx, first); err != nil {
 		return nil, err
 	}
@@ -199,13 +193,11 @@ func (c *collector) root(ctx context.Context, a *answer, s *mcrdmav1.Step) {
 // rootless makes do without the switch where the group was installed.
 func (c *collector) rootless() error {
 	var silent []string
+	known := map[nodeKey]bool{}
 	for _, a := range c.asked {
 		if a.err != nil {
 			silent = append(silent, a.err.Error())
 		}
-	}
-	known := map[nodeKey]bool{}
-	for _, a := range c.asked {
 		for _, s := range a.steps {
 			known[nodeKey{a.name, s.GetDestination()}] = true
 		}

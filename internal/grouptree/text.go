@@ -103,12 +103,17 @@ func (p *textPrinter) below(n *Node, prefix string) {
 		p.line(prefix+bar, "", "computes ICRCs anew: "+why)
 	}
 	for i := range n.Edges {
-		branch, deeper := "├── ", prefix+"│   "
-		if i == len(n.Edges)-1 {
-			branch, deeper = "└── ", prefix+"    "
-		}
-		p.edge(&n.Edges[i], prefix, branch, deeper)
+		branch, deeper := fork(i, len(n.Edges))
+		p.edge(&n.Edges[i], prefix, branch, prefix+deeper)
 	}
+}
+
+// fork is what leads to the i-th of n branches, and what to what is below it.
+func fork(i, n int) (branch, below string) {
+	if i == n-1 {
+		return "└── ", "    "
+	}
+	return "├── ", "│   "
 }
 
 func (p *textPrinter) edge(e *Edge, prefix, branch, deeper string) {
@@ -127,12 +132,9 @@ func (p *textPrinter) edge(e *Edge, prefix, branch, deeper string) {
 	default:
 		p.line(prefix, branch, way+"one of these for each flow")
 		for i, to := range e.To {
-			branch, below := "├── ", deeper+"│   "
-			if i == len(e.To)-1 {
-				branch, below = "└── ", deeper+"    "
-			}
+			branch, below := fork(i, len(e.To))
 			p.line(deeper, branch, p.toward(to))
-			p.below(to, below)
+			p.below(to, deeper+below)
 		}
 	}
 }
