@@ -263,7 +263,11 @@ func rules(req Request, branches []branch, of []int) Rules {
 			rewrite := Rewrite{RID: rid, NextHop: hop.NextHop, Dst: first.Addr, Last: last}
 			if last {
 				rewrite.QPN = first.QPN
-				out.Translations = translate(slices.Grow(out.Translations, len(first.Regions)), rid, first.Regions)
+				out.Translations = slices.Grow(out.Translations, len(first.Regions))
+				for _, m := range first.Regions {
+					out.Translations = append(out.Translations, Translation{
+						RID: rid, RKey: m.RKey, First: m.VA, Last: m.last(), Offset: m.ReceiverVA - m.VA, NewRKey: m.ReceiverRKey})
+				}
 			}
 			out.Rewrites = append(out.Rewrites, rewrite)
 			rid++
@@ -290,15 +294,6 @@ func apart(groups [][]Replica, b int, hops []Hop) (shift int) {
 		}
 	}
 	return shift
-}
-
-func translate(to []Translation, rid uint16, regions []Region) []Translation {
-	for _, m := range regions {
-		to = append(to, Translation{
-			RID: rid, RKey: m.RKey, First: m.VA, Last: m.last(), Offset: m.ReceiverVA - m.VA, NewRKey: m.ReceiverRKey,
-		})
-	}
-	return to
 }
 
 // downstream hands on the branches that are to be split again.
