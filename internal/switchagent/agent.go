@@ -95,8 +95,3 @@ func (a *Agent) absence() time.Duration {
 	}
 	return a.cfg.Restart.Hold
 }
-
-// background runs work that must finish even if the caller has left.
-func (a *Agent) background(f func(context.Context)) {
-	a.wg.Go(func() { f(context.Background()) })
-}

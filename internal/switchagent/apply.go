@@ -242,7 +242,7 @@ func (a *Agent) writeLater(ctx context.Context, e edit, then func(), key groups.
 		case <-ctx.Done():
 		}
 	}
-	a.background(func(context.Context) { finish(<-j.done) })
+	a.wg.Go(func() { finish(<-j.done) })
 }
 
 // drop removes a step from the switch, and its branches from other switches. The caller has its

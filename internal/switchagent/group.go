@@ -119,8 +119,8 @@ func (a *Agent) update(ctx context.Context, k groups.Key, receivers []bifurcatio
 	case grows && err == nil:
 		a.tell(mcrdmav1.WatchResponse_TYPE_UPDATED, a.table.View(g))
 	case shrunk:
-		a.background(func(ctx context.Context) {
-			if a.remakeOne(ctx, s) != nil {
+		a.wg.Go(func() { // even if the caller has left
+			if a.remakeOne(context.WithoutCancel(ctx), s) != nil {
 				a.rerun.wake()
 			}
 		})
