@@ -65,8 +65,7 @@ func (cfg GroupConfig) check() (GroupConfig, error) {
 		return cfg, err
 	}
 	if cfg.Algorithm != "" {
-		var a schedule.Algorithm
-		if err := a.UnmarshalText([]byte(cfg.Algorithm)); err != nil {
+		if err := new(schedule.Algorithm).UnmarshalText([]byte(cfg.Algorithm)); err != nil {
 			return bad("Algorithm: %v", err)
 		}
 	}
@@ -117,32 +116,49 @@ func (c *Client) Create(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	return g, nil
 }
 
-// createUntil creates a group again if a receiver ends before the group has begun.
+// createUntil creates a group again while receivers are still starting, or if one ends before the group has begun.
 func (c *Client) createUntil(ctx context.Context, cfg GroupConfig, deadline time.Time) (*Group, error) {
+	var last error
 	for {
 		g := newGroup(c, cfg)
-		err := g.create(ctx, deadline)
+		err := g.create(ctx)
 		if err == nil {
 			return g, nil
 		}
 		g.stop(err)
-		_, unconnected := errors.AsType[*formationError](err)
-		few := g.id.Number != 0 && errors.Is(err, ErrMinSize)
-		if !unconnected && !few || !time.Now().Before(deadline) {
+		switch {
+		case last != nil && ctx.Err() != nil:
+			return nil, waitedError{last, ctx.Err()}
+		case !g.startsLater(err) || !time.Now().Before(deadline):
 			return nil, err
 		}
+		last = err
 		select {
 		case <-ctx.Done():
-			return nil, waitedError{err, ctx.Err()}
+			return nil, waitedError{last, ctx.Err()}
 		case <-time.After(createEvery):
 		}
 	}
 }
 
-func (g *Group) create(ctx context.Context, deadline time.Time) error {
+// startsLater reports whether a group that could not be created may be soon.
+func (g *Group) startsLater(err error) bool {
+	if g.id.Number == 0 { // the daemon has not made it
+		return errors.Is(err, ErrUnreachable)
+	}
+	_, unconnected := errors.AsType[*formationError](err)
+	return unconnected || errors.Is(err, ErrMinSize)
+}
+
+func (g *Group) create(ctx context.Context) error {
 	c := g.c
-	b, resp, conn, err := g.askUntil(ctx, deadline)
+	b, err := g.bring(false)
 	if err != nil {
+		return err
+	}
+	resp, conn, err := g.ask(ctx, b)
+	if err != nil {
+		b.close()
 		return err
 	}
 	g.id, g.cfg.MinSize = groupID(resp.GetFormation().GetGroup()), int(resp.GetMinSize())
@@ -171,34 +187,6 @@ func (g *Group) create(ctx context.Context, deadline time.Time) error {
 	}
 	<-g.ended
 	return g.Err()
-}
-
-// askUntil asks again while receivers are still starting.
-func (g *Group) askUntil(ctx context.Context, deadline time.Time) (*brought, *mcrdmav1.CreateGroupResponse, *connection, error) {
-	var last error
-	for {
-		b, err := g.bring(false)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		resp, conn, err := g.ask(ctx, b)
-		if err == nil {
-			return b, resp, conn, nil
-		}
-		b.close()
-		switch {
-		case last != nil && ctx.Err() != nil:
-			return nil, nil, nil, waitedError{last, ctx.Err()}
-		case !errors.Is(err, ErrUnreachable) || !time.Now().Before(deadline):
-			return nil, nil, nil, err
-		}
-		last = err
-		select {
-		case <-ctx.Done():
-			return nil, nil, nil, waitedError{last, ctx.Err()}
-		case <-time.After(createEvery):
-		}
-	}
 }
 
 // A waitedError combines the last error before a context ended with the context's error. Its text
