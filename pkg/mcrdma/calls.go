@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -55,17 +56,7 @@ func away(patience time.Duration) error {
 // lost reports whether a call failed because the daemon is gone, or the call's context
 // ended; it is false for errors that daemons return themselves.
 func lost(err error) bool {
-	if err == nil {
-		return false
-	}
-	if errinfo.Info(err) != nil {
-		return false
-	}
-	switch status.Code(err) {
-	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
-		return true
-	}
-	return false
+	return errinfo.Info(err) == nil && slices.Contains([]codes.Code{codes.Unavailable, codes.Canceled, codes.DeadlineExceeded}, status.Code(err))
 }
 
 // ready waits until calls can be made.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
@@ -249,10 +250,7 @@ func (s *stream) data(n uint64) error {
 // completed takes the n oldest operations, which are complete: READs only by their data.
 func (s *stream) completed(n uint64, read bool) error {
 	s.mu.Lock()
-	bad := n > uint64(len(s.flying))
-	for i := uint64(0); i < n && !bad; i++ {
-		bad = (s.flying[i].Kind == qp.OpRead) != read
-	}
+	bad := n > uint64(len(s.flying)) || slices.ContainsFunc(s.flying[:n], func(op *Op) bool { return (op.Kind == qp.OpRead) != read })
 	if !bad {
 		s.flying = s.flying[n:]
 	}
