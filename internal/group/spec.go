@@ -114,37 +114,31 @@ func (h Host) Spec(program string, req *mcrdmav1.CreateGroupRequest) (Spec, []ne
 	sp := Spec{Service: req.GetService(), Program: program, Mode: cmp.Or(req.GetMode(), mcrdmav1.Mode_MODE_AUTO), MinSize: req.GetMinSize(),
 		DSCP: req.GetDscp(), MTU: req.GetMtu(), Algorithm: req.GetAlgorithm(), Transport: req.GetTransport(),
 		Typical: req.GetTypicalSize(), CNPGap: req.GetCnpGap().AsDuration(), Waits: req.GetWaits()}
-	addrs, err := h.complete(&sp, req)
-	return sp, addrs, err
-}
-
-// complete checks a Spec, and fills in defaults.
-func (h Host) complete(sp *Spec, req *mcrdmav1.CreateGroupRequest) ([]netip.Addr, error) {
 	if err := CheckService(sp.Service); err != nil {
-		return nil, err
+		return sp, nil, err
 	}
 	addrs, err := h.ReceiversFrom(req.GetReceivers())
 	if err != nil {
-		return nil, err
+		return sp, nil, err
 	}
 	size := uint32(len(addrs)) + 1 //nolint:gosec // at most 17
 	switch {
 	case mcrdmav1.Mode_name[int32(sp.Mode)] == "":
-		return nil, failure.New(mcrdmav1.Reason_INVALID, "there is no mode %d", sp.Mode)
+		return sp, nil, failure.New(mcrdmav1.Reason_INVALID, "there is no mode %d", sp.Mode)
 	case sp.DSCP > 63:
-		return nil, failure.New(mcrdmav1.Reason_INVALID, "DSCP %d has more than 6 bits", sp.DSCP)
+		return sp, nil, failure.New(mcrdmav1.Reason_INVALID, "DSCP %d has more than 6 bits", sp.DSCP)
 	case sp.MinSize > size:
-		return nil, failure.New(mcrdmav1.Reason_MIN_SIZE, "min_size %d is more than the %d copies, the sender's own counted, that the group can have", sp.MinSize, size)
+		return sp, nil, failure.New(mcrdmav1.Reason_MIN_SIZE, "min_size %d is more than the %d copies, the sender's own counted, that the group can have", sp.MinSize, size)
 	case sp.CNPGap < 0 || sp.CNPGap > time.Hour:
-		return nil, failure.New(mcrdmav1.Reason_INVALID, "a least time of %v between CNPs is not in 0 to 1 h", sp.CNPGap)
+		return sp, nil, failure.New(mcrdmav1.Reason_INVALID, "a least time of %v between CNPs is not in 0 to 1 h", sp.CNPGap)
 	}
 	if sp.MinSize == 0 {
 		sp.MinSize = size - size/2
 	}
 	if sp.Regions, err = h.regionsFrom(req.GetRegions()); err != nil {
-		return nil, err
+		return sp, nil, err
 	}
-	return addrs, sp.checkRelay()
+	return sp, addrs, sp.checkRelay()
 }
 
 // ReceiversFrom resolves addresses and names of hosts.
