@@ -38,6 +38,7 @@
 package health
 
 import (
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -147,12 +148,7 @@ func (t *Tracker) Remove(a netip.Addr) { delete(t.peers, a) }
 
 // Peers are those that are followed, in order.
 func (t *Tracker) Peers() []netip.Addr {
-	out := make([]netip.Addr, 0, len(t.peers))
-	for a := range t.peers {
-		out = append(out, a)
-	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return out
+	return slices.SortedFunc(maps.Keys(t.peers), netip.Addr.Compare)
 }
 
 // Follows says whether a peer is followed.
