@@ -182,11 +182,8 @@ func (k *checker) limits() {
 
 func (k *checker) relay() {
 	r := k.c.Relay
-	if r.Algorithm != "auto" {
-		var a schedule.Algorithm
-		if err := a.UnmarshalText([]byte(r.Algorithm)); err != nil {
-			k.Add("relay.algorithm", "%q: want auto or one of %s", r.Algorithm, strings.Join(algorithms(), ", "))
-		}
+	if names := algorithms(); r.Algorithm != "auto" && !slices.Contains(names, r.Algorithm) {
+		k.Add("relay.algorithm", "%q: want auto or one of %s", r.Algorithm, strings.Join(names, ", "))
 	}
 	if !slices.Contains([]string{"auto", "rdma", "tcp"}, r.Transport) {
 		k.Add("relay.transport", "%q: want auto, rdma or tcp", r.Transport)
