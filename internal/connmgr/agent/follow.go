@@ -34,12 +34,7 @@ func (c *Client) Run(ctx context.Context, e Events) {
 	var renewing sync.WaitGroup
 	defer renewing.Wait()
 	renewing.Go(func() { c.renew(ctx, e) })
-	renewing.Go(func() {
-		again(ctx, func() (worked bool) {
-			worked, _ = c.attend(ctx, e)
-			return worked
-		})
-	})
+	renewing.Go(func() { again(ctx, func() bool { return c.attend(ctx, e) }) })
 	again(ctx, func() bool {
 		err := c.follow(ctx, e)
 		was := c.follows(false, err)
@@ -68,16 +63,18 @@ func again(ctx context.Context, f func() (worked bool)) {
 
 // attend follows the agent's health until that fails: it says whether the agent is ready. Why it is
 // not, the agent's status says.
-func (c *Client) attend(ctx context.Context, e Events) (worked bool, err error) {
+func (c *Client) attend(ctx context.Context, e Events) (worked bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w, err := c.health.Watch(ctx, &healthpb.HealthCheckRequest{})
-	for err == nil {
-		var res *healthpb.HealthCheckResponse
-		if res, err = w.Recv(); err != nil {
-			break
+	if err != nil {
+		return false
+	}
+	for ; ; worked = true {
+		res, err := w.Recv()
+		if err != nil {
+			return worked
 		}
-		worked = true
 		why := ""
 		if res.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 			why = "the agent says that it is not ready"
@@ -93,7 +90,6 @@ func (c *Client) attend(ctx context.Context, e Events) (worked bool, err error) 
 			e.Ready(why)
 		}
 	}
-	return worked, err
 }
 
 // followAgain is the shortest time between two tries to follow the agent.
