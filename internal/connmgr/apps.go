@@ -22,16 +22,16 @@ func (a *appsServer) Open(req *mcrdmav1.OpenRequest, out grpc.ServerStreamingSer
 	if v := req.GetVersion(); v != ProtocolVersion {
 		return failure.New(mcrdmav1.Reason_VERSION, "the application speaks version %d of the protocol, and this daemon %d: update the older of the two", v, ProtocolVersion)
 	}
-	s, stream, wake, resumed, err := m.sessions.open(u, req.GetToken(), failure.Clip(req.GetProgram(), failure.MaxName), req.GetViews())
+	s, wake, resumed, err := m.sessions.open(u, req.GetToken(), failure.Clip(req.GetProgram(), failure.MaxName), req.GetViews())
 	if err != nil {
 		return err
 	}
-	defer m.endSession(s, stream, "the application has ended")
+	defer m.endSession(s, wake, "the application has ended")
 	if err := out.Send(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_Hello{Hello: m.hello(s, resumed)}}); err != nil {
 		return err
 	}
 	for {
-		list, mine := s.take(stream)
+		list, mine := s.take(wake)
 		if !mine {
 			return failure.New(mcrdmav1.Reason_CLOSED, "the session has ended, or another connection has taken it")
 		}

@@ -78,9 +78,9 @@ func (m *Manager) CloseAll(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// endSession ends a session and all that belongs to it, if the stream still has it.
-func (m *Manager) endSession(s *session, stream uint64, why string) {
-	if m.life.Err() == nil && s.finish(stream) {
+// endSession ends a session and all that belongs to it, if the stream that reads wake (nil: no stream) still has it.
+func (m *Manager) endSession(s *session, wake chan struct{}, why string) {
+	if m.life.Err() == nil && s.finish(wake) {
 		m.sessionOver(s, why)
 	}
 }

@@ -299,7 +299,7 @@ func (m *Manager) tick(ticks <-chan time.Time) {
 			graceOver := now.Sub(m.started) >= m.cfg.Beat.Grace
 			if m.members.tick(graceOver); graceOver {
 				for _, s := range m.sessions.all() {
-					m.endSession(s, 0, "its application has not come back after the daemon's restart")
+					m.endSession(s, nil, "its application has not come back after the daemon's restart")
 				}
 			}
 			busy := m.opts.Busy(now)

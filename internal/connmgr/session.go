@@ -31,11 +31,10 @@ type session struct {
 	mu      sync.Mutex
 	pid     uint32
 	program string
-	stream  uint64 // number of the stream that has the session; 0: none, the application may reconnect
-	views   bool   // the application calls AckView
+	views   bool // the application calls AckView
 	ended   bool
 	queue   []*mcrdmav1.OpenResponse
-	wake    chan struct{} // 1; read by the stream, and closed when another has taken the session
+	wake    chan struct{} // 1; read by the stream that has the session, and closed when another has taken it; nil: none has, the application may reconnect
 	ends    []end         // the last ones
 }
 
@@ -55,7 +54,7 @@ const maxEnds = 256
 const maxQueue = 4096
 
 func newSession(r machine.Owner, now time.Time) *session {
-	return &session{token: r.Token, uid: r.UID, pid: r.PID, program: r.Program, since: now, creating: semaphore.NewWeighted(maxCreating), wake: make(chan struct{}, 1)}
+	return &session{token: r.Token, uid: r.UID, pid: r.PID, program: r.Program, since: now, creating: semaphore.NewWeighted(maxCreating)}
 }
 
 // record is the session as stored with groups and memberships.
@@ -154,27 +153,28 @@ func (s *session) signal() {
 	}
 }
 
-// take returns what is queued, and whether the stream still has the session.
-func (s *session) take(stream uint64) (list []*mcrdmav1.OpenResponse, mine bool) {
+// take returns what is queued, and whether the stream that reads wake still has the session.
+func (s *session) take(wake chan struct{}) (list []*mcrdmav1.OpenResponse, mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || s.stream != stream {
+	if s.ended || s.wake != wake {
 		return nil, false
 	}
 	list, s.queue = s.queue, nil
 	return list, true
 }
 
-// takeOver gives the session to a stream; nil: the session has ended.
-func (s *session) takeOver(pid uint32, program string, views bool, stream uint64) (wake <-chan struct{}) {
+// takeOver gives the session to a stream, which reads wake; nil: the session has ended.
+func (s *session) takeOver(pid uint32, program string, views bool) (wake chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
 		return nil
 	}
-	s.pid, s.program, s.views, s.stream = pid, program, views, stream
-	close(s.wake)
-	s.wake = make(chan struct{}, 1)
+	if s.wake != nil {
+		close(s.wake)
+	}
+	s.pid, s.program, s.views, s.wake = pid, program, views, make(chan struct{}, 1)
 	return s.wake
 }
 
@@ -192,11 +192,11 @@ func (s *session) acksViews() bool {
 	return s.views
 }
 
-// finish ends the session, if the stream still has it.
-func (s *session) finish(stream uint64) bool {
+// finish ends the session, if the stream that reads wake (nil: no stream) still has it.
+func (s *session) finish(wake chan struct{}) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || s.stream != stream {
+	if s.ended || s.wake != wake {
 		return false
 	}
 	s.ended, s.queue = true, nil
@@ -207,7 +207,7 @@ func (s *session) finish(stream uint64) bool {
 func (s *session) describe(services []string) *mcrdmav1.SessionInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &mcrdmav1.SessionInfo{Program: s.program, Uid: s.uid, Pid: s.pid, Services: services, Since: timestamppb.New(s.since), Lost: s.stream == 0}
+	return &mcrdmav1.SessionInfo{Program: s.program, Uid: s.uid, Pid: s.pid, Services: services, Since: timestamppb.New(s.since), Lost: s.wake == nil}
 }
 
 // sessions are all applications of the host.
@@ -216,7 +216,6 @@ type sessions struct {
 	over func(s *session, why string) // ends in the background what belongs to a session that has ended
 
 	mu       sync.Mutex
-	streams  uint64 // that there were
 	byToken  map[string]*session
 	services map[string]*session // by name
 	gone     map[string]string   // the last listeners that have ended, by service; at most maxEnded
@@ -228,21 +227,20 @@ func newSessions(log *slog.Logger, over func(s *session, why string)) *sessions 
 
 // open gives a session to a stream: that of the token if it belongs to the caller's user, else a
 // new one. A previous stream loses the session.
-func (t *sessions) open(u unixsock.User, token, program string, views bool) (s *session, stream uint64, wake <-chan struct{}, resumed bool, err error) {
+func (t *sessions) open(u unixsock.User, token, program string, views bool) (s *session, wake chan struct{}, resumed bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.streams++
 	if s = t.byToken[token]; s != nil && s.uid == u.UID {
-		wake = s.takeOver(u.PID, program, views, t.streams)
+		wake = s.takeOver(u.PID, program, views)
 	}
 	if resumed = wake != nil; !resumed {
 		if err := t.room(u.UID); err != nil {
-			return nil, 0, nil, false, err
+			return nil, nil, false, err
 		}
 		s = t.add(machine.Owner{Token: rand.Text(), UID: u.UID})
-		wake = s.takeOver(u.PID, program, views, t.streams)
+		wake = s.takeOver(u.PID, program, views)
 	}
-	return s, t.streams, wake, resumed, nil
+	return s, wake, resumed, nil
 }
 
 // add is called with sessions.mu.
