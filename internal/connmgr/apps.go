@@ -56,10 +56,14 @@ func (m *Manager) hello(s *session, resumed bool) *mcrdmav1.Hello {
 		Limits: &mcrdmav1.Limits{Receivers: uint32(m.cfg.Limits.Receivers), Regions: uint32(m.cfg.Limits.Regions), Memory: m.cfg.Limits.Memory}} //nolint:gosec // checked by the configuration
 }
 
-// with calls f with the session of a request, by its token.
+// session returns the session of a request, by its token.
+func (a *appsServer) session(ctx context.Context, req interface{ GetToken() string }) (*session, error) {
+	return a.m.sessions.of(userOf(ctx), req.GetToken())
+}
+
+// with calls f with the session of a request.
 func (a *appsServer) with(ctx context.Context, req interface{ GetToken() string }, f func(*session) error) error {
-	u := userOf(ctx)
-	s, err := a.m.sessions.of(u, req.GetToken())
+	s, err := a.session(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -82,24 +86,23 @@ func (a *appsServer) Leave(ctx context.Context, req *mcrdmav1.LeaveRequest) (*mc
 	return &mcrdmav1.LeaveResponse{}, a.with(ctx, req, func(s *session) error { return a.m.members.leave(s, req.GetAttach(), req.GetReason()) })
 }
 
-func (a *appsServer) CreateGroup(ctx context.Context, req *mcrdmav1.CreateGroupRequest) (res *mcrdmav1.CreateGroupResponse, err error) {
-	err = a.with(ctx, req, func(s *session) (err error) {
-		res, err = a.m.create(ctx, s, req)
-		return err
-	})
-	return res, err
+func (a *appsServer) CreateGroup(ctx context.Context, req *mcrdmav1.CreateGroupRequest) (*mcrdmav1.CreateGroupResponse, error) {
+	s, err := a.session(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return a.m.create(ctx, s, req)
 }
 
 func (a *appsServer) ReformGroup(ctx context.Context, req *mcrdmav1.ReformGroupRequest) (*mcrdmav1.ReformGroupResponse, error) {
 	return ofGroup(ctx, a, req, a.m.reform)
 }
 
-func (a *appsServer) Reach(ctx context.Context, req *mcrdmav1.ReachRequest) (res *mcrdmav1.ReachResponse, err error) {
-	err = a.with(ctx, req, func(*session) (err error) {
-		res, err = a.m.reach(ctx, req)
-		return err
-	})
-	return res, err
+func (a *appsServer) Reach(ctx context.Context, req *mcrdmav1.ReachRequest) (*mcrdmav1.ReachResponse, error) {
+	if _, err := a.session(ctx, req); err != nil {
+		return nil, err
+	}
+	return a.m.reach(ctx, req)
 }
 
 func (a *appsServer) ReportStall(ctx context.Context, req *mcrdmav1.ReportStallRequest) (*mcrdmav1.ReportStallResponse, error) {
@@ -133,18 +136,18 @@ func (a *appsServer) ResumeMember(ctx context.Context, req *mcrdmav1.ResumeMembe
 func ofGroup[Req interface {
 	GetToken() string
 	GetGroup() *mcrdmav1.GroupID
-}, Res any](ctx context.Context, a *appsServer, req Req, f func(context.Context, *group, Req) (*Res, error)) (res *Res, err error) {
-	err = a.with(ctx, req, func(s *session) error {
-		id, err := groupIDFrom(req.GetGroup())
-		if err != nil {
-			return err
-		}
-		g := a.m.groupOf(s, id)
-		if g == nil {
-			return s.whyEnded(id, 0, failure.New(mcrdmav1.Reason_NOT_FOUND, "there is no group %v of this application", id))
-		}
-		res, err = f(ctx, g, req)
-		return err
-	})
-	return res, err
+}, Res any](ctx context.Context, a *appsServer, req Req, f func(context.Context, *group, Req) (*Res, error)) (*Res, error) {
+	s, err := a.session(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	id, err := groupIDFrom(req.GetGroup())
+	if err != nil {
+		return nil, err
+	}
+	g := a.m.groupOf(s, id)
+	if g == nil {
+		return nil, s.whyEnded(id, 0, failure.New(mcrdmav1.Reason_NOT_FOUND, "there is no group %v of this application", id))
+	}
+	return f(ctx, g, req)
 }
