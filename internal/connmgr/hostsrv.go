@@ -133,19 +133,23 @@ func (h *hostsServer) beatList(ctx context.Context, req *mcrdmav1.BeatRequest) (
 	if who, err = caller(ctx); err != nil {
 		return who, nil, err
 	}
-	list = &beatList{host: who.Name, boot: req.GetBoot(), number: req.GetList()}
+	if len(req.GetGroups()) == 0 {
+		for _, source := range who.Addrs {
+			if list = h.m.members.lists.of(source, req.GetBoot(), req.GetList()); len(list.groups) > 0 {
+				return who, list, nil
+			}
+		}
+	}
+	list = &beatList{boot: req.GetBoot(), number: req.GetList()}
 	for _, b := range req.GetGroups() {
 		id, err := owner(who, b.GetGroup())
 		if err != nil {
 			return who, nil, err
 		}
-		if list.source = id.source; list.groups != nil && list.groups[0].id.source != id.source {
+		if list.groups != nil && list.groups[0].id.source != id.source {
 			list.number = 0
 		}
 		list.groups = append(list.groups, beatOf{id, b.GetFormation()})
-	}
-	if known := h.m.members.lists.from(list); list.groups == nil && who.Owns(known.source) {
-		list = known
 	}
 	return who, list, nil
 }
