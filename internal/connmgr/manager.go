@@ -56,9 +56,8 @@ type Options struct {
 	// Dial makes connections to other daemons and to the agent of the switch, instead of
 	// TCP.
 	Dial func(ctx context.Context, target string) (net.Conn, error)
-	// DialHosts and DialSwitch are further options of the connections to other
-	// daemons, and to the agent of the switch.
-	DialHosts, DialSwitch []grpc.DialOption
+	// DialOptions are further options of these connections.
+	DialOptions []grpc.DialOption
 	// Busy reports whether the host's processors are overloaded; nil: never.
 	Busy func(now time.Time) bool
 	// OpenStore opens the state instead of store.Open.

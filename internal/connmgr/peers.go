@@ -65,19 +65,19 @@ func (p *peer) String() string {
 }
 
 // connect makes a connection to another daemon or an agent.
-func (m *Manager) connect(target string, to identity.Identity, more []grpc.DialOption) (*grpcclient.Conn, error) {
+func (m *Manager) connect(target string, to identity.Identity) (*grpcclient.Conn, error) {
 	creds, err := m.files.Client(to)
 	if err != nil {
 		return nil, err
 	}
-	return grpcclient.New(grpcclient.Config{Target: target, Creds: creds, Own: m.identity(), MaxMessage: maxMessage, Dial: m.opts.Dial, More: more})
+	return grpcclient.New(grpcclient.Config{Target: target, Creds: creds, Own: m.identity(), MaxMessage: maxMessage, Dial: m.opts.Dial, More: m.opts.DialOptions})
 }
 
 func newPeers(m *Manager) *peers {
 	return &peers{metrics: m.metrics, interval: m.cfg.Beat.Interval, at: map[netip.Addr]*peer{}, answers: map[netip.Addr]answered{},
 		health: health.New(health.Config{Interval: m.cfg.Beat.Interval, DeadAfter: m.cfg.Beat.DeadAfter, Grace: m.cfg.Beat.Grace}),
 		connect: func(h config.Host) (*grpcclient.Conn, error) {
-			return m.connect(h.Daemon, identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Address}}, m.opts.DialHosts)
+			return m.connect(h.Daemon, identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Address}})
 		}}
 }
 

@@ -255,8 +255,7 @@ func (r *rig) start(i int, change ...func(*config.Config, *Options)) *host {
 	h := r.host(i)
 	cfg := r.config(i)
 	o := Options{Logger: testLog(h.name), Version: "test", Dial: r.dialer(h.process()),
-		DialHosts:  []grpc.DialOption{grpc.WithUnaryInterceptor(h.intercept)},
-		DialSwitch: []grpc.DialOption{grpc.WithUnaryInterceptor(h.intercept)},
+		DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(h.intercept)},
 		OpenStore: func(ctx context.Context, path string) (Store, error) {
 			return store.Open(ctx, path, store.Options{NoSync: true})
 		}}

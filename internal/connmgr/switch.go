@@ -16,7 +16,7 @@ func (m *Manager) dialSwitch() error {
 	if c.Agent == "" {
 		return nil
 	}
-	conn, err := m.connect(c.Agent, identity.Identity{Role: identity.Switch, Name: c.Name}, m.opts.DialSwitch)
+	conn, err := m.connect(c.Agent, identity.Identity{Role: identity.Switch, Name: c.Name})
 	if err != nil {
 		return fmt.Errorf("%w: the agent of switch %s: %w", ErrConfig, c.Name, err)
 	}
