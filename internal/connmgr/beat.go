@@ -34,7 +34,6 @@ func (m *Manager) beat(now time.Time) {
 		}
 	}
 	m.peers.keep(lists)
-	m.peers.owed(lists)
 	for a, list := range lists {
 		p, known := m.peers.beginBeat(a, list, now)
 		if p == nil {
@@ -143,17 +142,6 @@ func (t *peers) answered(who identity.Identity, req *mcrdmav1.BeatRequest, now t
 		p.heardOf(req.GetAnswer(), now)
 	}
 	return p
-}
-
-// owed adds to the lists the hosts whose daemons wait for an answer to their beat.
-func (t *peers) owed(lists map[netip.Addr]uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for a, p := range t.at {
-		if _, there := lists[a]; !there && p.theirs != nil {
-			lists[a] = 0 // it has none of this host's groups
-		}
-	}
 }
 
 // shareOwn returns this daemon's beat, which may be slightly out of date.

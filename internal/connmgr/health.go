@@ -112,7 +112,8 @@ func (t *peers) follow(a netip.Addr, now time.Time) error {
 	return err
 }
 
-// keep stops following all hosts but those with a list of groups.
+// keep stops following all hosts but those with a list of groups. It adds to the lists the hosts whose
+// daemons wait for an answer to their beat.
 func (t *peers) keep(lists map[netip.Addr]uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,12 +123,19 @@ func (t *peers) keep(lists map[netip.Addr]uint64) {
 			delete(t.answers, a)
 		}
 	}
+	for a, p := range t.at {
+		if _, used := lists[a]; !used && p.theirs != nil {
+			lists[a] = 0 // it has none of this host's groups
+		}
+	}
 }
 
-// tick returns the changes in the health of the hosts that are followed; busy: this host is busy.
+// tick closes idle connections, and returns the changes in the health of the hosts that are followed;
+// busy: this host is busy.
 func (t *peers) tick(now time.Time, busy bool) []health.Change {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.closeIdle(now)
 	return t.health.Tick(now, busy)
 }
 

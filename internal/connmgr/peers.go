@@ -151,7 +151,7 @@ func (p *peer) let() {
 	p.users--
 	p.idle = time.Now()
 	if t.spare(p) {
-		t.closeIdleLocked(p.idle)
+		t.closeIdle(p.idle)
 	}
 }
 
@@ -166,14 +166,9 @@ func (t *peers) spare(p *peer) bool {
 }
 
 // closeIdle closes connections that are unlikely to be used again: those that are not
-// established, those not used for long, and if there are too many, the longest idle.
+// established, those not used for long, and if there are too many, the longest idle. It is called
+// with peers.mu.
 func (t *peers) closeIdle(now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.closeIdleLocked(now)
-}
-
-func (t *peers) closeIdleLocked(now time.Time) {
 	var idle []*peer
 	for _, p := range t.at {
 		if t.spare(p) {
