@@ -27,11 +27,12 @@ func (m *Manager) create(ctx context.Context, s *session, req *mcrdmav1.CreateGr
 		return nil, err
 	}
 	defer leave()
-	g, views, err := m.enterGroup(s, sp)
+	g, err := m.enterGroup(s, sp)
 	if err != nil {
 		return nil, err
 	}
 	by, _ := ctx.Deadline()
+	views := s.acksViews()
 	f, err := g.call(ctx, func(s *machine.Sender, call uint64, now time.Time) {
 		s.Create(machine.Call{ID: call, Begun: begun, By: by}, from, addrs, views, now)
 	})
@@ -86,24 +87,23 @@ func (m *Manager) ackView(ctx context.Context, g *group, req *mcrdmav1.AckViewRe
 	return &mcrdmav1.AckViewResponse{}, err
 }
 
-// enterGroup makes a group that has no formation yet, and says whether its application calls
-// AckView.
-func (m *Manager) enterGroup(s *session, sp machine.Spec) (g *group, views bool, err error) {
+// enterGroup makes a group that has no formation yet.
+func (m *Manager) enterGroup(s *session, sp machine.Spec) (*group, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s.isEnded() {
-		return nil, false, failure.New(mcrdmav1.Reason_NOT_FOUND, "the session has ended")
+		return nil, failure.New(mcrdmav1.Reason_NOT_FOUND, "the session has ended")
 	}
 	if m.draining {
-		return nil, false, failure.New(mcrdmav1.Reason_UNREACHABLE, drainText)
+		return nil, failure.New(mcrdmav1.Reason_UNREACHABLE, drainText)
 	}
 	if err := m.roomForGroup(s.uid); err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	g = m.newGroup(groupID{m.cfg.Address, m.numbers.Add(1)}, sp, s, time.Now())
+	g := m.newGroup(groupID{m.cfg.Address, m.numbers.Add(1)}, sp, s, time.Now())
 	m.groups[g.id] = g
 	m.startGroup(g, machine.NewSender(m.senderConfig(sp)))
-	return g, s.acksViews(), nil
+	return g, nil
 }
 
 // reach asks hosts whether they answer.
