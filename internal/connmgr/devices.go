@@ -58,9 +58,6 @@ func (w *watched) askCounters(ctx context.Context, s *session) *mcrdmav1.DeviceC
 	w.mu.Lock()
 	w.calls++
 	call := w.calls
-	if w.questions == nil {
-		w.questions = map[uint64]asked{}
-	}
 	w.questions[call] = asked{s, answer}
 	w.mu.Unlock()
 	defer func() {

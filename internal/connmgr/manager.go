@@ -122,7 +122,8 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Manager, error) {
 	}
 	m := &Manager{cfg: &own, opts: o, log: o.Logger, files: identity.Files{Cert: own.TLS.Cert, Key: own.TLS.Key, CA: own.TLS.CA},
 		creating: semaphore.NewWeighted(maxCreatingAll), running: running{ready: make(chan struct{})},
-		table: table{groups: map[groupID]*group{}, seed: maphash.MakeSeed()}}
+		watched: watched{questions: map[uint64]asked{}},
+		table:   table{groups: map[groupID]*group{}, seed: maphash.MakeSeed()}}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}

@@ -109,17 +109,13 @@ func (s *session) push(e *mcrdmav1.OpenResponse) {
 // (UNSPECIFIED). If the application has not fetched the request to join yet, that is removed
 // instead, so that a sender that repeatedly asks and gives up does not fill the queue.
 func (s *session) detached(e machine.TellEnded) {
-	if e.Asked && s.unask(e.Attach) || e.Reason == mcrdmav1.Detached_REASON_UNSPECIFIED {
+	unasked := e.Asked && s.takeBack(func(q *mcrdmav1.OpenResponse) bool { return q.GetAttachRequested().GetAttach() == e.Attach })
+	if unasked || e.Reason == mcrdmav1.Detached_REASON_UNSPECIFIED {
 		return
 	}
 	s.noteEnd(end{attach: e.Attach, why: detachedError(e.Reason, e.Text)})
 	s.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_Detached{
 		Detached: &mcrdmav1.Detached{Attach: e.Attach, Reason: e.Reason, Text: e.Text}}})
-}
-
-// unask removes a request to join that the application has not fetched; false: it has.
-func (s *session) unask(attach uint64) bool {
-	return s.takeBack(func(q *mcrdmav1.OpenResponse) bool { return q.GetAttachRequested().GetAttach() == attach })
 }
 
 // takeBack removes events that the application has not fetched; false: there were none.

@@ -86,20 +86,16 @@ func (m *Manager) sweep(there []uint32) {
 
 // changed handles the agent's event about a group.
 func (m *Manager) changed(s *mcrdmav1.GroupStatus) {
+	id := s.GetGroup().GetKey().GetMcId()
+	var problems []string
+	for _, p := range s.GetProblems() {
+		problems = append(problems, failure.Clip(p, failure.MaxText))
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	id, problems := s.GetGroup().GetKey().GetMcId(), clipAll(s.GetProblems())
 	for _, g := range m.groups {
 		if x := g.status.Load(); x.Making == id || x.Form != nil && x.Form.MCID == id {
 			g.post(func(s *machine.Sender, now time.Time) { s.News(id, problems, now) })
 		}
 	}
-}
-
-func clipAll(list []string) []string {
-	var out []string
-	for _, s := range list {
-		out = append(out, failure.Clip(s, failure.MaxText))
-	}
-	return out
 }
