@@ -25,24 +25,17 @@ func (b *inbox[T]) put(v T) {
 	poke(b.news)
 }
 
-// take returns the oldest, if there is one. Another reader may have the next.
-func (b *inbox[T]) take() (v T, ok bool) {
-	if b.len() == 0 {
-		return v, false
-	}
-	v = b.pop()
-	if b.len() > 0 {
-		poke(b.news)
-	}
-	return v, true
-}
-
 // wait returns the oldest when there is one. ok is false if there is none, and over is closed or ctx
 // has ended, which is the error. mu guards the inbox.
 func (b *inbox[T]) wait(ctx context.Context, mu sync.Locker, over <-chan struct{}) (v T, ok bool, err error) {
 	for last := false; ; {
 		mu.Lock()
-		v, ok = b.take()
+		if ok = b.len() > 0; ok {
+			v = b.pop()
+		}
+		if b.len() > 0 { // another reader may have the next
+			poke(b.news)
+		}
 		mu.Unlock()
 		if ok || last {
 			return v, ok, nil
