@@ -57,13 +57,6 @@ type peer struct {
 // errNotTried is the error of a peer before the first call.
 var errNotTried = errors.New("it was not called yet")
 
-func (p *peer) String() string {
-	if p.name != "" {
-		return p.name
-	}
-	return p.addr.String()
-}
-
 // connect makes a connection to another daemon or an agent.
 func (m *Manager) connect(target string, to identity.Identity) (*grpcclient.Conn, error) {
 	creds, err := m.files.Client(to)
@@ -227,7 +220,7 @@ func (p *peer) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	name := p.String()
+	name := cmp.Or(p.name, p.addr.String())
 	if f := failure.Read(err); f != nil {
 		f.Host = cmp.Or(f.Host, name)
 		return f
