@@ -138,6 +138,14 @@ type server struct {
 // opened registers a resource to be closed at the end.
 func (s *server) opened(close func() error) { s.closers = append(s.closers, close) }
 
+// ending registers what to do at the end, which does not fail.
+func (s *server) ending(end func()) {
+	s.opened(func() error {
+		end()
+		return nil
+	})
+}
+
 // run serves until ctx ends.
 func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
 	defer func() {
@@ -188,14 +196,8 @@ func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	s.opened(func() error {
-		stop()
-		return nil
-	})
-	s.opened(func() error {
-		s.handOver(manager, func(*osdmap.VolumeState) bool { return true })
-		return nil
-	})
+	s.ending(stop)
+	s.ending(func() { s.handOver(manager, func(*osdmap.VolumeState) bool { return true }) })
 	cli.NotifySystemd("READY=1")
 	s.log.Info("ready", "host", s.cfg.Name, "nbd", at, "peers", s.cfg.Listen)
 	fmt.Fprintf(stdout, "ready: host %s, volumes at nbd://%s/NAME\n", s.cfg.Name, at)
@@ -238,10 +240,7 @@ func (s *server) manager(failed chan<- error) (*osdmap.Manager, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.opened(func() error {
-			member.Close()
-			return nil
-		})
+		s.ending(member.Close)
 		s.member = member
 		go func() {
 			if err, ok := <-member.Err(); ok {
@@ -256,10 +255,7 @@ func (s *server) manager(failed chan<- error) (*osdmap.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.opened(func() error {
-		_ = store.Close() // it reports that it is being closed
-		return nil
-	})
+	s.ending(func() { _ = store.Close() }) // it reports that it is being closed
 	return osdmap.New(store, osdmap.Options{}), nil
 }
 
@@ -274,10 +270,7 @@ func (s *server) host(ctx context.Context, m *osdmap.Manager, registry prometheu
 		if s.daemon, err = cli.DialDaemon(s.cfg.Socket, "mcblock", askEvery); err != nil {
 			return nil, err
 		}
-		s.opened(func() error {
-			s.daemon.Close()
-			return nil
-		})
+		s.ending(s.daemon.Close)
 		s.client = client
 	}
 	l, err := net.Listen("tcp", s.cfg.Listen)
@@ -326,13 +319,12 @@ func (s *server) export(h *replica.Host, registry prometheus.Registerer, failed 
 			failed <- fmt.Errorf("nbd: %w", err)
 		}
 	}()
-	s.opened(func() error {
+	s.ending(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), parting)
 		defer cancel()
 		if err := server.Shutdown(ctx); err != nil {
 			s.log.Warn("clients had requests under way", "error", err)
 		}
-		return nil
 	})
 	return l.Addr(), nil
 }
