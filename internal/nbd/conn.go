@@ -2,6 +2,7 @@ package nbd
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,11 +104,8 @@ func (c *conn) serve(ctx context.Context, began func(Client, Info)) error {
 	close(s.jobs)
 	s.workers.Wait()
 	s.budget.wait(ctx)
-	if cause := context.Cause(ctx); cause != nil && err == nil {
-		err = cause
-	}
-	var broken violation
-	if errors.As(err, &broken) {
+	err = cmp.Or(err, context.Cause(ctx))
+	if _, broken := errors.AsType[violation](err); broken {
 		c.stats.violations.Add(1)
 	}
 	c.linger(h.conn)
@@ -139,9 +137,9 @@ func (s *session) read(ctx context.Context) error {
 
 // readError returns the reason why a read failed.
 func (s *session) readError(ctx context.Context, err error, where string) error {
-	var broken violation
+	_, broken := errors.AsType[violation](err)
 	switch {
-	case errors.As(err, &broken):
+	case broken:
 		return err
 	case context.Cause(ctx) != nil:
 		return context.Cause(ctx)
