@@ -162,11 +162,7 @@ func (m *Manager) PutHost(ctx context.Context, h Host) error {
 
 // Create makes a volume with its first map. Another volume of that name or number is ErrExists.
 func (m *Manager) Create(ctx context.Context, v Volume, first core.Map) error {
-	err := v.Check()
-	if err == nil {
-		err = v.CheckMap(first)
-	}
-	if err != nil {
+	if err := cmp.Or(v.Check(), v.CheckMap(first)); err != nil {
 		return fmt.Errorf("osdmap: %w", err)
 	}
 	v.Created = v.Created.UTC().Round(0)
@@ -252,11 +248,7 @@ func (m *Manager) Change(ctx context.Context, volume uint64, next core.Map) (cor
 		if hosts != nil {
 			v.Volume.Hosts = hosts
 		}
-		err = v.Volume.Check()
-		if err == nil {
-			err = v.Volume.CheckMap(next)
-		}
-		if err != nil && now.Epoch < next.Epoch {
+		if err := cmp.Or(v.Volume.Check(), v.Volume.CheckMap(next)); err != nil && now.Epoch < next.Epoch {
 			return now, fmt.Errorf("osdmap: proposal: %w", err)
 		}
 		if now.Epoch != next.Epoch-1 {

@@ -2,6 +2,7 @@ package osdmap
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -121,10 +122,7 @@ func parseVolume(key string, data []byte) (VolumeState, error) {
 	if err := decode(data, &r, replaced); err != nil {
 		return VolumeState{}, fmt.Errorf("osdmap: record %q: %w", key, err)
 	}
-	err := r.Volume.Check()
-	if err == nil {
-		err = r.Volume.CheckMap(r.Map)
-	}
+	err := cmp.Or(r.Volume.Check(), r.Volume.CheckMap(r.Map))
 	if err == nil && r.Format < r.Volume.format(&r.Map) {
 		err = fmt.Errorf("format %d has no list of clients or of former hosts", r.Format)
 	}

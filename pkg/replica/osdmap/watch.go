@@ -34,7 +34,10 @@ func (m *Manager) watch(ctx context.Context, out chan State) {
 		if err != nil && ctx.Err() == nil {
 			last.Away = err
 			send(out, last)
-			pause(ctx, m.o.Retry)
+			select {
+			case <-ctx.Done():
+			case <-time.After(m.o.Retry):
+			}
 		}
 	}
 }
@@ -70,11 +73,4 @@ func send(out chan State, s State) {
 	default:
 	}
 	out <- s
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }
