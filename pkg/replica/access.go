@@ -3,7 +3,6 @@ package replica
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -55,7 +54,6 @@ func (a *access) set(v osdmap.Volume) {
 	if a.grants == nil {
 		a.grants = map[string]chan struct{}{}
 	}
-	v.Allow = slices.Clone(v.Allow)
 	a.volume = v
 	a.end(func(client string) bool { return !v.Allows(client) })
 }

@@ -1,6 +1,9 @@
 package replica
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // maxPast is the maximum number of intervals in past.
 const maxPast = 1 << 14
@@ -38,7 +41,7 @@ func (p *past) add(id requestID) bool {
 	switch {
 	case after && before:
 		all[i-1].last = all[i].last
-		all = append(all[:i], all[i+1:]...)
+		all = slices.Delete(all, i, i+1)
 		p.n--
 	case after:
 		all[i-1].last = id.seq
@@ -47,9 +50,7 @@ func (p *past) add(id requestID) bool {
 	case p.n == maxPast:
 		return false
 	default:
-		all = append(all, numbers{})
-		copy(all[i+1:], all[i:])
-		all[i] = numbers{id.seq, id.seq}
+		all = slices.Insert(all, i, numbers{id.seq, id.seq})
 		p.n++
 	}
 	if p.sessions == nil {

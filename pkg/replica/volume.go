@@ -315,7 +315,7 @@ func (v *Volume) statusChanged(s core.Status, failure error) {
 	if failure != nil && s.Map.Primary == s.Self {
 		to.primary = core.Member{} // another one will be
 	}
-	v.floor.Store(max(v.floor.Load(), s.Commit))
+	v.seen(s.Commit)
 	if s.Map.Up != nil && !slices.Equal(s.Map.Up, *v.hosts.Load()) {
 		up := s.Map.Up
 		v.hosts.Store(&up)
