@@ -234,12 +234,11 @@ func (l *loop) ended(g *leading, err error) {
 // add adds a member to the group. If this node is alone in it, there is no library group yet.
 func (l *loop) add(a core.Add) {
 	address, ok := l.out.device(a.Member.ID)
+	ok = ok && l.out.reachable(a.Member.ID)
 	switch {
-	case !ok || !l.out.reachable(a.Member.ID):
-		l.node.Added(a.Interval, a.Member, 0, now())
-	case l.lead != nil && l.lead.iv == a.Interval:
+	case ok && l.lead != nil && l.lead.iv == a.Interval:
 		l.lead.add(address, a.Member)
-	case l.alone == a.Interval:
+	case ok && l.alone == a.Interval:
 		l.joining = a.Member
 		l.lead = l.out.lead(l.ctx, &l.wg, a.Interval, map[string]core.Member{address: a.Member}, l.content.head()+1, l)
 	default:
@@ -281,7 +280,7 @@ func (l *loop) durable(g *leading, m core.Member, index uint64) {
 func (l *loop) write(v core.Version) {
 	i := l.content.at(v.Index)
 	if l.lead != nil {
-		l.lead.write(i.Entry, i.buf)
+		l.lead.write(*i)
 	} else {
 		l.node.Completed(l.alone, v.Index, now())
 	}

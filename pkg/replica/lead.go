@@ -50,20 +50,15 @@ type leading struct {
 
 	group *mcrdma.Group // once formed
 	ring  *ring
-	queue []queued // entries that wait for room
-	ops   []*op    // that are not under way
-	done  uint64   // all members of the view have the entries up to this one
+	queue []item // entries that wait for room
+	ops   []*op  // that are not under way
+	done  uint64 // all members of the view have the entries up to this one
 }
 
 // A view is one that operations are to complete with.
 type view struct {
 	members []core.Member
 	answer  chan<- bool
-}
-
-type queued struct {
-	entry wal.Entry
-	buf   *Buffer
 }
 
 // An op is an operation that is reused.
@@ -247,9 +242,10 @@ func (g *leading) answer(number uint32, ok bool) {
 	g.pump()
 }
 
-// write sends an entry to all members, when there is room. The buffer has its data.
-func (g *leading) write(e wal.Entry, buf *Buffer) {
-	g.queue = append(g.queue, queued{e, buf.retain()})
+// write sends an entry to all members, when there is room.
+func (g *leading) write(i item) {
+	i.buf.retain()
+	g.queue = append(g.queue, i)
 	g.pump()
 }
 
@@ -258,21 +254,21 @@ func (g *leading) pump() {
 	for g.group != nil && len(g.queue) > 0 && len(g.ops) > 0 {
 		g.ring.free(g.done)
 		q := g.queue[0]
-		n := wal.HeaderSize + q.entry.DataLen()
+		n := wal.HeaderSize + q.DataLen()
 		offset, ok := g.ring.place(int64(n))
 		if !ok {
 			return
 		}
 		o := g.ops[len(g.ops)-1]
-		q.entry.AppendHeader(q.buf.slot.Bytes()[:0])
-		o.index, o.buf = q.entry.Version.Index, q.buf
+		q.AppendHeader(q.buf.slot.Bytes()[:0])
+		o.index, o.buf = q.Version.Index, q.buf
 		o.pieces[0] = q.buf.slot.Slice(0, n)
 		o.Op = mcrdma.Op{Kind: mcrdma.OpWriteImm, At: mcrdma.At{Offset: uint64(offset)}, Imm: uint32(offset / align), Pieces: o.pieces[:], Done: o.Done} //nolint:gosec // a ring has at most 256 GiB
 		if g.group.Submit(g.ctx, &o.Op) != nil {
 			return // it has ended, as is told
 		}
 		g.ops = g.ops[:len(g.ops)-1]
-		g.queue[0] = queued{}
+		g.queue[0] = item{}
 		g.queue = g.queue[1:]
 	}
 }

@@ -86,7 +86,7 @@ func TestAddedWithFullRing(t *testing.T) {
 		index++
 		b, err := memory.get(t.Context(), entry-wal.HeaderSize)
 		must(err)
-		g.write(wal.Entry{Version: core.Version{Epoch: 1, Index: index}, Kind: wal.Data, Length: entry - wal.HeaderSize, Data: b.Bytes()}, b)
+		g.write(item{Entry: wal.Entry{Version: core.Version{Epoch: 1, Index: index}, Kind: wal.Data, Length: entry - wal.HeaderSize, Data: b.Bytes()}, buf: b})
 		b.Release()
 	}
 	until("formed", func() bool { return events.isFormed })
