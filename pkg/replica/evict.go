@@ -22,17 +22,14 @@ var errLater = errors.New("it is removed when enough of them act")
 func (h *Host) evict(s osdmap.VolumeState) {
 	dir := volumeDir(h.cfg.Dir, s.Volume.ID)
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		h.opens(s.Volume.ID)
+		h.fault(s.Volume.ID, nil)
 		return
 	}
 	h.mu.Lock()
 	hosts := strings.Join(h.state.HostNames(s.Volume.Hosts), ", ")
 	h.mu.Unlock()
 	err := h.removeCopy(dir, s, hosts)
-	h.mu.Lock()
-	was := h.broken[s.Volume.ID]
-	h.broken[s.Volume.ID] = err
-	h.mu.Unlock()
+	was := h.fault(s.Volume.ID, err)
 	switch {
 	case err == nil:
 		h.cfg.Log.Warn("this host has no place in the volume any more, another one was given it: the copy that was here is removed", "volume", s.Volume.Name, "hosts", hosts)
@@ -69,11 +66,4 @@ func (h *Host) removeCopy(dir string, s osdmap.VolumeState, hosts string) error 
 		return kept("it knows epoch %d of the volume, and the configuration manager has %d, as if that were an old copy of etcd: restore a newer one, or remove the data if it is not needed", known, s.Map.Epoch)
 	}
 	return os.RemoveAll(dir)
-}
-
-// opens notes that a volume's copy has no fault, perhaps because it has been removed.
-func (h *Host) opens(id uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.broken, id)
 }

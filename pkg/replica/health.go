@@ -18,13 +18,24 @@ type Health struct {
 	Broken  map[uint64]error // why copies of volumes cannot be opened; to be repaired by an operator
 }
 
+// fault notes why a volume's copy cannot be opened, and returns why not before; nil: it has no fault, perhaps because it has been removed.
+func (h *Host) fault(id uint64, err error) (was error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	was = h.broken[id]
+	if h.broken[id] = err; err == nil {
+		delete(h.broken, id)
+	}
+	return was
+}
+
 // Health returns the current state of the host.
 func (h *Host) Health() Health {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := Health{Known: len(h.state.Hosts) > 0, Unknown: h.unknown, Away: h.state.Away, Faults: slices.Clone(h.state.Faults), Broken: map[uint64]error{}}
 	maps.Copy(s.Broken, h.broken)
-	maps.DeleteFunc(s.Broken, func(_ uint64, err error) bool { return err == nil || errors.Is(err, errLater) })
+	maps.DeleteFunc(s.Broken, func(_ uint64, err error) bool { return errors.Is(err, errLater) })
 	return s
 }
 

@@ -215,9 +215,7 @@ func (h *Host) follow() {
 
 // update opens a volume, or passes it its map.
 func (h *Host) update(s osdmap.VolumeState) {
-	h.mu.Lock()
-	v := h.volumes[s.Volume.ID]
-	h.mu.Unlock()
+	v := h.volume(s.Volume.ID)
 	switch {
 	case !slices.Contains(s.Volume.Hosts, h.cfg.Self.ID):
 		if v != nil {
@@ -237,14 +235,12 @@ func (h *Host) update(s osdmap.VolumeState) {
 	if err != nil {
 		h.cfg.Log.Error("a volume cannot be opened", "volume", s.Volume.Name, "error", err)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.broken[s.Volume.ID] = err; err == nil {
-		delete(h.broken, s.Volume.ID)
-	}
 	if v != nil {
+		h.mu.Lock()
 		h.volumes[s.Volume.ID] = v
+		h.mu.Unlock()
 	}
+	h.fault(s.Volume.ID, err)
 }
 
 func (h *Host) drop(v *Volume) {
@@ -273,7 +269,7 @@ func (h *Host) sweep(s *osdmap.State) {
 		h.strays(s)
 	}
 	for _, id := range s.Deleted {
-		h.opens(id)
+		h.fault(id, nil)
 		if err := os.RemoveAll(volumeDir(h.cfg.Dir, id)); err != nil {
 			h.cfg.Log.Error("the data of a volume that was deleted cannot be removed", "volume", fmt.Sprintf("%016x", id), "error", err)
 		}
