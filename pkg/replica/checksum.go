@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/crc32"
@@ -42,11 +43,7 @@ func (h *Host) volumeOf(ctx context.Context, id uint64) (*Volume, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	err := h.broken[id]
-	if err == nil {
-		err = ErrNotFound
-	}
-	return nil, status.Errorf(codes.FailedPrecondition, "host %s: volume %016x: %v", h.cfg.Self.Name, id, err)
+	return nil, status.Errorf(codes.FailedPrecondition, "host %s: volume %016x: %v", h.cfg.Self.Name, id, cmp.Or(h.broken[id], ErrNotFound))
 }
 
 // Checksum implements the protocol.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -76,19 +77,22 @@ type Copy struct {
 // alive reports whether the host answers, and its copy has not ended.
 func (c *Copy) alive() bool { return c.Err == nil && c.Failure == "" }
 
-// call makes a request at a host.
-func (o *Operator) call(ctx context.Context, id core.ID, f func(context.Context, replicav1.ReplicasClient) error) error {
+// query makes a request at a host.
+func query[Q, A any](ctx context.Context, o *Operator, id core.ID, rpc func(replicav1.ReplicasClient, context.Context, Q, ...grpc.CallOption) (A, error), q Q) (a A, err error) {
 	x := o.peers.get(id)
 	if x == nil {
-		return fmt.Errorf("host %d: %w", id, errNoPeer)
+		return a, fmt.Errorf("host %d: %w", id, errNoPeer)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	_, err := x.conn.Call(ctx, func(ctx context.Context) error { return f(ctx, x.rpc) })
-	if err == nil {
-		return nil
+	_, err = x.conn.Call(ctx, func(ctx context.Context) (err error) {
+		a, err = rpc(x.rpc, ctx, q)
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("host %s at %s: %w", x.host.Name, x.host.Peer, x.conn.Explain(err))
 	}
-	return fmt.Errorf("host %s at %s: %w", x.host.Name, x.host.Peer, x.conn.Explain(err))
+	return a, err
 }
 
 // forEach queries hosts concurrently.
@@ -110,16 +114,9 @@ func (o *Operator) Copies(ctx context.Context, s *osdmap.State, v *osdmap.Volume
 
 // describe asks a host about its copy.
 func (o *Operator) describe(ctx context.Context, id core.ID, volume uint64) Copy {
-	c := Copy{Host: id}
-	c.Err = o.call(ctx, id, func(ctx context.Context, rpc replicav1.ReplicasClient) error {
-		a, err := rpc.Describe(ctx, &replicav1.DescribeRequest{Volume: volume})
-		if err == nil {
-			c = Copy{Host: id, Self: memberFrom(a.GetSelf()), Acting: a.GetActing(), Active: a.GetActive(), Backfilling: a.GetBackfilling(), Born: a.GetBorn(),
-				LastEpochStarted: a.GetLastEpochStarted(), Head: versionFrom(a.GetHead()), Failure: a.GetFailure()}
-		}
-		return err
-	})
-	return c
+	a, err := query(ctx, o, id, replicav1.ReplicasClient.Describe, &replicav1.DescribeRequest{Volume: volume})
+	return Copy{Host: id, Err: err, Self: memberFrom(a.GetSelf()), Acting: a.GetActing(), Active: a.GetActive(), Backfilling: a.GetBackfilling(), Born: a.GetBorn(),
+		LastEpochStarted: a.GetLastEpochStarted(), Head: versionFrom(a.GetHead()), Failure: a.GetFailure()}
 }
 
 // look reads the state, and finds a volume in it.
@@ -173,11 +170,9 @@ func (o *Operator) Replace(ctx context.Context, volume uint64, lost, by core.ID,
 		if !slices.Contains(v.Volume.Hosts, lost) && v.Map.Has(by, lost) {
 			return v.Map, nil
 		}
-		switch on := strings.Join(s.HostNames(v.Volume.Hosts), ", "); {
-		case !slices.Contains(v.Volume.Hosts, lost):
-			return core.Map{}, fmt.Errorf("%w: volume %s has no copy on %s: its hosts are %s", core.ErrPlace, v.Volume.Name, s.HostName(lost), on)
-		case slices.Contains(v.Volume.Hosts, by):
-			return core.Map{}, fmt.Errorf("%w: %s has a copy of volume %s already: name another host than %s", core.ErrPlace, s.HostName(by), v.Volume.Name, on)
+		if slices.Contains(v.Volume.Hosts, lost) && slices.Contains(v.Volume.Hosts, by) {
+			return core.Map{}, fmt.Errorf("%w: %s has a copy of volume %s already: name another host than %s", core.ErrPlace, s.HostName(by), v.Volume.Name,
+				strings.Join(s.HostNames(v.Volume.Hosts), ", "))
 		}
 		only, err := o.without(ctx, s, v, lost, loseData)
 		if err == nil {
@@ -199,14 +194,10 @@ func (o *Operator) Replace(ctx context.Context, volume uint64, lost, by core.ID,
 // vacant checks that a host is running and has no copy of a volume. A host that had a place before
 // may still be removing its copy.
 func (o *Operator) vacant(ctx context.Context, s *osdmap.State, volume uint64, by core.ID) error {
-	none, name := false, s.HostName(by)
-	err := o.call(ctx, by, func(ctx context.Context, rpc replicav1.ReplicasClient) error {
-		_, err := rpc.Describe(ctx, &replicav1.DescribeRequest{Volume: volume})
-		none = status.Code(err) == codes.FailedPrecondition
-		return err
-	})
+	name := s.HostName(by)
+	_, err := query(ctx, o, by, replicav1.ReplicasClient.Describe, &replicav1.DescribeRequest{Volume: volume})
 	switch {
-	case none:
+	case status.Code(err) == codes.FailedPrecondition:
 		return nil
 	case err == nil:
 		return fmt.Errorf("%w: host %s still has a copy, which it removes when the volume does not need it: try again then", core.ErrPlace, name)
@@ -218,10 +209,7 @@ func (o *Operator) vacant(ctx context.Context, s *osdmap.State, volume uint64, b
 // place to another. It returns ErrLoss, and uses loseData, as Replace does.
 func (o *Operator) Lost(ctx context.Context, volume uint64, lost core.ID, loseData bool) (*osdmap.State, error) {
 	return o.change(ctx, volume, func(s *osdmap.State, v *osdmap.VolumeState) (core.Map, error) {
-		if !slices.Contains(v.Volume.Hosts, lost) {
-			return core.Map{}, fmt.Errorf("%w: volume %s has no copy on %s: its hosts are %s", core.ErrPlace, v.Volume.Name, s.HostName(lost), strings.Join(s.HostNames(v.Volume.Hosts), ", "))
-		}
-		if !v.Map.Holds(lost) {
+		if slices.Contains(v.Volume.Hosts, lost) && !v.Map.Holds(lost) {
 			return v.Map, nil
 		}
 		only, err := o.without(ctx, s, v, lost, loseData)
@@ -238,6 +226,9 @@ func (o *Operator) Lost(ctx context.Context, volume uint64, lost core.ID, loseDa
 // without returns the members with which a volume can go on without a host: the rest of the acting
 // set, or only one member.
 func (o *Operator) without(ctx context.Context, s *osdmap.State, v *osdmap.VolumeState, lost core.ID, loseData bool) (only core.Member, err error) {
+	if !slices.Contains(v.Volume.Hosts, lost) {
+		return core.Member{}, fmt.Errorf("%w: volume %s has no copy on %s: its hosts are %s", core.ErrPlace, v.Volume.Name, s.HostName(lost), strings.Join(s.HostNames(v.Volume.Hosts), ", "))
+	}
 	if !v.Map.Holds(lost) || v.Map.Unused() {
 		return core.Member{}, nil
 	}

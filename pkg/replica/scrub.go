@@ -1,10 +1,10 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
@@ -92,12 +92,8 @@ func (o *Operator) Scrub(ctx context.Context, volume uint64, tell func(s *osdmap
 
 // compare asks all acting members for a piece, and returns why it must be repeated, if so.
 func (o *Operator) compare(ctx context.Context, v *osdmap.VolumeState, p *Scrubbed) (again error) {
-	ask := func(id core.ID, n int64, at *replicav1.Version) (a *replicav1.ChecksumResponse, err error) {
-		err = o.call(ctx, id, func(ctx context.Context, rpc replicav1.ReplicasClient) (err error) {
-			a, err = rpc.Checksum(ctx, &replicav1.ChecksumRequest{Volume: v.Volume.ID, Offset: p.Offset, Length: n, At: at})
-			return err
-		})
-		return a, err
+	ask := func(id core.ID, n int64, at *replicav1.Version) (*replicav1.ChecksumResponse, error) {
+		return query(ctx, o, id, replicav1.ReplicasClient.Checksum, &replicav1.ChecksumRequest{Volume: v.Volume.ID, Offset: p.Offset, Length: n, At: at})
 	}
 	if v.Map.Since == 0 {
 		return fmt.Errorf("volume %s has no primary", v.Volume.Name)
@@ -126,9 +122,5 @@ func (o *Operator) compare(ctx context.Context, v *osdmap.VolumeState, p *Scrubb
 			failures[i] = fmt.Errorf("host %d does not have all of the log: %v", id, c)
 		}
 	})
-	i := slices.IndexFunc(failures, func(err error) bool { return err != nil })
-	if i < 0 {
-		return nil
-	}
-	return failures[i]
+	return cmp.Or(failures...)
 }
