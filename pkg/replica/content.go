@@ -1,6 +1,9 @@
 package replica
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
@@ -20,6 +23,34 @@ func (i *item) span() span { return span{i.Offset, i.Offset + i.Length} }
 
 // resident says that the data is in memory, or that there is none.
 func (i *item) resident() bool { return i.Data != nil || i.Kind != wal.Data }
+
+// errNoMemory: there is no buffer for an entry.
+var errNoMemory = errors.New("no memory for entries: they come again")
+
+// parseEntry reads an entry with its data, which it copies into a buffer; nil: there is none.
+func parseEntry(raw []byte, buffer func(n int) *Buffer) (item, error) {
+	e, err := wal.ParseHeader(raw)
+	if err == nil && e.DataLen() != len(raw)-wal.HeaderSize {
+		err = fmt.Errorf("%d bytes with the header of %d", len(raw), e.DataLen())
+	}
+	if err != nil {
+		return item{}, err
+	}
+	buf := buffer(e.DataLen())
+	if buf == nil {
+		return item{}, errNoMemory
+	}
+	copy(buf.data, raw[wal.HeaderSize:])
+	if e.Kind != wal.Data {
+		buf.Release()
+		return item{Entry: e}, nil
+	}
+	if err := e.SetData(buf.data); err != nil {
+		buf.Release()
+		return item{}, err
+	}
+	return item{Entry: e, buf: buf}, nil
+}
 
 type requestID struct{ session, seq uint64 }
 

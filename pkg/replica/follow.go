@@ -8,7 +8,6 @@ import (
 
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
-	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
 // followerEvents are the events of a membership, called in the loop.
@@ -164,36 +163,13 @@ func (f *following) receive(n *membership) error {
 // take copies an entry out of the ring.
 func (f *following) take(ctx context.Context, ring []byte, r *mcrdma.Received) (item, error) {
 	at := int64(r.Imm) * align
-	if r.Kind != mcrdma.OpWriteImm || r.N < wal.HeaderSize || at+int64(r.N) > int64(len(ring)) {
+	if r.Kind != mcrdma.OpWriteImm || at+int64(r.N) > int64(len(ring)) {
 		return item{}, fmt.Errorf("%v of %d bytes at %d of the ring is no entry", r.Kind, r.N, at)
 	}
-	from := ring[at : at+int64(r.N)]
-	e, err := wal.ParseHeader(from)
-	if err == nil && e.DataLen() != r.N-wal.HeaderSize {
-		err = fmt.Errorf("%d bytes with the header of %d", r.N, e.DataLen())
-	}
-	if err != nil {
-		return item{}, err
-	}
-	buf, err := f.buffers.get(ctx, e.DataLen())
-	if err != nil {
-		return item{}, err
-	}
-	copy(buf.data, from[wal.HeaderSize:])
-	return fill(e, buf)
-}
-
-// fill sets an entry's data, which is in a buffer.
-func fill(e wal.Entry, buf *Buffer) (item, error) {
-	if e.Kind != wal.Data {
-		buf.Release()
-		return item{Entry: e}, nil
-	}
-	if err := e.SetData(buf.data); err != nil {
-		buf.Release()
-		return item{}, err
-	}
-	return item{Entry: e, buf: buf}, nil
+	return parseEntry(ring[at:at+int64(r.N)], func(n int) *Buffer {
+		b, _ := f.buffers.get(ctx, n) // an error: this host leaves, or has no memory
+		return b
+	})
 }
 
 // durable reports to the leader of a group the last entry that this host has on disk.

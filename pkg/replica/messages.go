@@ -75,9 +75,7 @@ func (m *message) encode() (*replicav1.Message, error) {
 		out.Body = &replicav1.Message_Start{Start: &replicav1.Start{Head: versionTo(b.Head)}}
 	case core.Chunk:
 		c := &replicav1.Chunk{Cursor: b.Cursor, Next: b.Next, Applied: b.Applied}
-		for _, p := range m.pieces {
-			c.Pieces = append(c.Pieces, &replicav1.Piece{Offset: p.off, Data: p.data})
-		}
+		c.Pieces = each(m.pieces, func(p piece) *replicav1.Piece { return &replicav1.Piece{Offset: p.off, Data: p.data} })
 		out.Body = &replicav1.Message_Chunk{Chunk: c}
 	case core.Report:
 		out.Body = &replicav1.Message_Report{Report: &replicav1.Report{SentNs: int64(b.Sent), Log: each(b.Log, versionTo), Applying: b.Applying,
@@ -90,9 +88,8 @@ func (m *message) encode() (*replicav1.Message, error) {
 }
 
 var (
-	errBody     = errors.New("a message of an unknown kind: a newer program has sent it")
-	errGone     = errors.New("the log has another entry there by now")
-	errNoMemory = errors.New("no memory for entries: they come again")
+	errBody = errors.New("a message of an unknown kind: a newer program has sent it")
+	errGone = errors.New("the log has another entry there by now")
 )
 
 // decode reads a message of the protocol. Entries get their data from buffers, for which it waits.
@@ -178,23 +175,6 @@ func cutRuns(runs []core.Version, index uint64) (out []core.Version) {
 		}
 	}
 	return out
-}
-
-// parseEntry reads an entry with its data, which it copies.
-func parseEntry(raw []byte, buffer func(n int) *Buffer) (item, error) {
-	e, err := wal.ParseHeader(raw)
-	if err == nil && e.DataLen() != len(raw)-wal.HeaderSize {
-		err = fmt.Errorf("%d bytes with the header of %d", len(raw), e.DataLen())
-	}
-	if err != nil {
-		return item{}, err
-	}
-	buf := buffer(e.DataLen())
-	if buf == nil {
-		return item{}, errNoMemory
-	}
-	copy(buf.data, raw[wal.HeaderSize:])
-	return fill(e, buf)
 }
 
 // chunk reads a Chunk. The pieces must be inside it, in ascending order.
