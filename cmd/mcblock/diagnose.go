@@ -220,16 +220,12 @@ func (d *diagnosis) volumeName(id uint64) string {
 
 // part returns what a host reports about its replica of a volume; nil: nothing.
 func (d *diagnosis) part(id core.ID, volume uint64) *replicav1.VolumeStatus {
-	all := d.hosts[id].GetVolumes()
-	if i := slices.IndexFunc(all, func(v *replicav1.VolumeStatus) bool { return v.GetVolume() == volume }); i >= 0 {
-		return all[i]
-	}
-	return nil
+	return ofVolume(d.hosts[id].GetVolumes(), volume)
 }
 
 // broken reports that a host cannot open its copy of a volume.
 func (d *diagnosis) broken(id core.ID, volume uint64) bool {
-	return slices.ContainsFunc(d.hosts[id].GetBroken(), func(b *replicav1.BrokenVolume) bool { return b.GetVolume() == volume })
+	return ofVolume(d.hosts[id].GetBroken(), volume) != nil
 }
 
 // What to say of a host that has not opened its copy yet.
@@ -252,20 +248,21 @@ func (d *diagnosis) volume(s osdmap.VolumeState) {
 	v, m := s.Volume, s.Map
 	name := "volume " + v.Name
 	var head uint64
-	var up []string
+	var missing []core.ID // acting hosts that do not answer, or whose copies have ended
 	for _, x := range m.Acting {
 		if p := d.part(x.ID, v.ID); p != nil && p.GetFailure() == "" {
-			up = append(up, d.state.HostName(x.ID))
 			head = max(head, p.GetHead())
+		} else {
+			missing = append(missing, x.ID)
 		}
 	}
-	if p := d.part(m.Primary.ID, v.ID); p == nil || !p.GetLeased() {
-		d.waits(name, s, up, p)
+	if p := d.part(m.Primary.ID, v.ID); !p.GetLeased() {
+		d.waits(name, s, missing, p)
 	}
 	d.oldest(name, s)
 	for _, id := range v.Hosts {
 		host, p := d.state.HostName(id), d.part(id, v.ID)
-		acting := slices.ContainsFunc(m.Acting, func(x core.Member) bool { return x.ID == id })
+		acting := m.Holds(id)
 		switch {
 		case d.broken(id, v.ID): // as for the host
 			if !acting {
@@ -289,25 +286,23 @@ func (d *diagnosis) volume(s osdmap.VolumeState) {
 }
 
 // waits returns why a volume is not served; p is the report of its primary.
-func (d *diagnosis) waits(name string, s osdmap.VolumeState, up []string, p *replicav1.VolumeStatus) {
-	m := s.Map
+func (d *diagnosis) waits(name string, s osdmap.VolumeState, missing []core.ID, p *replicav1.VolumeStatus) {
+	m, up, names := s.Map, len(s.Map.Acting)-len(missing), d.state.HostNames(missing)
 	switch {
 	case d.away != nil || d.noMember != nil: // the facts may be old
-	case len(up) < len(m.Acting) && !slices.ContainsFunc(m.Acting, func(x core.Member) bool {
-		return !slices.Contains(up, d.state.HostName(x.ID)) && !d.opening(x.ID, s.Volume.ID)
-	}):
-		d.Add(findings.Warning, name, fmt.Sprintf("it is not served yet: %s %s not opened it yet", cli.All(d.missing(s, up)), cli.Either(len(m.Acting)-len(up) == 1, "has", "have")), slowOpening, waitForOpening)
-	case d.restarted(s) && len(up) < len(m.Acting):
-		d.Add(findings.Error, name, "it waits for "+cli.All(d.missing(s, up)), "all its acting hosts have started again since it was served, or are away: what was written last may be on those that are missing alone",
+	case len(missing) > 0 && !slices.ContainsFunc(missing, func(id core.ID) bool { return !d.opening(id, s.Volume.ID) }):
+		d.Add(findings.Warning, name, fmt.Sprintf("it is not served yet: %s %s not opened it yet", cli.All(names), cli.Either(len(missing) == 1, "has", "have")), slowOpening, waitForOpening)
+	case d.restarted(s) && len(missing) > 0:
+		d.Add(findings.Error, name, "it waits for "+cli.All(names), "all its acting hosts have started again since it was served, or are away: what was written last may be on those that are missing alone",
 			"start mcblock there, or repair what keeps the volume from being opened; a host whose disk is lost: mcblock volume lost "+s.Volume.Name+" HOST")
 	case d.copiesLost(s) != "":
 		d.Add(findings.Error, name, "it waits for copies that acting hosts no longer have", d.copiesLost(s),
 			"bring their disks back; or, for each of these hosts, mcblock volume lost "+s.Volume.Name+" HOST --lose-data: the volume then goes on with the most recent of the other copies, and the host receives it")
-	case m.Since == 0 && len(up) == len(m.Acting) || p != nil && p.GetFailure() == "" && p.GetState() != "active" && len(up) >= m.MinSize:
+	case m.Since == 0 && len(missing) == 0 || p != nil && p.GetFailure() == "" && p.GetState() != "active" && up >= m.MinSize:
 		d.Add(findings.Warning, name, "it is not served yet", fmt.Sprintf("its primary is being chosen, or prepares (%s)", cli.Either(p == nil, "none yet", p.GetState())), "wait a few seconds, and look again")
-	case len(up) < m.MinSize:
-		d.Add(findings.Error, name, fmt.Sprintf("it waits: %d of its acting hosts answer, and min_size is %d", len(up), m.MinSize), "fewer copies than that take no writes; clients wait, and nothing is lost",
-			"start mcblock on "+strings.Join(d.missing(s, up), ", ")+cli.Either(d.anyBroken(s), "; where it runs and cannot open its copy, do as for that host", ""))
+	case up < m.MinSize:
+		d.Add(findings.Error, name, fmt.Sprintf("it waits: %d of its acting hosts answer, and min_size is %d", up, m.MinSize), "fewer copies than that take no writes; clients wait, and nothing is lost",
+			"start mcblock on "+strings.Join(names, ", ")+cli.Either(d.anyBroken(s), "; where it runs and cannot open its copy, do as for that host", ""))
 	default:
 		d.Add(findings.Error, name, "it is not served", fmt.Sprintf("its primary, %s, does not answer, or has no leases", cli.Either(m.Since == 0, "not chosen yet", d.state.HostName(m.Primary.ID))),
 			"another takes over within seconds; if none does, see the logs of mcblock on its hosts")
@@ -354,14 +349,4 @@ func (d *diagnosis) copiesLost(s osdmap.VolumeState) string {
 		}
 	}
 	return ""
-}
-
-// missing returns the acting hosts that do not answer.
-func (d *diagnosis) missing(s osdmap.VolumeState, up []string) (names []string) {
-	for _, x := range s.Map.Acting {
-		if n := d.state.HostName(x.ID); !slices.Contains(up, n) {
-			names = append(names, n)
-		}
-	}
-	return names
 }

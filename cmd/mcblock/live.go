@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,6 +83,14 @@ func (s *statuses) GetHost(ctx context.Context, _ *replicav1.GetHostRequest) (*r
 type told struct {
 	*replicav1.GetHostResponse
 	err error
+}
+
+// ofVolume returns what a host's report says about a volume in one of its lists; nil: nothing.
+func ofVolume[T interface{ GetVolume() uint64 }](list []T, volume uint64) (x T) {
+	if i := slices.IndexFunc(list, func(x T) bool { return x.GetVolume() == volume }); i >= 0 {
+		x = list[i]
+	}
+	return x
 }
 
 // ask asks all hosts in parallel, each with a timeout.

@@ -35,17 +35,13 @@ func parts(s *osdmap.State, hosts map[core.ID]told) []partView {
 			if err := hosts[id].err; err != nil {
 				p.Error = cli.Clean(err.Error())
 			}
-			for _, x := range hosts[id].GetBroken() {
-				if x.GetVolume() == v.Volume.ID {
-					p.Error = cli.Clean(x.GetError())
-				}
+			if x := ofVolume(hosts[id].GetBroken(), v.Volume.ID); x != nil {
+				p.Error = cli.Clean(x.GetError())
 			}
-			for _, x := range hosts[id].GetVolumes() {
-				if x.GetVolume() == v.Volume.ID {
-					p.State, p.Epoch, p.Served, p.Head, p.Durable, p.Stored = x.GetState(), x.GetEpoch(), x.GetLeased(), x.GetHead(), x.GetDurable(), x.GetStored()
-					p.Backfilling, p.Copied, p.Error = x.GetBackfilling(), x.GetCopiedBytes(), cli.Clean(x.GetFailure())
-					p.Oldest, p.Waits = x.GetOldestRequest().AsDuration().Seconds(), cli.Clean(x.GetWaits())
-				}
+			if x := ofVolume(hosts[id].GetVolumes(), v.Volume.ID); x != nil {
+				p.State, p.Epoch, p.Served, p.Head, p.Durable, p.Stored = x.GetState(), x.GetEpoch(), x.GetLeased(), x.GetHead(), x.GetDurable(), x.GetStored()
+				p.Backfilling, p.Copied, p.Error = x.GetBackfilling(), x.GetCopiedBytes(), cli.Clean(x.GetFailure())
+				p.Oldest, p.Waits = x.GetOldestRequest().AsDuration().Seconds(), cli.Clean(x.GetWaits())
 			}
 			list = append(list, p)
 		}

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
 	"github.com/mcrdma/mcrdma/internal/cmdline"
@@ -373,7 +372,7 @@ func leave(ctx context.Context, c *cluster, s *osdmap.State, v osdmap.Volume) (l
 		all := ask(limited, c.cfg, hosts, min(c.timeout, noteTime))
 		hosts = slices.DeleteFunc(hosts, func(h osdmap.Host) bool {
 			t := all[h.ID]
-			return t.err == nil && !slices.ContainsFunc(t.GetVolumes(), func(x *replicav1.VolumeStatus) bool { return x.GetVolume() == v.ID })
+			return t.err == nil && ofVolume(t.GetVolumes(), v.ID) == nil
 		})
 		waits := slices.ContainsFunc(hosts, func(h osdmap.Host) bool { return all[h.ID].err == nil })
 		if !waits || limited.Err() != nil {
