@@ -105,6 +105,16 @@ func (f *clusterFlags) connect(ctx context.Context, cfg *config.Config, do func(
 	return err
 }
 
+// asking completes a command without arguments, which shows what it finds in the store.
+func asking(cmd *cobra.Command, show func(ctx context.Context, c *cluster, cmd *cobra.Command, out *cli.Output) error) *cobra.Command {
+	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
+	cmd.Args = cli.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error { return show(ctx, c, cmd, out) })
+	}
+	return cmd
+}
+
 // onVolume connects to the store and calls a function with a volume.
 func (f *clusterFlags) onVolume(ctx context.Context, name string, do func(context.Context, *cluster, *osdmap.State, osdmap.VolumeState) error) error {
 	return f.with(ctx, func(ctx context.Context, c *cluster) error {

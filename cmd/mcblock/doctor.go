@@ -31,25 +31,19 @@ Nothing is changed. Exit code 1 means that there is an error or a warning.
 The JSON has the findings, with severity, subject, what, why and do.`
 
 func doctorCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return asking(&cobra.Command{
 		Use:     "doctor [flags]",
 		Short:   "Diagnose volumes, hosts and etcd: what is wrong, why, and what to do",
 		Long:    doctorHelp,
 		Example: "  mcblock doctor\n  mcblock doctor -o json",
-		Args:    cli.NoArgs,
-	}
-	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
-			f, err := examine(ctx, c, cmd.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			looked := fmt.Sprintf("this host, etcd, %s and %s", cli.Plural(len(f.state.Hosts), "host"), cli.Plural(len(f.state.Volumes), "volume"))
-			return findings.Show(cmd.OutOrStdout(), out, diagnose(f), looked, findings.Warning)
-		})
-	}
-	return cmd
+	}, func(ctx context.Context, c *cluster, cmd *cobra.Command, out *cli.Output) error {
+		f, err := examine(ctx, c, cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		looked := fmt.Sprintf("this host, etcd, %s and %s", cli.Plural(len(f.state.Hosts), "host"), cli.Plural(len(f.state.Volumes), "volume"))
+		return findings.Show(cmd.OutOrStdout(), out, diagnose(f), looked, findings.Warning)
+	})
 }
 
 // examine collects all facts. The error is that of ctx.

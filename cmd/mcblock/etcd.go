@@ -22,7 +22,7 @@ func etcdCommand() *cobra.Command {
 }
 
 func membersCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return asking(&cobra.Command{
 		Use:   "members [flags]",
 		Short: "List the members of etcd",
 		Long: `Lists the members of etcd and their state. It works without a majority, if one member answers.
@@ -30,22 +30,16 @@ func membersCommand() *cobra.Command {
 The JSON is a list of members, with name, client and peer (addresses), leader, version,
 size (bytes of the database) and error.`,
 		Example: "  mcblock etcd members",
-		Args:    cli.NoArgs,
-	}
-	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
-			members, err := c.members(ctx)
-			if err != nil {
-				return err
-			}
-			if out.IsJSON() {
-				return out.JSON(cmd.OutOrStdout(), memberViews(members))
-			}
-			return writeMembers(cmd.OutOrStdout(), out, memberViews(members))
-		})
-	}
-	return cmd
+	}, func(ctx context.Context, c *cluster, cmd *cobra.Command, out *cli.Output) error {
+		members, err := c.members(ctx)
+		if err != nil {
+			return err
+		}
+		if out.IsJSON() {
+			return out.JSON(cmd.OutOrStdout(), memberViews(members))
+		}
+		return writeMembers(cmd.OutOrStdout(), out, memberViews(members))
+	})
 }
 
 // patience is how long etcd may take to accept a change of its members: it refuses some until it

@@ -33,7 +33,7 @@ type memberView struct {
 }
 
 func statusCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return asking(&cobra.Command{
 		Use:   "status [flags]",
 		Short: "Show etcd, the hosts and the volumes",
 		Long: `Shows the members of etcd and whether each answers, the hosts, the volumes with their
@@ -47,27 +47,21 @@ The JSON has etcd, the members, as in "mcblock etcd members"; hosts; volumes, as
 head, durable and stored (entries of the log), backfilling, copied_bytes,
 oldest_request_seconds, waits and error; and faults, the records that cannot be read.`,
 		Example: "  mcblock status\n  mcblock status -o json",
-		Args:    cli.NoArgs,
-	}
-	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
-			members, err := c.members(ctx)
-			if err != nil {
-				return err
-			}
-			s, away := c.Read(ctx)
-			var live []partView
-			if len(s.Volumes) > 0 {
-				live = parts(&s, ask(ctx, c.cfg, s.Hosts, flags.timeout))
-			}
-			if err := writeStatus(cmd.OutOrStdout(), out, members, &s, live, away == nil); err != nil {
-				return err
-			}
-			return away
-		})
-	}
-	return cmd
+	}, func(ctx context.Context, c *cluster, cmd *cobra.Command, out *cli.Output) error {
+		members, err := c.members(ctx)
+		if err != nil {
+			return err
+		}
+		s, away := c.Read(ctx)
+		var live []partView
+		if len(s.Volumes) > 0 {
+			live = parts(&s, ask(ctx, c.cfg, s.Hosts, c.timeout))
+		}
+		if err := writeStatus(cmd.OutOrStdout(), out, members, &s, live, away == nil); err != nil {
+			return err
+		}
+		return away
+	})
 }
 
 func memberViews(members []etcd.Member) []memberView {

@@ -239,7 +239,7 @@ func silent(w io.Writer, s *osdmap.State, v osdmap.Volume, minSize int, hosts ma
 }
 
 func listCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return asking(&cobra.Command{
 		Use:   "list [flags]",
 		Short: "List the volumes",
 		Long: `Lists the volumes, with their present primaries and acting sets.
@@ -248,22 +248,16 @@ The JSON is a list of volumes, with id (hexadecimal), name, size and block_size 
 min_size, epoch, primary, acting, hosts, created, and allow, the clients that may open
 it.`,
 		Example: "  mcblock volume list\n  mcblock volume list -o json",
-		Args:    cli.NoArgs,
-	}
-	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
-			s, err := c.Read(ctx)
-			if err != nil {
-				return err
-			}
-			for _, fault := range s.Faults {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%v\n", fault)
-			}
-			return writeVolumes(cmd.OutOrStdout(), out, &s)
-		})
-	}
-	return cmd
+	}, func(ctx context.Context, c *cluster, cmd *cobra.Command, out *cli.Output) error {
+		s, err := c.Read(ctx)
+		if err != nil {
+			return err
+		}
+		for _, fault := range s.Faults {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%v\n", fault)
+		}
+		return writeVolumes(cmd.OutOrStdout(), out, &s)
+	})
 }
 
 func writeVolumes(w io.Writer, out *cli.Output, s *osdmap.State) error {
