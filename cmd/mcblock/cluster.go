@@ -136,23 +136,20 @@ func named(s *osdmap.State, name string) (osdmap.VolumeState, error) {
 	if i >= 0 {
 		return s.Volumes[i], nil
 	}
-	var all []string
-	for _, v := range s.Volumes {
-		all = append(all, v.Volume.Name)
-	}
+	all := each(s.Volumes, func(v osdmap.VolumeState) string { return v.Volume.Name })
 	slices.Sort(all)
 	return osdmap.VolumeState{}, fmt.Errorf("there is no volume %q; the volumes are: %s", name, cmp.Or(strings.Join(all, ", "), "none"))
+}
+
+func hostNames(hosts []osdmap.Host) []string {
+	return each(hosts, func(h osdmap.Host) string { return h.Name })
 }
 
 // hostNamed finds a host by its name.
 func hostNamed(s *osdmap.State, name string) (core.ID, error) {
 	i := slices.IndexFunc(s.Hosts, func(h osdmap.Host) bool { return h.Name == name })
 	if i < 0 {
-		var all []string
-		for _, h := range s.Hosts {
-			all = append(all, h.Name)
-		}
-		return 0, fmt.Errorf("there is no host %q; there are %s: a host is known when \"mcblock serve\" has run on it", name, cli.All(all))
+		return 0, fmt.Errorf("there is no host %q; there are %s: a host is known when \"mcblock serve\" has run on it", name, cli.All(hostNames(s.Hosts)))
 	}
 	return s.Hosts[i].ID, nil
 }

@@ -15,6 +15,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/internal/findings"
+	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 )
 
@@ -48,10 +49,8 @@ func doctorCommand() *cobra.Command {
 
 // examine collects all facts. The error is that of ctx.
 func examine(ctx context.Context, c *cluster, stderr io.Writer) (*facts, error) {
-	f := &facts{now: time.Now(), self: c.cfg.Name, number: core.ID(c.cfg.ID), endpoints: strings.Join(c.cfg.EtcdClients(), ", ")}
-	for _, m := range c.cfg.Etcd.Members {
-		f.configured = append(f.configured, memberAt(m.Name, m.Peer))
-	}
+	f := &facts{now: time.Now(), self: c.cfg.Name, number: core.ID(c.cfg.ID), endpoints: strings.Join(c.cfg.EtcdClients(), ", "),
+		configured: each(c.cfg.Etcd.Members, func(m config.Member) string { return memberAt(m.Name, m.Peer) })}
 	slices.Sort(f.configured)
 	f.certificate, f.secret = checkCertificate(c.cfg), files(c.cfg).Exposed()
 	d, err := cli.DialDaemon(c.cfg.Socket, "mcblock", c.timeout)

@@ -32,11 +32,7 @@ func (x exports) grant(v *replica.Volume, c nbd.Client) (export, error) {
 }
 
 func (x exports) list(_ context.Context, c nbd.Client) ([]nbd.Info, error) {
-	var all []nbd.Info
-	for _, e := range x.granted(c) {
-		all = append(all, e.Info())
-	}
-	return all, nil
+	return each(x.granted(c), export.Info), nil
 }
 
 // open returns the volume with a name; the empty name is the only volume that the client may open.
@@ -123,11 +119,7 @@ func (e export) WriteZeroes(ctx context.Context, off, n int64, how nbd.Zeroes) e
 // Extents implements nbd.Export.
 func (e export) Extents(ctx context.Context, off, n int64, limit int) ([]nbd.Extent, error) {
 	list, err := e.v.Extents(ctx, off, n, limit)
-	all := make([]nbd.Extent, len(list))
-	for i, x := range list {
-		all[i] = nbd.Extent(x)
-	}
-	return all, errno(err)
+	return each(list, func(x replica.Extent) nbd.Extent { return nbd.Extent(x) }), errno(err)
 }
 
 // errno gives an error an errno that clients know; others are EIO.

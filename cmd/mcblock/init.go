@@ -83,10 +83,10 @@ func makeConfigs(dir string, w io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%s is there, nothing is overwritten, and it cannot be read: %w", path, err)
 		}
-		last, etcd = max(last, was.ID), nil
-		for _, m := range was.Etcd.Members {
-			etcd = append(etcd, fmt.Sprintf("{name: %s, address: %v, peer: %q, client: %q}", m.Name, m.Address, m.Peer, m.Client))
-		}
+		last = max(last, was.ID)
+		etcd = each(was.Etcd.Members, func(m config.Member) string {
+			return fmt.Sprintf("{name: %s, address: %v, peer: %q, client: %q}", m.Name, m.Address, m.Peer, m.Client)
+		})
 		if len(etcd) == 0 {
 			return fmt.Errorf("%s has another etcd than the hosts' own (etcd.endpoints): write those of the new hosts as it is", path)
 		}
@@ -95,9 +95,7 @@ func makeConfigs(dir string, w io.Writer) error {
 		return fmt.Errorf("all hosts in %s have their %s, and nothing is overwritten", dir, configuration)
 	}
 	if last == 0 {
-		for _, m := range hosts[:members(len(hosts))] {
-			etcd = append(etcd, fmt.Sprintf("{name: %s, address: %v}", m.Name, m.Address))
-		}
+		etcd = each(hosts[:members(len(hosts))], func(h *daemon.Config) string { return fmt.Sprintf("{name: %s, address: %v}", h.Name, h.Address) })
 	}
 	for i, h := range hosts {
 		path := made[i]

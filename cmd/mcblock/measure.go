@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -42,19 +43,11 @@ type benchResult struct {
 
 // measure runs one workload. After an error, it returns the results so far.
 func (o *benchOptions) measure(ctx context.Context, d *nbd.Device, workload string) (benchResult, error) {
-	r := benchResult{Workload: workload, Block: o.block, Depth: o.depth}
-	if r.Block == 0 {
-		r.Block = 1 << 20
-		if random(workload) {
-			r.Block = 4096
-		}
+	block, depth := 1<<20, 8
+	if random(workload) {
+		block, depth = 4096, 1
 	}
-	if r.Depth == 0 {
-		r.Depth = 8
-		if random(workload) {
-			r.Depth = 1
-		}
-	}
+	r := benchResult{Workload: workload, Block: cmp.Or(o.block, block), Depth: cmp.Or(o.depth, depth)}
 	if writes(workload) {
 		r.Fsync = o.fsync
 	}
@@ -101,10 +94,8 @@ func (o *benchOptions) measure(ctx context.Context, d *nbd.Device, workload stri
 	wg.Wait()
 	r.Flushes = int(flushes.Load())
 	r.summarize(slices.Concat(times...), time.Since(begun))
-	for _, err := range errs {
-		if err != nil {
-			return r, fmt.Errorf("%s: %w", workload, err)
-		}
+	if err := cmp.Or(errs...); err != nil {
+		return r, fmt.Errorf("%s: %w", workload, err)
 	}
 	return r, nil
 }

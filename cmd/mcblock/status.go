@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -65,34 +66,26 @@ oldest_request_seconds, waits and error; and faults, the records that cannot be 
 }
 
 func memberViews(members []etcd.Member) []memberView {
-	list := []memberView{}
-	for _, m := range members {
+	return each(members, func(m etcd.Member) memberView {
 		v := memberView{Name: m.Name, Client: m.Client, Peer: m.Peer, Leader: m.Leader, Version: m.Version, Size: m.Size}
 		if m.Err != nil {
 			v.Error = cli.Clean(m.Err.Error())
 		}
-		list = append(list, v)
-	}
-	return list
+		return v
+	})
 }
 
 // writeStatus writes what is known: without a majority of etcd, only its members.
 func writeStatus(w io.Writer, out *cli.Output, members []etcd.Member, s *osdmap.State, live []partView, known bool) error {
 	list := memberViews(members)
 	if out.IsJSON() {
-		v := statusView{Etcd: list, Hosts: append([]osdmap.Host{}, s.Hosts...), Volumes: volumes(s), Parts: append([]partView{}, live...), Faults: []string{}}
-		for _, f := range s.Faults {
-			v.Faults = append(v.Faults, f.Error())
-		}
-		return out.JSON(w, v)
+		return out.JSON(w, statusView{Etcd: list, Hosts: append([]osdmap.Host{}, s.Hosts...), Volumes: volumes(s), Parts: append([]partView{}, live...),
+			Faults: each(s.Faults, error.Error)})
 	}
 	if err := writeMembers(w, out, list); err != nil || !known {
 		return err
 	}
-	var hosts [][]any
-	for _, h := range s.Hosts {
-		hosts = append(hosts, []any{h.Name, uint32(h.ID), h.Peer, h.NBD, h.Device})
-	}
+	hosts := each(s.Hosts, func(h osdmap.Host) []any { return []any{h.Name, uint32(h.ID), h.Peer, h.NBD, h.Device} })
 	fmt.Fprintln(w)
 	if err := out.Table(w, []string{"host", "number", "peer", "nbd", "device"}, hosts); err != nil {
 		return err
@@ -113,13 +106,8 @@ func writeStatus(w io.Writer, out *cli.Output, members []etcd.Member, s *osdmap.
 }
 
 func writeMembers(w io.Writer, out *cli.Output, list []memberView) error {
-	var rows [][]any
-	for _, m := range list {
-		state := cli.Either(m.Leader, "leader", "follows")
-		if m.Error != "" {
-			state = m.Error
-		}
-		rows = append(rows, []any{m.Name, m.Client, m.Peer, m.Version, state})
-	}
+	rows := each(list, func(m memberView) []any {
+		return []any{m.Name, m.Client, m.Peer, m.Version, cmp.Or(m.Error, cli.Either(m.Leader, "leader", "follows"))}
+	})
 	return out.Table(w, []string{"etcd", "client", "peer", "version", "state"}, rows)
 }

@@ -6,8 +6,18 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
+
+// each converts the elements of a list. The result is not nil: in JSON it is a list.
+func each[T, U any](list []T, convert func(T) U) []U {
+	out := make([]U, len(list))
+	for i, x := range list {
+		out[i] = convert(x)
+	}
+	return out
+}
 
 // A volumeView is a volume in JSON.
 type volumeView struct {
@@ -26,21 +36,16 @@ type volumeView struct {
 
 func volume(s *osdmap.State, v osdmap.VolumeState) volumeView {
 	j := volumeView{ID: fmt.Sprintf("%016x", v.Volume.ID), Name: v.Volume.Name, Size: v.Volume.Size, BlockSize: v.Volume.BlockSize,
-		MinSize: v.Map.MinSize, Epoch: v.Map.Epoch, Created: v.Volume.Created.UTC(), Acting: []string{}, Hosts: s.HostNames(v.Volume.Hosts), Allow: append([]string{}, v.Volume.Allow...)}
+		MinSize: v.Map.MinSize, Epoch: v.Map.Epoch, Created: v.Volume.Created.UTC(), Acting: each(v.Map.Acting, func(m core.Member) string { return s.HostName(m.ID) }),
+		Hosts: s.HostNames(v.Volume.Hosts), Allow: append([]string{}, v.Volume.Allow...)}
 	if v.Map.Since > 0 {
 		j.Primary = s.HostName(v.Map.Primary.ID)
-	}
-	for _, m := range v.Map.Acting {
-		j.Acting = append(j.Acting, s.HostName(m.ID))
 	}
 	return j
 }
 
 func volumes(s *osdmap.State) []volumeView {
-	list := []volumeView{}
-	for _, v := range s.Volumes {
-		list = append(list, volume(s, v))
-	}
+	list := each(s.Volumes, func(v osdmap.VolumeState) volumeView { return volume(s, v) })
 	slices.SortFunc(list, func(a, b volumeView) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }

@@ -101,17 +101,14 @@ The JSON is the volume, as in "mcblock volume list".`,
 // startTime is how long a host that has just started may take to be known.
 const startTime = 5 * time.Second
 
-// wanted returns the names of the hosts that are to have copies; nil: that is not known. The hosts
+// wanted returns the names of the hosts that are to have copies; none: that is not known. The hosts
 // that run etcd are among those by default, even if they are not known yet: the volume would have
 // fewer copies than it should.
-func (o *createOptions) wanted(cfg *config.Config) (names []string) {
+func (o *createOptions) wanted(cfg *config.Config) []string {
 	if len(o.hosts) > 0 {
 		return o.hosts
 	}
-	for _, m := range cfg.Etcd.Members {
-		names = append(names, m.Name)
-	}
-	return names
+	return each(cfg.Etcd.Members, func(m config.Member) string { return m.Name })
 }
 
 // knownHosts reads the state, and waits for hosts that have just started. Without names it waits
@@ -158,11 +155,7 @@ func twice(list []string) string {
 // volume returns the volume to create; wanted are the hosts without which there is none. Errors are usage errors.
 func (o *createOptions) volume(s *osdmap.State, name string, wanted []string) (v osdmap.Volume, minSize int, err error) {
 	v = osdmap.Volume{ID: newID(), Name: name, Size: int64(o.size), BlockSize: o.block, Created: time.Now(), Allow: clientNames(o.allow)}
-	var all []string
-	for _, h := range s.Hosts {
-		all = append(all, h.Name)
-	}
-	hosts := o.hosts
+	all, hosts := hostNames(s.Hosts), o.hosts
 	switch {
 	case len(all) == 0:
 		return v, 0, fmt.Errorf("no host has run yet: start \"mcblock serve\" on those that are to have copies")
@@ -181,14 +174,8 @@ func (o *createOptions) volume(s *osdmap.State, name string, wanted []string) (v
 		}
 		v.Hosts = append(v.Hosts, id)
 	}
-	minSize = o.minSize
-	if minSize == 0 {
-		minSize = max(1, len(v.Hosts)-1)
-	}
-	if err := v.Check(); err != nil {
-		return v, 0, cli.Usage(err)
-	}
-	if err := v.CheckMap(osdmap.FirstMap(v, minSize)); err != nil {
+	minSize = cmp.Or(o.minSize, max(1, len(v.Hosts)-1))
+	if err := cmp.Or(v.Check(), v.CheckMap(osdmap.FirstMap(v, minSize))); err != nil {
 		return v, 0, cli.Usage(err)
 	}
 	return v, minSize, nil
@@ -265,10 +252,9 @@ func writeVolumes(w io.Writer, out *cli.Output, s *osdmap.State) error {
 	if out.IsJSON() {
 		return out.JSON(w, list)
 	}
-	var rows [][]any
-	for _, v := range list {
-		rows = append(rows, []any{v.Name, v.Size, v.Epoch, v.Primary, strings.Join(v.Acting, ","), strings.Join(v.Hosts, ","), v.MinSize})
-	}
+	rows := each(list, func(v volumeView) []any {
+		return []any{v.Name, v.Size, v.Epoch, v.Primary, strings.Join(v.Acting, ","), strings.Join(v.Hosts, ","), v.MinSize}
+	})
 	return out.Table(w, []string{"volume", "bytes", "epoch", "primary", "acting", "hosts", "min_size"}, rows)
 }
 
@@ -358,7 +344,7 @@ have its name, and no client writes to the old one.`,
 
 // leave waits until hosts have closed a volume that was deleted, and returns those that do not answer,
 // or have not within the time for an answer.
-func leave(ctx context.Context, c *cluster, s *osdmap.State, v osdmap.Volume) (left []string) {
+func leave(ctx context.Context, c *cluster, s *osdmap.State, v osdmap.Volume) []string {
 	limited, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	hosts := slices.DeleteFunc(slices.Clone(s.Hosts), func(h osdmap.Host) bool { return !slices.Contains(v.Hosts, h.ID) })
@@ -370,10 +356,7 @@ func leave(ctx context.Context, c *cluster, s *osdmap.State, v osdmap.Volume) (l
 		})
 		waits := slices.ContainsFunc(hosts, func(h osdmap.Host) bool { return all[h.ID].err == nil })
 		if !waits || limited.Err() != nil {
-			for _, h := range hosts {
-				left = append(left, h.Name)
-			}
-			return left
+			return hostNames(hosts)
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
