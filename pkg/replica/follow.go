@@ -145,7 +145,6 @@ func (f *following) receive(n *membership) error {
 		}
 		i, err := f.take(n.ctx, n.member.Region(0), &r)
 		if err != nil {
-			f.refused.badEntries.Add(1)
 			return err
 		}
 		f.post(func() {
@@ -160,16 +159,21 @@ func (f *following) receive(n *membership) error {
 	}
 }
 
-// take copies an entry out of the ring.
-func (f *following) take(ctx context.Context, ring []byte, r *mcrdma.Received) (item, error) {
+// take copies an entry out of the ring. It counts what is no entry.
+func (f *following) take(ctx context.Context, ring []byte, r *mcrdma.Received) (i item, err error) {
 	at := int64(r.Imm) * align
 	if r.Kind != mcrdma.OpWriteImm || at+int64(r.N) > int64(len(ring)) {
-		return item{}, fmt.Errorf("%v of %d bytes at %d of the ring is no entry", r.Kind, r.N, at)
+		err = fmt.Errorf("%v of %d bytes at %d of the ring is no entry", r.Kind, r.N, at)
+	} else {
+		i, err = parseEntry(ring[at:at+int64(r.N)], func(n int) *Buffer {
+			b, _ := f.buffers.get(ctx, n) // nil: this host leaves, or has no memory
+			return b
+		})
 	}
-	return parseEntry(ring[at:at+int64(r.N)], func(n int) *Buffer {
-		b, _ := f.buffers.get(ctx, n) // an error: this host leaves, or has no memory
-		return b
-	})
+	if err != nil && !errors.Is(err, errNoMemory) {
+		f.refused.badEntries.Add(1)
+	}
+	return i, err
 }
 
 // durable reports to the leader of a group the last entry that this host has on disk.
