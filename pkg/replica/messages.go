@@ -93,18 +93,18 @@ var (
 )
 
 // decode reads a message of the protocol. Entries get their data from buffers, for which it waits.
-func decode(ctx context.Context, m *replicav1.Message, buffers pool) (message, error) {
-	out := message{Message: core.Message{Volume: m.GetVolume(), From: memberFrom(m.GetFrom()), To: memberFrom(m.GetTo()),
+func decode(ctx context.Context, m *replicav1.Message, buffers pool) (out message, err error) {
+	out = message{Message: core.Message{Volume: m.GetVolume(), From: memberFrom(m.GetFrom()), To: memberFrom(m.GetTo()),
 		Interval: core.Interval{Since: m.GetInterval().GetSince(), Round: m.GetInterval().GetRound()}}}
 	switch b := m.GetBody().(type) {
 	case *replicav1.Message_Lease:
 		out.Body = core.Lease{Epoch: b.Lease.GetEpoch(), Sent: time.Duration(b.Lease.GetSentNs()), Commit: b.Lease.GetCommit(), Stable: b.Lease.GetStable(), Hurry: b.Lease.GetHurry()}
 	case *replicav1.Message_Push:
-		return out, out.push(ctx, b.Push, buffers)
+		err = out.push(ctx, b.Push, buffers)
 	case *replicav1.Message_Start:
 		out.Body = core.Start{Head: versionFrom(b.Start.GetHead())}
 	case *replicav1.Message_Chunk:
-		return out, out.chunk(b.Chunk)
+		err = out.chunk(b.Chunk)
 	case *replicav1.Message_Report:
 		r := b.Report
 		out.Body = core.Report{Sent: time.Duration(r.GetSentNs()), Log: each(r.GetLog(), versionFrom), Applying: r.GetApplying(), Received: r.GetReceived(),
@@ -114,9 +114,12 @@ func decode(ctx context.Context, m *replicav1.Message, buffers pool) (message, e
 		out.Body = core.Notify{HardState: core.HardState{Incarnation: n.GetIncarnation(), Epoch: n.GetEpoch(), Born: n.GetBorn(),
 			LastEpochStarted: n.GetLastEpochStarted(), Applying: n.GetApplying(), Backfilling: n.GetBackfilling()}, Head: versionFrom(n.GetHead())}
 	default:
-		return out, errBody
+		err = errBody
 	}
-	return out, nil
+	if err != nil {
+		out.release()
+	}
+	return out, err
 }
 
 func memberFrom(m *replicav1.Member) core.Member {
@@ -146,7 +149,6 @@ func (m *message) push(ctx context.Context, p *replicav1.Push, buffers pool) err
 			return nil
 		}
 		if err != nil {
-			m.release()
 			return err
 		}
 		m.entries = append(m.entries, i)
@@ -155,12 +157,10 @@ func (m *message) push(ctx context.Context, p *replicav1.Push, buffers pool) err
 			runs = runs[1:]
 		}
 		if len(runs) == 0 || i.Version != (core.Version{Epoch: runs[0].Epoch, Index: at}) {
-			m.release()
 			return fmt.Errorf("entry %v with a message for others", i.Version)
 		}
 	}
 	if !b.Reset && len(b.Runs) > 0 && b.Runs[len(b.Runs)-1].Index != at {
-		m.release()
 		return fmt.Errorf("%d entries after %v with a message for others", len(p.GetEntries()), b.Prev)
 	}
 	return nil
