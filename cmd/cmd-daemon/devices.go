@@ -58,7 +58,7 @@ func devicesText(w io.Writer, out *cli.Output, l *mcrdmav1.ListDevicesResponse, 
 				}
 			}
 			if n := count["tx_drop_no_route"] + count["tx_err_unreachable"]; n > 0 {
-				row[10] = fmt.Sprintf("no route for %s that it had to send: %s", cli.Plural(int(n), "packet"), //nolint:gosec // less than 2^63
+				row[10] = fmt.Sprintf("no route for %s that it had to send: %s", cli.Plural(n, "packet"),
 					cli.Either(count["tx_drop_no_route"] > 0, "its name has no gateway (gw=…), or a wrong one", "see ip route"))
 			}
 			copy(row[3:], []any{v.GetDriver() + ":" + v.GetAddress(), v.GetMtu(), count["qps"], count["tx_packets"], count["tx_retransmits"], count["rx_packets"], drops})

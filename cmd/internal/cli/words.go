@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -52,9 +53,12 @@ func Either(b bool, yes, no string) string {
 }
 
 // Plural returns a count with its noun.
-func Plural(n int, what string) string {
-	if n == 1 {
+func Plural[N int | uint64](n N, what string) string {
+	switch {
+	case n == 1:
 		return "1 " + what
+	case strings.HasSuffix(what, "ch"):
+		return fmt.Sprintf("%d %ses", n, what)
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/internal/findings"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
@@ -197,7 +198,7 @@ func (d *diagnosis) peers(a *Agent) {
 }
 
 func atStake(p *mcrdmav1.PeerStatus) string {
-	return counted(p.GetBranches(), "branch", "branches") + " there at stake, whose leases end"
+	return cli.Plural(p.GetBranches(), "branch") + " there at stake, whose leases end"
 }
 
 func (d *diagnosis) usage(a *Agent) {
@@ -292,7 +293,7 @@ func (d *diagnosis) drops(a *Agent) {
 			severity = findings.Warning
 		}
 		d.Add(severity, a.name(), fmt.Sprintf("%s dropped since the switch started (%s, %s)",
-			counted(c.GetPackets(), "packet", "packets"), c.GetName(), c.GetCell()), r.Meaning, r.Do)
+			cli.Plural(c.GetPackets(), "packet"), c.GetName(), c.GetCell()), r.Meaning, r.Do)
 	}
 }
 
@@ -363,11 +364,4 @@ func (d *diagnosis) versions() {
 
 func joined(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
-}
-
-func counted(n uint64, one, more string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, more)
 }
