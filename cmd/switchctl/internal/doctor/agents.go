@@ -299,27 +299,14 @@ func (d *diagnosis) drops(a *Agent) {
 
 // names: no two agents belong to one switch.
 func (d *diagnosis) names() {
-	type instance struct {
-		address string
-		started time.Time
-	}
-	byName := map[string][]instance{}
+	byName := map[string][]string{} // addresses
 	for _, a := range d.Agents {
-		if a.Err != nil {
-			continue
-		}
-		i := instance{a.Address, a.Status.GetStarted().AsTime()}
-		same := func(x instance) bool { return x.started.Equal(i.started) } // one agent at two addresses
-		if n := a.Status.GetName(); !slices.ContainsFunc(byName[n], same) {
-			byName[n] = append(byName[n], i)
+		if n := a.Status.GetName(); a.Err == nil {
+			byName[n] = append(byName[n], a.Address)
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(byName)) {
-		if list := byName[n]; len(list) > 1 {
-			var at []string
-			for _, i := range list {
-				at = append(at, i.address)
-			}
+		if at := byName[n]; len(at) > 1 {
 			d.Add(findings.Error, n, "several agents call themselves so: those at "+strings.Join(at, " and "), "their switches cannot be told apart",
 				"give each switch a name of its own in its agent's configuration")
 		}

@@ -17,8 +17,8 @@ import (
 // Facts are the collected facts.
 type Facts struct {
 	Now        time.Time
-	Agents     []Agent
-	Complete   bool // all known agents were asked
+	Agents     []Agent // each once
+	Complete   bool    // all known agents were asked
 	Interfaces []Interface
 }
 

@@ -182,7 +182,6 @@ func TestFabricRules(t *testing.T) {
 	}), "error: a|does not reach that of b, at b:9560|refused|")
 	expect(t, "one name", pair(func(a, b *Agent) { b.Status.Name, a.Status.Started = "a", before(time.Minute) }),
 		"error: a|several agents call themselves so: those at a:9560 and b:9560|told apart|")
-	expect(t, "one agent, two addresses", pair(func(_, b *Agent) { b.Status.Name = "a" }), "")
 	static := func(edit func(a *Agent)) Facts {
 		return pair(func(a, b *Agent) {
 			a.Status.Routing, b.Status.Routing = "static", "static"
