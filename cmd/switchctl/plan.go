@@ -160,7 +160,7 @@ func (f *planFlags) run(w io.Writer) error {
 		err = f.out.JSON(w, report)
 	case f.from == "" && report.Failed > 0: // the error has everything
 	default:
-		err = f.text(w, report, sizes)
+		_, err = io.WriteString(w, f.text(report, sizes))
 	}
 	if err != nil {
 		return err

@@ -2,39 +2,32 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/planning"
 )
 
-// text writes a report as text.
-func (f *planFlags) text(w io.Writer, r planning.Report, sizes map[string]int64) error {
+// text returns a report as text.
+func (f *planFlags) text(r planning.Report, sizes map[string]int64) string {
+	var b strings.Builder
 	if f.summary {
-		if err := f.summaryText(w, r); err != nil {
-			return err
-		}
+		summaryText(&b, r.Groups)
 	} else {
 		for _, g := range r.Groups {
-			if err := f.groupText(w, g, len(r.Groups) > 1); err != nil {
-				return err
-			}
+			groupText(&b, g, len(r.Groups) > 1)
 		}
 	}
 	if r.Failed == len(r.Groups) {
-		return nil
+		return b.String()
 	}
-	if err := f.useText(w, r.Use, sizes); err != nil {
-		return err
-	}
+	useText(&b, r.Use, sizes)
 	if !f.summary {
-		if err := f.linksText(w, r.Links); err != nil {
-			return err
-		}
+		linksText(&b, r.Links)
 	}
-	_, err := fmt.Fprintf(w, "Copies on links for each packet: %s.\n", saved(r.Links))
-	return err
+	fmt.Fprintf(&b, "Copies on links for each packet: %s.\n", saved(r.Links))
+	return b.String()
 }
 
 // saved describes the load of links.
@@ -46,10 +39,10 @@ func saved(l planning.Loads) string {
 	return text
 }
 
-func (f *planFlags) summaryText(w io.Writer, r planning.Report) error {
+func summaryText(b *strings.Builder, groups []planning.Planned) {
 	var rows [][]any
 	failed := false
-	for _, g := range r.Groups {
+	for _, g := range groups {
 		row := []any{g.Name, g.Source, len(g.Receivers), g.MergePoint, "", "", "", g.Error}
 		if g.Error == "" {
 			rules := 0
@@ -70,16 +63,13 @@ func (f *planFlags) summaryText(w io.Writer, r planning.Report) error {
 			rows[i] = rows[i][:len(header)]
 		}
 	}
-	if err := f.out.Table(w, header, rows); err != nil {
-		return err
-	}
-	for _, g := range r.Groups {
+	fmt.Fprint(b, cli.Table{Header: header, Rows: rows})
+	for _, g := range groups {
 		if g.Note != "" {
-			fmt.Fprintf(w, "%s: %s.\n", g.Name, g.Note)
+			fmt.Fprintf(b, "%s: %s.\n", g.Name, g.Note)
 		}
 	}
-	_, err := fmt.Fprintln(w)
-	return err
+	fmt.Fprintln(b)
 }
 
 // round returns a mean as tables show it.
@@ -88,23 +78,23 @@ func round(x float64) float64 {
 	return y
 }
 
-func (f *planFlags) groupText(w io.Writer, g planning.Planned, several bool) error {
-	fmt.Fprintf(w, "%s: %s to %s\n", g.Name, g.Source, strings.Join(g.Receivers, ", "))
+func groupText(b *strings.Builder, g planning.Planned, several bool) {
+	fmt.Fprintf(b, "%s: %s to %s\n", g.Name, g.Source, strings.Join(g.Receivers, ", "))
 	if g.Error != "" {
-		_, err := fmt.Fprintf(w, "Cannot be planned: %s\n\n", g.Error)
-		return err
+		fmt.Fprintf(b, "Cannot be planned: %s\n\n", g.Error)
+		return
 	}
-	fmt.Fprintf(w, "Merge point %s; the sender is connected to %s, from where all answers seem to come.\n", g.MergePoint, g.Address)
+	fmt.Fprintf(b, "Merge point %s; the sender is connected to %s, from where all answers seem to come.\n", g.MergePoint, g.Address)
 	if g.Note != "" {
-		fmt.Fprintf(w, "Note: %s.\n", g.Note)
+		fmt.Fprintf(b, "Note: %s.\n", g.Note)
 	}
 	if g.Early > 0 {
-		fmt.Fprintf(w, "Branches that would have become ambiguous, and are split earlier than necessary: %d\n", g.Early)
+		fmt.Fprintf(b, "Branches that would have become ambiguous, and are split earlier than necessary: %d\n", g.Early)
 	}
 	if several {
-		fmt.Fprintf(w, "Copies on links for each packet: %s.\n", saved(*g.Links))
+		fmt.Fprintf(b, "Copies on links for each packet: %s.\n", saved(*g.Links))
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintln(b)
 	var rows [][]any
 	for i, s := range g.Steps {
 		what := []any{i + 1, s.Switch, s.To, strings.Join(s.Receivers, " ")}
@@ -121,11 +111,7 @@ func (f *planFlags) groupText(w io.Writer, g planning.Planned, several bool) err
 		}
 	}
 	header := []string{"step", "switch", "packets to", "reach", "copy", "becomes", "port", "leads to", "PRE groups"}
-	if err := f.out.Table(w, header, rows); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(w)
-	return err
+	fmt.Fprintln(b, cli.Table{Header: header, Rows: rows})
 }
 
 // preGroups returns the PRE groups of a step that make a copy.
@@ -150,7 +136,7 @@ var tableTitles = map[string]string{
 }
 
 // useText writes a line for each switch, with its fullest table, and one with the sizes.
-func (f *planFlags) useText(w io.Writer, use []planning.Use, sizes map[string]int64) error {
+func useText(b *strings.Builder, use []planning.Use, sizes map[string]int64) {
 	header, last := []string{"switch"}, []any{"room for"}
 	for _, t := range planning.Tables {
 		header, last = append(header, tableTitles[t]), append(last, sizes[t])
@@ -182,11 +168,7 @@ func (f *planFlags) useText(w io.Writer, use []planning.Use, sizes map[string]in
 		}
 		rows, use = append(rows, append(row, text)), use[n:]
 	}
-	if err := f.out.Table(w, append(header, "fullest"), append(rows, append(last, ""))); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(w)
-	return err
+	fmt.Fprintln(b, cli.Table{Header: append(header, "fullest"), Rows: append(rows, append(last, ""))})
 }
 
 func share(u planning.Use) float64 { return float64(u.Entries) / float64(max(u.Size, 1)) }
@@ -199,7 +181,7 @@ func percent(share float64) string {
 	return planning.Number(100*share) + " %"
 }
 
-func (f *planFlags) linksText(w io.Writer, l planning.Loads) error {
+func linksText(b *strings.Builder, l planning.Loads) {
 	var rows [][]any
 	for _, x := range l.Each {
 		var port any = ""
@@ -208,9 +190,5 @@ func (f *planFlags) linksText(w io.Writer, l planning.Loads) error {
 		}
 		rows = append(rows, []any{x.From, port, x.To, round(x.Group), round(x.Unicast)})
 	}
-	if err := f.out.Table(w, []string{"link from", "port", "to", "copies", "unicast"}, rows); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(w)
-	return err
+	fmt.Fprintln(b, cli.Table{Header: []string{"link from", "port", "to", "copies", "unicast"}, Rows: rows})
 }

@@ -149,10 +149,7 @@ func (t *top) once(ctx context.Context, w io.Writer, write func(w io.Writer, bef
 }
 
 func writeTopLines(w io.Writer, before, now *look) error {
-	lines, err := topLines(before, now)
-	if err == nil {
-		_, err = fmt.Fprintln(w, strings.Join(lines, "\n"))
-	}
+	_, err := fmt.Fprintln(w, strings.Join(topLines(before, now), "\n"))
 	return err
 }
 
@@ -186,12 +183,8 @@ func (t *top) live(ctx context.Context, w io.Writer, size func() (columns, rows 
 		if ctx.Err() != nil {
 			return nil
 		}
-		lines, err := topLines(before, now)
-		if err != nil {
-			return err
-		}
 		columns, rows := size()
-		if _, err := io.WriteString(w, screen(lines, columns, rows)); err != nil {
+		if _, err := io.WriteString(w, screen(topLines(before, now), columns, rows)); err != nil {
 			return err
 		}
 		before = now

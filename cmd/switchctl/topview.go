@@ -14,33 +14,20 @@ import (
 
 // topLines returns the view of the changes between two looks. Without the first, rates are not
 // known.
-func topLines(before, now *look) ([]string, error) {
+func topLines(before, now *look) []string {
 	t := newTop(before, now)
 	groups := 0
 	for _, a := range t.Agents {
 		groups += len(a.Groups)
 	}
-	lines := []string{fmt.Sprintf("%s  %s, %s", t.At.Format(time.TimeOnly), switches(len(t.Agents)), cli.Plural(groups, "group"))}
+	lines := []string{fmt.Sprintf("%s  %s, %s", t.At.Format(time.TimeOnly), cli.Plural(len(t.Agents), "switch"), cli.Plural(groups, "group"))}
 	for _, section := range []func() ([]string, [][]any){t.switches, t.fastPaths, t.groups, t.ports, t.drops} {
-		header, rows := section()
-		if len(rows) == 0 {
-			continue
+		if header, rows := section(); len(rows) > 0 {
+			table := cli.Table{Header: header, Rows: rows}.String()
+			lines = append(append(lines, ""), strings.Split(strings.TrimRight(table, "\n"), "\n")...)
 		}
-		var b strings.Builder
-		if err := new(cli.Output).Table(&b, header, rows); err != nil {
-			return nil, err
-		}
-		lines = append(lines, "")
-		lines = append(lines, strings.Split(strings.TrimRight(b.String(), "\n"), "\n")...)
 	}
-	return lines, nil
-}
-
-func switches(n int) string {
-	if n == 1 {
-		return "1 switch"
-	}
-	return fmt.Sprintf("%d switches", n)
+	return lines
 }
 
 // switches returns a row for each switch.

@@ -124,49 +124,50 @@ type Table struct {
 // Tables writes the tables that have rows, each after an empty line.
 func (o *Output) Tables(w io.Writer, list ...Table) error {
 	for _, t := range list {
-		if len(t.Rows) == 0 {
-			continue
-		}
-		if _, err := fmt.Fprintln(w); err != nil {
-			return err
-		}
-		if err := o.Table(w, t.Header, t.Rows); err != nil {
-			return err
+		if len(t.Rows) > 0 {
+			if _, err := fmt.Fprintf(w, "\n%v", t); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// Table writes columns under a header, in any format. Columns of numbers (and perhaps empty
-// strings) are aligned to the right. Without rows it writes only the header.
+// Table writes columns under a header, in any format; see [Table.String].
 func (o *Output) Table(w io.Writer, header []string, rows [][]any) error {
-	t := table.NewWriter()
-	t.SetStyle(table.Style{
+	_, err := fmt.Fprint(w, Table{header, rows})
+	return err
+}
+
+// String returns columns under a header, and a newline. Columns of numbers (and perhaps empty
+// strings) are aligned to the right. Without rows it is only the header.
+func (t Table) String() string {
+	w := table.NewWriter()
+	w.SetStyle(table.Style{
 		Box:    table.BoxStyle{MiddleVertical: "  "},
 		Format: table.FormatOptions{Header: text.FormatDefault},
 		Options: table.Options{
 			DoNotColorBordersAndSeparators: true, SeparateColumns: true,
 		},
 	})
-	t.SuppressTrailingSpaces()
+	w.SuppressTrailingSpaces()
 	var head table.Row
 	var columns []table.ColumnConfig
-	for i, h := range header {
+	for i, h := range t.Header {
 		if !strings.Contains(h, "[") { // units are unchanged: Gb is not GB
 			h = strings.ToUpper(h)
 		}
 		head = append(head, h)
-		if numeric(rows, i) {
+		if numeric(t.Rows, i) {
 			columns = append(columns, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
 		}
 	}
-	t.SetColumnConfigs(columns)
-	t.AppendHeader(head)
-	for _, r := range rows {
-		t.AppendRow(table.Row(r))
+	w.SetColumnConfigs(columns)
+	w.AppendHeader(head)
+	for _, r := range t.Rows {
+		w.AppendRow(table.Row(r))
 	}
-	_, err := fmt.Fprintln(w, t.Render())
-	return err
+	return w.Render() + "\n"
 }
 
 // numeric reports whether a column has a number, and no text.
