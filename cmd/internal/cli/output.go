@@ -38,8 +38,14 @@ type Output struct {
 func AddOutputFlag(cmd *cobra.Command, more ...string) *Output {
 	o := &Output{format: FormatText, formats: append([]string{FormatText, FormatJSON}, more...)}
 	cmd.Flags().VarP(o, "output", "o", "`format` of the result: "+Enumeration(o.formats)+"; with json an error is JSON too, on standard error")
-	cmd.Flags().Var(jsonFlag{o}, "json", "the same as --output json")
-	cmd.Flags().Lookup("json").NoOptDefVal = "true"
+	cmd.Flags().BoolFunc("json", "the same as --output json", func(s string) error {
+		on, err := strconv.ParseBool(s)
+		if err != nil {
+			return fmt.Errorf("%q is neither true nor false", s)
+		}
+		o.format = Either(on, FormatJSON, FormatText)
+		return nil
+	})
 	CompleteFlag(cmd, "output", func() []string { return o.formats })
 	return o
 }
@@ -59,24 +65,6 @@ func (o *Output) Set(s string) error {
 		return fmt.Errorf("formats are %s", Enumeration(o.formats))
 	}
 	o.format = s
-	return nil
-}
-
-// jsonFlag is --json.
-type jsonFlag struct{ o *Output }
-
-func (f jsonFlag) String() string   { return "" }
-func (f jsonFlag) Type() string     { return "bool" }
-func (f jsonFlag) IsBoolFlag() bool { return true }
-
-func (f jsonFlag) Set(s string) error {
-	on, err := strconv.ParseBool(s)
-	if err != nil {
-		return fmt.Errorf("%q is neither true nor false", s)
-	}
-	if f.o.format = FormatText; on {
-		f.o.format = FormatJSON
-	}
 	return nil
 }
 
