@@ -121,7 +121,7 @@ type Options struct {
 func Plan(f *Fabric, groups []Group, o Options) Report {
 	var r Report
 	use := uses{}
-	var all loads
+	all := loads{}
 	for i, g := range groups {
 		p, entries, links := f.plan(g, uint32(i%(1<<24-1))+1, o) //nolint:gosec // less than 2^24
 		if p.Error != "" {
@@ -154,9 +154,9 @@ var reasons = []struct {
 	{bifurcation.ErrTooManyReceivers, "TOO_MANY_RECEIVERS"},
 }
 
-func (f *Fabric) plan(g Group, id uint32, o Options) (Planned, uses, *loads) {
+func (f *Fabric) plan(g Group, id uint32, o Options) (Planned, uses, loads) {
 	out := Planned{Name: g.Name, Source: g.Source, Receivers: slices.Clone(g.Receivers)}
-	failed := func(err error) (Planned, uses, *loads) {
+	failed := func(err error) (Planned, uses, loads) {
 		out.Error, out.Reason = f.explain(err), "INVALID"
 		for _, r := range reasons {
 			if errors.Is(err, r.err) {
@@ -274,14 +274,11 @@ func (u uses) list(sizes map[string]int64) []Use {
 	return out
 }
 
-// loads sums up the traffic of links.
-type loads struct {
-	order []Load // with neither
-	both  map[Load][2]float64
-}
+// loads sums up the traffic of links: copies with multicast and with unicast, by a Load with neither.
+type loads map[Load][2]float64
 
-func (f *Fabric) loads(source netip.Addr, s bifurcation.Savings) *loads {
-	var out loads
+func (f *Fabric) loads(source netip.Addr, s bifurcation.Savings) loads {
+	out := loads{}
 	for _, l := range s.Links {
 		x := Load{From: string(l.From), Port: l.Port, To: string(l.To)}
 		if l.From == "" {
@@ -291,31 +288,23 @@ func (f *Fabric) loads(source netip.Addr, s bifurcation.Savings) *loads {
 		}
 		out.put(x, l.Group, l.Unicast)
 	}
-	return &out
+	return out
 }
 
-func (l *loads) put(x Load, group, unicast float64) {
-	if l.both == nil {
-		l.both = map[Load][2]float64{}
-	}
-	was, ok := l.both[x]
-	if !ok {
-		l.order = append(l.order, x)
-	}
-	l.both[x] = [2]float64{was[0] + group, was[1] + unicast}
+func (l loads) put(x Load, group, unicast float64) {
+	l[x] = [2]float64{l[x][0] + group, l[x][1] + unicast}
 }
 
-func (l *loads) add(o *loads) {
-	for _, x := range o.order {
-		l.put(x, o.both[x][0], o.both[x][1])
+func (l loads) add(o loads) {
+	for x, both := range o {
+		l.put(x, both[0], both[1])
 	}
 }
 
 // sum lists the links: those of hosts first, then those of switches, by name.
-func (l *loads) sum() *Loads {
-	out := &Loads{Each: make([]Load, 0, len(l.order))}
-	for _, x := range l.order {
-		both := l.both[x]
+func (l loads) sum() *Loads {
+	out := &Loads{Each: make([]Load, 0, len(l))}
+	for x, both := range l {
 		out.Each = append(out.Each, Load{x.From, x.Port, x.To, both[0], both[1]})
 	}
 	slices.SortFunc(out.Each, func(a, b Load) int {
