@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -269,44 +270,26 @@ func mcID(n uint32) string {
 	return "MC_ID " + cli.QPN(n) + ", "
 }
 
-func pathName(p mcrdmav1.Path) string {
-	switch p {
-	case mcrdmav1.Path_PATH_SWITCH:
-		return "switch"
-	case mcrdmav1.Path_PATH_RELAY:
-		return "relay"
-	}
-	return "none"
-}
+var (
+	pathNames = map[mcrdmav1.Path]string{mcrdmav1.Path_PATH_SWITCH: "switch", mcrdmav1.Path_PATH_RELAY: "relay"}
+	modeNames = map[mcrdmav1.Mode]string{mcrdmav1.Mode_MODE_REQUIRE: "require", mcrdmav1.Mode_MODE_OFF: "off"}
+)
 
-func modeName(m mcrdmav1.Mode) string {
-	switch m {
-	case mcrdmav1.Mode_MODE_REQUIRE:
-		return "require"
-	case mcrdmav1.Mode_MODE_OFF:
-		return "off"
-	}
-	return "auto"
-}
+func pathName(p mcrdmav1.Path) string { return cmp.Or(pathNames[p], "none") }
 
-// completionTimeout is how long a shell waits for the daemon.
-const completionTimeout = time.Second
+func modeName(m mcrdmav1.Mode) string { return cmp.Or(modeNames[m], "auto") }
 
-// completeGroups completes this host's groups. It does not report errors, which would disturb the
-// command line.
+// completeGroups completes this host's groups.
 func completeGroups(flags *daemonFlags) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		d, err := (&daemonFlags{socket: flags.socket, timeout: completionTimeout}).dial()
+	return cli.CompleteArg(func(ctx context.Context) (names []string, err error) {
+		d, err := flags.dial()
 		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+			return nil, err
 		}
 		defer d.Close()
-		l, err := d.ListGroups(cmd.Context(), &mcrdmav1.ListGroupsRequest{})
+		l, err := d.ListGroups(ctx, &mcrdmav1.ListGroupsRequest{})
 		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+			return nil, err
 		}
 		for _, g := range l.GetGroups() {
 			names = append(names, fmt.Sprintf("%s\t%s, %s", groupName(g.GetFormation().GetGroup()), g.GetService(), cli.Plural(len(g.GetFormation().GetMembers()), "receiver")))
@@ -314,6 +297,6 @@ func completeGroups(flags *daemonFlags) cobra.CompletionFunc {
 		for _, m := range l.GetMemberships() {
 			names = append(names, fmt.Sprintf("%s\t%s, from %s", groupName(m.GetGroup()), m.GetService(), m.GetSender()))
 		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
+		return names, nil
+	})
 }

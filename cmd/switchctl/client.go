@@ -231,6 +231,3 @@ func agentTable(w io.Writer, out *cli.Output, several bool, header []string, row
 	}
 	return out.Table(w, header, rows)
 }
-
-// completionTimeout is how long a shell waits for agents.
-const completionTimeout = time.Second

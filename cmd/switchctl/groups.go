@@ -227,37 +227,23 @@ func findNumber(ctx context.Context, fleet *agents.Fleet, given []agents.Address
 	return key, nil
 }
 
-// completeGroups completes the groups that the agents know.
+// completeGroups completes the groups that the agents know, with a description each.
 func completeGroups(f *clientFlags) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+	return cli.CompleteArg(func(ctx context.Context) (names []string, err error) {
+		fleet := f.fleet()
+		defer fleet.Close()
+		list, err := f.connect(ctx, fleet)
+		if err != nil {
+			return nil, err
 		}
-		return groupNames(cmd.Context(), f), cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
-// groupNames returns groups with a description each. It does not report errors, which would disturb
-// the command line.
-func groupNames(ctx context.Context, f *clientFlags) (names []string) {
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
-	defer cancel()
-	fleet := f.fleet()
-	defer fleet.Close()
-	list, err := f.connect(ctx, fleet)
-	if err != nil {
-		return nil
-	}
-	answers, _ := askAll(list, func(a *agents.Agent) (*mcrdmav1.ListResponse, error) {
-		return a.Groups.List(ctx, &mcrdmav1.ListRequest{})
+		answers, _ := askAll(list, func(a *agents.Agent) (*mcrdmav1.ListResponse, error) {
+			return a.Groups.List(ctx, &mcrdmav1.ListRequest{})
+		})
+		for _, a := range answers {
+			for _, g := range a.got.GetGroups() {
+				names = append(names, fmt.Sprintf("%s\t%d receivers, at %s", keyText(g), len(g.GetGroup().GetReceivers()), g.GetSwitch()))
+			}
+		}
+		return names, nil
 	})
-	for _, a := range answers {
-		for _, g := range a.got.GetGroups() {
-			names = append(names, fmt.Sprintf("%s\t%d receivers, at %s", keyText(g), len(g.GetGroup().GetReceivers()), g.GetSwitch()))
-		}
-	}
-	return names
 }

@@ -9,7 +9,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// completionTimeout is how long a shell waits for a daemon.
+// completionTimeout is how long a shell waits for daemons and agents.
 const completionTimeout = time.Second
 
 // CompleteHosts completes the last of a flag's comma-separated values by the other hosts that the
