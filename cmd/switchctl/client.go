@@ -170,7 +170,13 @@ func asking[T proto.Message](cmd *cobra.Command, ask func(ctx context.Context, a
 		if judge != nil {
 			failed = cmp.Or(failed, judge(answers))
 		}
-		return show(cmd, out, answers, failed, func(w io.Writer) error { return text(w, out, answers, args) }, fields...)
+		w := cmd.OutOrStdout()
+		if out.IsJSON() {
+			err = writeAnswers(w, out, answers, fields)
+		} else if slices.ContainsFunc(answers, func(a answer[T]) bool { return a.err == nil }) {
+			err = text(w, out, answers, args)
+		}
+		return cmp.Or(err, failed)
 	}
 	return cmd
 }
@@ -180,44 +186,28 @@ func getStatus(ctx context.Context, a *agents.Agent, _ []string) (*mcrdmav1.GetS
 	return a.Status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
 }
 
-// show writes answers as JSON, or by text. Agents that did not answer are listed after the answers
-// of the others.
-func show[T proto.Message](cmd *cobra.Command, out *cli.Output, answers []answer[T], failed error, text func(io.Writer) error, fields ...string) error {
-	w := cmd.OutOrStdout()
-	var err error
-	if out.IsJSON() {
-		var v any
-		if v, err = answersJSON(answers, fields); err == nil {
-			err = out.JSON(w, v)
-		}
-	} else if slices.ContainsFunc(answers, func(a answer[T]) bool { return a.err == nil }) {
-		err = text(w)
-	}
-	return cmp.Or(err, failed)
-}
-
-// answersJSON is the JSON of all commands that ask agents one question: a list with the agent's
+// writeAnswers writes the JSON of all commands that ask agents one question: a list with the agent's
 // address, and its answer, a message of api/mcrdma/v1 or these fields of it, or why it did not
 // answer.
-func answersJSON[T proto.Message](list []answer[T], fields []string) (any, error) {
+func writeAnswers[T proto.Message](w io.Writer, out *cli.Output, list []answer[T], fields []string) error {
 	type one struct {
 		Agent  string          `json:"agent"`
 		Answer json.RawMessage `json:"answer,omitempty"`
 		Error  string          `json:"error,omitempty"`
 	}
-	out := make([]one, len(list))
+	all := make([]one, len(list))
 	for i, a := range list {
-		out[i].Agent = a.agent.Address.HostPort
+		all[i].Agent = a.agent.Address.HostPort
 		if a.err != nil {
-			out[i].Error = a.err.Error()
+			all[i].Error = a.err.Error()
 			continue
 		}
 		var err error
-		if out[i].Answer, err = cli.MessageJSON(a.got, fields...); err != nil {
-			return nil, err
+		if all[i].Answer, err = cli.MessageJSON(a.got, fields...); err != nil {
+			return err
 		}
 	}
-	return out, nil
+	return out.JSON(w, all)
 }
 
 // agentTable writes a table whose rows begin with the agents' addresses, if there are several
