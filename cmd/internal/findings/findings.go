@@ -23,15 +23,7 @@ const (
 	Error                   // does not work
 )
 
-func (s Severity) String() string {
-	switch s {
-	case Error:
-		return "error"
-	case Warning:
-		return "warning"
-	}
-	return "note"
-}
+func (s Severity) String() string { return [...]string{"note", "warning", "error"}[s] }
 
 // MarshalText makes severities words in JSON.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
@@ -99,12 +91,9 @@ func Text(w io.Writer, list []Finding, looked string, color bool) error {
 		}
 	}
 	var parts []string
-	for s := Error; ; s-- {
+	for _, s := range []Severity{Error, Warning, Note} {
 		if count[s] > 0 {
 			parts = append(parts, cli.Plural(count[s], s.String()))
-		}
-		if s == Note {
-			break
 		}
 	}
 	if len(parts) == 0 {
