@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -237,10 +236,6 @@ func (f *pipelineFlags) show(_ context.Context, _ *p4rt.Client, r *pipelineRepor
 	if f.out.IsJSON() {
 		return f.out.JSON(w, r)
 	}
-	return f.showText(w, r)
-}
-
-func (f *pipelineFlags) showText(w io.Writer, r *pipelineReport) error {
 	line := func(what, value string) {
 		if value != "" {
 			fmt.Fprintf(w, "%-10s%s\n", what, value)

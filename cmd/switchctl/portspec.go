@@ -43,14 +43,12 @@ func parsePort(s string) (p portSpec, err error) {
 	if !ok {
 		return p, fmt.Errorf("%q: a tunnel takes two addresses, its own and the other end's: PORT@udp:LOCAL,REMOTE, such as 0@udp:127.0.0.1:7000,127.0.0.1:7001", s)
 	}
-	for _, a := range []struct {
-		what string
-		text string
-		addr *netip.AddrPort
-	}{{"local", local, &p.local}, {"remote", remote, &p.remote}} {
-		if *a.addr, err = netip.ParseAddrPort(a.text); err != nil {
-			return p, fmt.Errorf("%q: the %s address %q is not IP:PORT, such as 127.0.0.1:7000 or [::1]:7000", s, a.what, a.text)
-		}
+	const wrong = "%q: the %s address %q is not IP:PORT, such as 127.0.0.1:7000 or [::1]:7000"
+	if p.local, err = netip.ParseAddrPort(local); err != nil {
+		return p, fmt.Errorf(wrong, s, "local", local)
+	}
+	if p.remote, err = netip.ParseAddrPort(remote); err != nil {
+		return p, fmt.Errorf(wrong, s, "remote", remote)
 	}
 	return p, nil
 }
