@@ -265,9 +265,7 @@ func (o *captureOptions) capture(ctx context.Context, tree *grouptree.Tree, taps
 
 // wait collects until the requested packets have arrived, or time runs out.
 func (c *capturer) wait(ctx context.Context, patience time.Duration, choice journey.Options) error {
-	end := time.NewTimer(patience)
-	defer end.Stop()
-	last := time.Now().Add(patience) // also if checks take long, and end is one of several that are ready
+	end := time.Now().Add(patience)
 	tick := time.NewTicker(looking)
 	defer tick.Stop()
 	for news := true; ; {
@@ -282,7 +280,7 @@ func (c *capturer) wait(ctx context.Context, patience time.Duration, choice jour
 		case err := <-c.failed:
 			return err
 		case <-tick.C:
-			if time.Now().After(last) {
+			if time.Now().After(end) {
 				return nil
 			}
 			more, err := c.read()
@@ -295,8 +293,7 @@ func (c *capturer) wait(ctx context.Context, patience time.Duration, choice jour
 			news = false
 			if _, err := c.explainer.Explain(c.packets, choice); err == nil {
 				if choice.PSN == nil && !choice.All && c.live != nil {
-					end.Reset(straggling)
-					last = time.Now().Add(straggling)
+					end = time.Now().Add(straggling)
 					choice.All = true // collects everything else
 					continue
 				}
@@ -304,8 +301,6 @@ func (c *capturer) wait(ctx context.Context, patience time.Duration, choice jour
 			} else if !errors.Is(err, journey.ErrNoWrite) {
 				return err
 			}
-		case <-end.C:
-			return nil
 		case <-ctx.Done(): // show what has arrived
 			return nil
 		}
