@@ -20,24 +20,6 @@ import (
 	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
-// conn is a connection with an agent, as an administrator.
-func (l *Lab) conn(agent string) (*grpc.ClientConn, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if c := l.conns[agent]; c != nil {
-		return c, nil
-	}
-	creds, err := l.admin.Client(identity.Identity{Role: identity.Switch})
-	if err != nil {
-		return nil, err
-	}
-	c, err := grpc.NewClient(agent, grpc.WithTransportCredentials(creds))
-	if err == nil {
-		l.conns[agent] = c
-	}
-	return c, err
-}
-
 // converged waits until each switch has a way to each rack. It reads the switches: what their
 // agents know may still be on its way there.
 func (l *Lab) converged(ctx context.Context) error {
@@ -119,18 +101,32 @@ func (l *Lab) lacks(ctx context.Context, n *topology.Node, c *p4rt.Client) error
 	return nil
 }
 
-// Draw draws a group's tree, as "switchctl group show" does: the agents are asked.
+// Draw draws a group's tree, as "switchctl group show" does: an administrator asks the agents.
 func (l *Lab) Draw(ctx context.Context, w io.Writer, key grouptree.Key) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
 	defer cancel()
-	var first []string
-	for _, s := range l.plan.Switches {
-		first = append(first, l.Agent(s.Name))
+	creds, err := l.admin.Client(identity.Identity{Role: identity.Switch})
+	if err != nil {
+		return err
 	}
-	t, err := grouptree.Collect(ctx, func(agent string) (grouptree.Agent, error) {
-		c, err := l.conn(agent)
-		return grouptree.Agent{Status: mcrdmav1.NewSwitchStatusClient(c), Groups: mcrdmav1.NewSwitchGroupsClient(c)}, err
-	}, key, first, nil, grouptree.Limits{})
+	var all []string
+	agents := map[string]grouptree.Agent{}
+	for _, s := range l.plan.Switches {
+		at := l.Agent(s.Name)
+		c, err := grpc.NewClient(at, grpc.WithTransportCredentials(creds)) // connects when it is asked
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		all, agents[at] = append(all, at), grouptree.Agent{Status: mcrdmav1.NewSwitchStatusClient(c), Groups: mcrdmav1.NewSwitchGroupsClient(c)}
+	}
+	t, err := grouptree.Collect(ctx, func(at string) (grouptree.Agent, error) {
+		a, ok := agents[at]
+		if !ok {
+			return a, fmt.Errorf("the lab has no agent at %s", at)
+		}
+		return a, nil
+	}, key, all, nil, grouptree.Limits{})
 	if err != nil {
 		return err
 	}

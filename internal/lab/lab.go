@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/labca"
 	"github.com/mcrdma/mcrdma/internal/routing/bgp"
@@ -58,9 +56,6 @@ type Lab struct {
 	daemons  []*Part
 
 	speakers sync.Map // *bgp.Source by switch, that no agent has yet
-
-	mu    sync.Mutex
-	conns map[string]*grpc.ClientConn // with agents, by address
 }
 
 func asItIs(_, _ string, p ports.Port) (ports.Port, error) { return p, nil }
@@ -84,7 +79,7 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 			return nil, err
 		}
 	}
-	l := &Lab{o: o, switches: map[string]*Switch{}, conns: map[string]*grpc.ClientConn{}}
+	l := &Lab{o: o, switches: map[string]*Switch{}}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
 	defer cancel()
 	if err := l.start(ctx); err != nil {
@@ -134,12 +129,6 @@ func (l *Lab) start(ctx context.Context) (err error) {
 // Close ends everything: daemons, then agents, then switches.
 func (l *Lab) Close() error {
 	errs := closeAll(l.daemons)
-	l.mu.Lock()
-	for _, c := range l.conns {
-		errs = append(errs, c.Close())
-	}
-	clear(l.conns)
-	l.mu.Unlock()
 	errs = append(errs, closeAll(l.agents)...)
 	for _, s := range l.speakers.Range {
 		errs = append(errs, s.(*bgp.Source).Close())

@@ -42,33 +42,24 @@ func (p plan) free() error {
 			_ = c.Close()
 		}
 	}()
-	tcp := func(a netip.AddrPort) error {
-		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(a))
-		if err == nil {
-			held = append(held, l)
-		}
-		return err
-	}
-	udp := func(a netip.AddrPort) error {
-		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(a))
-		if err == nil {
+	var errs []error
+	hold := func(c io.Closer, err error) {
+		if errs = append(errs, err); err == nil {
 			held = append(held, c)
 		}
-		return err
 	}
-	var errs []error
 	for _, n := range p.switches() {
 		for _, port := range []uint16{p4runtimePort, agentPort, bgpPort} {
-			errs = append(errs, tcp(p.at(n, port)))
+			hold(net.Listen("tcp", p.at(n, port).String()))
 		}
 	}
 	for _, n := range p.hosts() {
-		errs = append(errs, tcp(p.at(n, daemonPort)))
+		hold(net.Listen("tcp", p.at(n, daemonPort).String()))
 	}
 	for _, n := range p.Nodes() {
 		for _, port := range n.Ports {
 			local, _ := p.cable(n, port)
-			errs = append(errs, udp(local))
+			hold(net.ListenPacket("udp", local.String()))
 		}
 	}
 	return errors.Join(errs...)
