@@ -8,9 +8,11 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
@@ -62,13 +64,15 @@ type Dashboard struct {
 	options Options
 	secret  string
 
+	streams    atomic.Int32 // open pages
+	collecting singleflight.Group
+
 	mu      sync.Mutex
 	state   *state
 	agents  map[string]Agent
 	wanted  map[string]time.Time // groups, and until when
 	changed chan struct{}        // closed when the page has to be told
-	trees   map[string]*treeView
-	streams int // open pages
+	trees   map[string]treeView  // of groups that pages have asked for
 }
 
 // New returns a dashboard that knows nothing yet. Only who knows the secret may see the page.
@@ -76,7 +80,7 @@ func New(secret string, o Options) *Dashboard {
 	o.Interval = cmp.Or(o.Interval, Interval)
 	o.Stale = cmp.Or(o.Stale, max(3*o.Interval, 1500*time.Millisecond))
 	return &Dashboard{options: o, secret: secret, state: newState(o.Stale), agents: map[string]Agent{}, wanted: map[string]time.Time{},
-		changed: make(chan struct{}), trees: map[string]*treeView{}}
+		changed: make(chan struct{}), trees: map[string]treeView{}}
 }
 
 // Run collects until ctx ends. The error is that of the first Find.
@@ -247,42 +251,24 @@ type treeView struct {
 	at   time.Time
 	tree *grouptree.Tree
 	err  error
-	busy chan struct{} // closed when it is collected
 }
 
-// tree collects a group's tree, or returns one that is younger than an interval. If it cannot
-// be collected now, the last one is returned with an error.
-func (d *Dashboard) tree(ctx context.Context, key grouptree.Key) (v treeView) {
+// tree collects a group's tree, once for all that ask meanwhile. If it cannot be collected now, the
+// last one is returned with an error.
+func (d *Dashboard) tree(ctx context.Context, key grouptree.Key) treeView {
 	k := idOf(key.Proto())
+	v, _, _ := d.collecting.Do(k, func() (any, error) { return d.collect(ctx, k, key), nil })
+	return v.(treeView)
+}
+
+// collect collects a group's tree, or returns one that is younger than an interval.
+func (d *Dashboard) collect(ctx context.Context, k string, key grouptree.Key) treeView {
 	d.mu.Lock()
 	old := d.trees[k]
-	if old != nil && (old.busy != nil || time.Since(old.at) < d.options.Interval) {
-		busy := old.busy
+	if old.tree != nil && time.Since(old.at) < d.options.Interval {
 		d.mu.Unlock()
-		if busy != nil {
-			select {
-			case <-busy:
-			case <-ctx.Done():
-				return treeView{err: ctx.Err()}
-			}
-		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return *old
+		return old
 	}
-	if old == nil {
-		if len(d.trees) >= maxWanted { // any will do: an open page asks again
-			for other, t := range d.trees {
-				if t.busy == nil {
-					delete(d.trees, other)
-					break
-				}
-			}
-		}
-		old = &treeView{}
-		d.trees[k] = old
-	}
-	old.busy = make(chan struct{})
 	first := slices.Sorted(maps.Keys(d.agents))
 	if a, _ := d.state.group1(k); a != nil {
 		first = []string{a.address}
@@ -294,17 +280,19 @@ func (d *Dashboard) tree(ctx context.Context, key grouptree.Key) (v treeView) {
 	d.mu.Unlock()
 
 	t, err := grouptree.Collect(ctx, d.source, key, first, directory, grouptree.Limits{})
-
+	if err != nil {
+		return treeView{old.at, old.tree, err}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	close(old.busy)
-	if old.busy, old.err = nil, err; err == nil {
-		old.tree, old.at = t, time.Now()
+	if _, known := d.trees[k]; !known && len(d.trees) >= maxWanted { // any will do: an open page asks again
+		for other := range d.trees {
+			delete(d.trees, other)
+			break
+		}
 	}
-	if old.tree == nil {
-		delete(d.trees, k)
-	}
-	return *old
+	d.trees[k] = treeView{at: time.Now(), tree: t}
+	return d.trees[k]
 }
 
 // source finds an agent by its address, among those that are known.

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/mcrdma/mcrdma/internal/grouptree"
@@ -62,15 +63,13 @@ func (s *state) fabric() *grouptree.Fabric {
 			}
 		}
 	}
-	keys := make([][2]string, 0, len(sides))
-	for k := range sides {
-		keys = append(keys, k)
+	keys := slices.SortedFunc(maps.Keys(sides), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) })
+	for _, k := range keys {
 		if !names[k[1]] {
 			names[k[1]] = true // it has no agent, or that is not known
 			out.Switches = append(out.Switches, grouptree.FabricSwitch{Name: k[1], Gray: true, Lines: []string{"no agent is known"}})
 		}
 	}
-	slices.SortFunc(keys, func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
 	slices.SortStableFunc(out.Switches, func(a, b grouptree.FabricSwitch) int { return cmp.Compare(a.Name, b.Name) })
 	for d := 1; d <= len(names); d++ {
 		for _, k := range keys {

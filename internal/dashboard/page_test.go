@@ -240,9 +240,7 @@ func TestPageNamed(t *testing.T) {
 func TestPageRefused(t *testing.T) {
 	b := browse(t, rack(1))
 	b.until(`document.querySelector("#connection").textContent === "live: 3 of 3 agents answer"`)
-	b.d.mu.Lock()
-	b.d.streams += maxStreams
-	b.d.mu.Unlock()
+	b.d.streams.Add(maxStreams)
 	b.server.CloseClientConnections()
 	b.until(`document.querySelector("#connection.bad")?.textContent.includes("32 pages are open, which is the most: close some")`)
 	b.run(chromedp.Reload())
@@ -258,10 +256,7 @@ func TestPageHidden(t *testing.T) {
 		eval[any](b, fmt.Sprintf(`(Object.defineProperty(document, "hidden", {value: %v, configurable: true}), document.dispatchEvent(new Event("visibilitychange")), 0)`, hidden))
 	}
 	show(true)
-	for begun, n := time.Now(), 1; n > 0; time.Sleep(10 * time.Millisecond) {
-		b.d.mu.Lock()
-		n = b.d.streams
-		b.d.mu.Unlock()
+	for begun := time.Now(); b.d.streams.Load() > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Since(begun) > patience {
 			t.Fatalf("a page that is not in sight keeps its connection")
 		}

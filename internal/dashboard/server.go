@@ -55,23 +55,20 @@ func (d *Dashboard) Handler() http.Handler {
 	mux.HandleFunc("GET /api/fabric", d.drawFabric)
 	mux.HandleFunc("GET /api/group", d.oneGroup)
 	mux.HandleFunc("GET /api/groups", d.someGroups)
-	view := func(path string, get func(s *state) any) {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+	view := func(path string, get func(s *state, r *http.Request) any) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			d.mu.Lock()
-			v := get(d.state)
+			v := get(d.state, r)
 			d.mu.Unlock()
 			answer(w, v)
 		})
 	}
-	view("/api/status", func(s *state) any { return s.agentViews(true) })
-	view("/api/suspicions", func(s *state) any { return s.suspicions(time.Now()) })
-	view("/api/traffic", func(s *state) any { return s.traffic(d.options) })
-	mux.HandleFunc("GET /api/events", func(w http.ResponseWriter, r *http.Request) {
+	view("/api/status", func(s *state, _ *http.Request) any { return s.agentViews(true) })
+	view("/api/suspicions", func(s *state, _ *http.Request) any { return s.suspicions(time.Now()) })
+	view("/api/traffic", func(s *state, _ *http.Request) any { return s.traffic(d.options) })
+	view("/api/events", func(s *state, r *http.Request) any {
 		after, _ := strconv.ParseUint(r.FormValue("after"), 10, 64) // none: all
-		d.mu.Lock()
-		list := d.state.since(after)
-		d.mu.Unlock()
-		answer(w, list)
+		return s.since(after)
 	})
 	return d.guard(mux)
 }
@@ -112,14 +109,8 @@ func answer(w http.ResponseWriter, v any) {
 
 // live tells an open page at each look how old everything is, and what has changed.
 func (d *Dashboard) live(w http.ResponseWriter, r *http.Request) {
-	d.mu.Lock()
-	full := d.streams >= maxStreams
-	if !full {
-		d.streams++
-		defer func() { d.mu.Lock(); d.streams--; d.mu.Unlock() }()
-	}
-	d.mu.Unlock()
-	if full {
+	defer d.streams.Add(-1)
+	if d.streams.Add(1) > maxStreams {
 		http.Error(w, fmt.Sprintf("%d pages are open, which is the most: close some", maxStreams), http.StatusServiceUnavailable)
 		return
 	}

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -239,8 +240,7 @@ func perSecond(before, now uint64, span time.Duration) *float64 {
 	if now < before {
 		before = 0
 	}
-	r := float64(now-before) / span.Seconds()
-	return &r
+	return new(float64(now-before) / span.Seconds())
 }
 
 // sync takes the groups of an agent as they are when it begins to be watched. What has
@@ -301,12 +301,11 @@ func (s *state) group(address string, now time.Time, w *mcrdmav1.WatchResponse) 
 	case mcrdmav1.WatchResponse_TYPE_REMOVED, mcrdmav1.WatchResponse_TYPE_EXPIRED:
 		delete(a.groups, k)
 		a.sorted = false
-		expired := w.GetType() == mcrdmav1.WatchResponse_TYPE_EXPIRED
-		why := "removed"
+		text, expired := "group %s is removed", w.GetType() == mcrdmav1.WatchResponse_TYPE_EXPIRED
 		if expired {
-			why = "removed: its lease has ended"
+			text += ": its lease has ended"
 		}
-		s.event(now, a, "group", expired, "group %s is %s", name, why)
+		s.event(now, a, "group", expired, text, name)
 	}
 }
 
@@ -333,11 +332,8 @@ func (s *state) measured(address string, now time.Time, g *mcrdmav1.GroupStatus)
 // list are the keys of an agent's groups in order.
 func (a *agentState) list() []string {
 	if !a.sorted {
-		a.ids, a.sorted = a.ids[:0], true
-		for k := range a.groups {
-			a.ids = append(a.ids, k)
-		}
-		slices.SortFunc(a.ids, func(x, y string) int { // of addresses and numbers, the shorter ones are less
+		a.sorted = true
+		a.ids = slices.SortedFunc(maps.Keys(a.groups), func(x, y string) int { // of addresses and numbers, the shorter ones are less
 			return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y))
 		})
 	}

@@ -83,8 +83,7 @@ func sinceOf(t *timestamppb.Timestamp) *time.Time {
 	if t == nil {
 		return nil
 	}
-	since := t.AsTime()
-	return &since
+	return new(t.AsTime())
 }
 
 // A groupView is a row of the list of groups.
@@ -170,8 +169,7 @@ func (s *state) lag(id string) (out []lagView, measured time.Time, g *mcrdmav1.G
 			v.PSN, v.Packets = m.AckedPsn, m.BehindPackets
 			if m.AckedPsn != nil {
 				d, more := x.track.behind(x.measured, rocev2.PSN(m.GetAckedPsn()))
-				ms := float64(d.Microseconds()) / 1000
-				v.Millis, v.More = &ms, more
+				v.Millis, v.More = new(float64(d.Microseconds())/1000), more
 			}
 		}
 		out = append(out, v)
