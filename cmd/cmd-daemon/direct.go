@@ -14,16 +14,10 @@ import (
 	agentconfig "github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
 
-// A direct is the agent of the host's switch, inside the daemon. The daemon uses it by gRPC like
-// any other; for the agent this host is like any other.
-type direct struct {
-	cfg     *agentconfig.Config
-	address string // once it has started
-}
-
-// loadDirect reads the agent's configuration. If the daemon's configuration also names a switch, it
-// must be the same.
-func loadDirect(cfg *config.Config) (*direct, error) {
+// loadDirect reads the configuration of the agent of the host's switch, which runs inside the
+// daemon. The daemon uses it by gRPC like any other; for the agent this host is like any other. If
+// the daemon's configuration also names a switch, it must be the same.
+func loadDirect(cfg *config.Config) (*agentconfig.Config, error) {
 	own, err := agentconfig.Load(cfg.Direct)
 	if err != nil {
 		return nil, err
@@ -36,31 +30,25 @@ func loadDirect(cfg *config.Config) (*direct, error) {
 			cli.Either(plain, "no tls", "tls"), cli.Either(plain, "has", "has not"))
 	}
 	cfg.Switch = config.Switch{Name: own.Name, Agent: own.Listen}
-	return &direct{cfg: own}, nil
+	return own, nil
 }
 
-// start starts the agent, which runs until life ends; if it ends before, it ends life.
+// startDirect starts the agent, which runs until life ends; if it ends before, it ends life.
 // wait waits for its end.
-func (d *direct) start(life context.Context, fail context.CancelCauseFunc, log *slog.Logger) (wait func(), err error) {
-	a, err := switchagent.New(life, d.cfg, switchagent.Options{Logger: log.With("agent", d.cfg.Name), Version: cli.Version(), Busy: new(hostload.Meter).Busy})
+func startDirect(life context.Context, fail context.CancelCauseFunc, cfg *agentconfig.Config, log *slog.Logger) (address string, wait func(), err error) {
+	a, err := switchagent.New(life, cfg, switchagent.Options{Logger: log.With("agent", cfg.Name), Version: cli.Version(), Busy: new(hostload.Meter).Busy})
 	if err != nil {
-		return func() {}, fmt.Errorf("agent of switch %s: %w", d.cfg.Name, err)
+		return "", func() {}, fmt.Errorf("agent of switch %s: %w", cfg.Name, err)
 	}
-	d.address = reachable(a.Addr())
 	ran := make(chan struct{})
 	go func() {
 		defer close(ran)
 		if err := a.Run(life); err != nil {
-			log.Error("the agent has ended", "switch", d.cfg.Name, "error", err)
-			fail(fmt.Errorf("agent of switch %s: %w", d.cfg.Name, err))
+			log.Error("the agent has ended", "switch", cfg.Name, "error", err)
+			fail(fmt.Errorf("agent of switch %s: %w", cfg.Name, err))
 		}
 	}()
-	return func() { <-ran }, nil
-}
-
-// point makes the daemon use the agent.
-func (d *direct) point(cfg *config.Config) {
-	cfg.Switch = config.Switch{Name: d.cfg.Name, Agent: d.address}
+	return reachable(a.Addr()), func() { <-ran }, nil
 }
 
 // reachable returns the address to connect to for a listening address.

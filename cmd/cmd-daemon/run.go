@@ -26,6 +26,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/hostload"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/store"
+	agentconfig "github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
@@ -114,7 +115,7 @@ func runCommand() *cobra.Command {
 type setup struct {
 	file   string
 	cfg    *config.Config
-	direct *direct // nil: the switch's agent runs elsewhere, or there is none
+	direct *agentconfig.Config // nil: the switch's agent runs elsewhere, or there is none
 }
 
 // loadSetup reads the configuration, and its files, to report errors in any of them before anything
@@ -227,7 +228,7 @@ func (s *setup) String() string {
 	text := fmt.Sprintf("%s is right: host %s at %v, %s", s.file, s.cfg.Name, s.cfg.Address, cli.Plural(len(s.cfg.Hosts), "other host"))
 	switch {
 	case s.direct != nil:
-		text += ", switch " + s.direct.cfg.Name + ", whose agent runs here"
+		text += ", switch " + s.direct.Name + ", whose agent runs here"
 	case s.cfg.Switch.Agent != "":
 		text += ", switch " + s.cfg.Switch.Name
 	default:
@@ -257,10 +258,9 @@ func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, std
 		log.Warn("the key is not secret", "error", err)
 	}
 	if s.direct != nil {
-		if wait, err = s.direct.start(life, end, log); err != nil {
+		if s.cfg.Switch.Agent, wait, err = startDirect(life, end, s.direct, log); err != nil {
 			return err
 		}
-		s.direct.point(s.cfg)
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
