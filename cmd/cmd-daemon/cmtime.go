@@ -185,7 +185,7 @@ func (o *cmtimeOptions) measure(ctx context.Context, client *mcrdma.Client, cfg 
 		}
 		piece = m.All()
 	}
-	t := &timings{paths: map[string]int{}}
+	t := &timings{phases: map[string][]time.Duration{}, paths: map[string]int{}}
 	p := cli.NewProgress(cmd.ErrOrStderr())
 	var failed error
 	for i := range o.warmUp + o.count {
@@ -204,11 +204,10 @@ func (o *cmtimeOptions) measure(ctx context.Context, client *mcrdma.Client, cfg 
 	if t.groups == 0 {
 		return failed
 	}
-	w := cmd.OutOrStdout()
+	w, r := cmd.OutOrStdout(), t.report(cfg)
 	if out.IsJSON() {
-		return errors.Join(failed, out.JSON(w, t.report(cfg)))
+		return errors.Join(failed, out.JSON(w, r))
 	}
-	r := t.report(cfg)
 	if _, err := fmt.Fprintf(w, "%s of service %s, receivers %s; %s\n\n", cli.Plural(t.groups, "group"), cfg.Service, strings.Join(cfg.Receivers, ", "), t.pathText()); err != nil {
 		return err
 	}

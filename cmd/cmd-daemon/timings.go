@@ -21,9 +21,6 @@ type timings struct {
 }
 
 func (t *timings) add(phase string, took time.Duration) {
-	if t.phases == nil {
-		t.phases = map[string][]time.Duration{}
-	}
 	if t.phases[phase] == nil {
 		t.order = append(t.order, phase)
 	}

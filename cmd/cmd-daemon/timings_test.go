@@ -40,7 +40,7 @@ func TestLost(t *testing.T) {
 // TestTimings: phases are in the order in which they first occurred, and warm-up groups are not
 // shown.
 func TestTimings(t *testing.T) {
-	tm := &timings{paths: map[string]int{"relay": 1}}
+	tm := &timings{phases: map[string][]time.Duration{}, paths: map[string]int{"relay": 1}}
 	tm.add("a", 1)
 	tm.add("only before", 1)
 	tm.add("b", 1)
