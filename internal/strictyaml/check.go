@@ -14,12 +14,15 @@ import (
 // A name goes into frames, certificates and the names of files.
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
+// GoodName reports whether a host, a switch or an administrator can have that name.
+func GoodName(name string) bool { return nameForm.MatchString(name) }
+
 // Name checks the name of a host or a switch; missing is said if it is empty.
 func (f *Faults) Name(path, name, missing string) bool {
 	switch {
 	case name == "":
 		f.Add(path, "missing: %s", missing)
-	case !nameForm.MatchString(name):
+	case !GoodName(name):
 		f.Add(path, "%q: want up to 63 letters, digits, dots, dashes and underscores, a letter or digit first", name)
 	default:
 		return true

@@ -21,7 +21,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +31,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/labca"
+	"github.com/mcrdma/mcrdma/internal/strictyaml"
 	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
@@ -77,7 +77,7 @@ type Spec struct {
 func ParseHost(s string) (Host, error) {
 	name, address, _ := strings.Cut(s, "=")
 	a, err := netip.ParseAddr(address)
-	if err != nil || !a.Is4() || !goodName(name) {
+	if err != nil || !a.Is4() || !strictyaml.GoodName(name) {
 		return Host{}, fmt.Errorf("%q is not NAME=ADDRESS, such as h1=10.1.0.11", s)
 	}
 	if other, err := netip.ParseAddr(name); err == nil && other != a {
@@ -91,7 +91,7 @@ func ParseSwitch(s string) (Switch, error) {
 	name, rest, _ := strings.Cut(s, "=")
 	agent, hosts, some := strings.Cut(rest, ",")
 	host, port, err := net.SplitHostPort(agent)
-	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || host == "" || !goodName(name) {
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || host == "" || !strictyaml.GoodName(name) {
 		return Switch{}, fmt.Errorf("%q is not NAME=HOST:PORT[,HOST…], such as torA=192.0.2.1:9560 or torA=192.0.2.1:9560,h1,h2", s)
 	}
 	w := Switch{Name: name, Agent: agent}
@@ -136,13 +136,9 @@ func (s *Spec) Topology(t *topology.Topology, here bool) error {
 // agentPort is where agents listen by default.
 const agentPort = 9560
 
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
-
-func goodName(s string) bool { return nameForm.MatchString(s) }
-
 // ParseAdmin reads a name.
 func ParseAdmin(s string) (string, error) {
-	if !goodName(s) {
+	if !strictyaml.GoodName(s) {
 		return "", fmt.Errorf("%q is not a name: want up to 63 letters, digits, dots, dashes and underscores, a letter or digit first", s)
 	}
 	return s, nil
