@@ -1,6 +1,7 @@
 package strictyaml
 
 import (
+	"cmp"
 	"fmt"
 )
 
@@ -40,9 +41,7 @@ func Parse[C any](data []byte, name string, format Format, finish func(*Faults, 
 
 // Default sets what is not set.
 func Default[T comparable](v *T, value T) {
-	if *v == *new(T) {
-		*v = value
-	}
+	*v = cmp.Or(*v, value)
 }
 
 // DefaultAbove0 is Default for a field that is called path in a file, where a 0 is a fault. f is nil
