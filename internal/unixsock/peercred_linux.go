@@ -40,30 +40,38 @@ type PeerCreder interface {
 }
 
 func (creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	if c, ok := raw.(PeerCreder); ok {
-		uid, pid := c.PeerCred()
-		return raw, userInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, User{uid, pid}}, nil
-	}
-	c, ok := raw.(*net.UnixConn)
-	if !ok {
-		return nil, nil, fmt.Errorf("unixsock: a connection from %v: applications connect by the unix socket only", raw.RemoteAddr())
-	}
-	rc, err := c.SyscallConn()
+	user, err := Peer(raw)
 	if err != nil {
 		return nil, nil, fmt.Errorf("unixsock: %w", err)
 	}
+	return raw, userInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, user}, nil
+}
+
+// Peer returns the process at the other end of a unix socket, or of a [PeerCreder].
+func Peer(conn net.Conn) (User, error) {
+	if c, ok := conn.(PeerCreder); ok {
+		uid, pid := c.PeerCred()
+		return User{uid, pid}, nil
+	}
+	c, ok := conn.(*net.UnixConn)
+	if !ok {
+		return User{}, fmt.Errorf("a connection from %v: applications connect by the unix socket only", conn.RemoteAddr())
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return User{}, err
+	}
 	var cred *unix.Ucred
 	var credErr error
-	if err := rc.Control(func(fd uintptr) {
+	if err := raw.Control(func(fd uintptr) {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) //nolint:gosec // a file descriptor
 	}); err != nil {
-		return nil, nil, fmt.Errorf("unixsock: %w", err)
+		return User{}, err
 	}
 	if credErr != nil {
-		return nil, nil, fmt.Errorf("unixsock: the kernel does not say who connects: %w", credErr)
+		return User{}, fmt.Errorf("the kernel does not say who connects: %w", credErr)
 	}
-	return raw, userInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
-		User{cred.Uid, uint32(max(cred.Pid, 0))}}, nil //nolint:gosec // not negative
+	return User{cred.Uid, uint32(max(cred.Pid, 0))}, nil //nolint:gosec // not negative
 }
 
 func (creds) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {

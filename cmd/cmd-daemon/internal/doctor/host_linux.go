@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
 // lookAtHost collects facts about this machine, this process's privileges, and the daemon at that
@@ -52,21 +54,13 @@ func ordinary(socket string) bool {
 		return false // reported elsewhere
 	}
 	defer c.Close()
-	raw, err := c.(*net.UnixConn).SyscallConn()
+	daemon, err := unixsock.Peer(c)
 	if err != nil {
 		return false
 	}
-	is := false
-	_ = raw.Control(func(fd uintptr) {
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) //nolint:gosec // a file descriptor
-		if err != nil {
-			return
-		}
-		const normal = 20 // of the system call, whose result is 20 less the nice value
-		p, err := unix.Getpriority(unix.PRIO_PROCESS, int(cred.Pid))
-		is = err == nil && p <= normal
-	})
-	return is
+	const normal = 20 // of the system call, whose result is 20 less the nice value
+	p, err := unix.Getpriority(unix.PRIO_PROCESS, int(daemon.PID))
+	return err == nil && p <= normal
 }
 
 // effective returns the capabilities of this process.
