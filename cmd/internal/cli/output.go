@@ -178,17 +178,20 @@ func numeric(rows [][]any, column int) bool {
 
 // CompleteFlag completes a flag's value from a list.
 func CompleteFlag(cmd *cobra.Command, flag string, values func() []string) {
-	err := cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	complete(cmd, flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return values(), cobra.ShellCompDirectiveNoFileComp
 	})
-	if err != nil {
+}
+
+func complete(cmd *cobra.Command, flag string, by cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, by); err != nil {
 		panic(err) // the flag does not exist, or already has a completion: a bug
 	}
 }
 
 // CompleteList completes the last of a flag's comma-separated values.
 func CompleteList(cmd *cobra.Command, flag string, values func() []string) {
-	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	complete(cmd, flag, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		before := typed[:strings.LastIndexByte(typed, ',')+1]
 		var out []string
 		for _, v := range values() {
@@ -198,9 +201,6 @@ func CompleteList(cmd *cobra.Command, flag string, values func() []string) {
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	})
-	if err != nil {
-		panic(err) // likewise
-	}
 }
 
 // CompleteArg completes a command's only argument by what list finds within a second. It does not
