@@ -196,11 +196,7 @@ func (v *verifier) tree(id uint64, bucket, low, high []byte, depth int) error {
 	}
 	var last []byte
 	for i := range int(p.count) {
-		e, err := p.field(i, 0, elementSize)
-		if err != nil {
-			return err
-		}
-		key, err := p.field(i, uint64(native.Uint32(e)), uint64(native.Uint32(e[4:])))
+		key, child, err := p.branch(i)
 		if err != nil {
 			return err
 		}
@@ -210,19 +206,25 @@ func (v *verifier) tree(id uint64, bucket, low, high []byte, depth int) error {
 		last = key
 		next := high
 		if i+1 < int(p.count) {
-			e, err := p.field(i+1, 0, elementSize)
-			if err != nil {
-				return err
-			}
-			if next, err = p.field(i+1, uint64(native.Uint32(e)), uint64(native.Uint32(e[4:]))); err != nil {
+			if next, _, err = p.branch(i + 1); err != nil {
 				return err
 			}
 		}
-		if err := v.tree(native.Uint64(e[8:]), bucket, key, next, depth+1); err != nil {
+		if err := v.tree(child, bucket, key, next, depth+1); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// branch returns the first key of branch i, and the page where it begins.
+func (p page) branch(i int) (key []byte, child uint64, err error) {
+	e, err := p.field(i, 0, elementSize)
+	if err != nil {
+		return nil, 0, err
+	}
+	key, err = p.field(i, uint64(native.Uint32(e)), uint64(native.Uint32(e[4:])))
+	return key, native.Uint64(e[8:]), err
 }
 
 // order checks that keys rise, and stay where the branch above says.
