@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -116,19 +117,13 @@ func parseWho(s string) (Identity, error) {
 	switch {
 	case r <= 0:
 		return Identity{}, fmt.Errorf("%w: %.300q is none of host:NAME, switch:NAME, admin:NAME", ErrNoIdentity, s)
-	case name == "" || len(name) > maxName || strings.ContainsFunc(name, notInNames):
+	case len(name) > maxName || !nameForm.MatchString(name):
 		return Identity{}, fmt.Errorf("%w: the name in %.300q is not 1 to %d letters, digits, '.', '-' and '_'", ErrNoIdentity, s, maxName)
 	}
 	return Identity{Role: Role(r), Name: name}, nil
 }
 
-func notInNames(r rune) bool {
-	switch {
-	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '.', r == '-', r == '_':
-		return false
-	}
-	return true
-}
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
 // FromCert reads the identity in a certificate, without verifying the certificate. URIs of other
 // schemes are ignored. Errors wrap ErrNoIdentity.
