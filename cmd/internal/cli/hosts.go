@@ -33,3 +33,16 @@ func CompleteHosts(cmd *cobra.Command, flag string, socket *string) {
 		return names
 	})
 }
+
+// CompleteArg completes a command's only argument by what list finds within a second. It does not
+// report errors, which would disturb the command line.
+func CompleteArg(list func(context.Context) ([]string, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) (values []string, _ cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+			defer cancel()
+			values, _ = list(ctx)
+		}
+		return values, cobra.ShellCompDirectiveNoFileComp
+	}
+}

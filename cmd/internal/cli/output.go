@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -201,19 +200,6 @@ func CompleteList(cmd *cobra.Command, flag string, values func() []string) {
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	})
-}
-
-// CompleteArg completes a command's only argument by what list finds within a second. It does not
-// report errors, which would disturb the command line.
-func CompleteArg(list func(context.Context) ([]string, error)) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) (values []string, _ cobra.ShellCompDirective) {
-		if len(args) == 0 {
-			ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-			defer cancel()
-			values, _ = list(ctx)
-		}
-		return values, cobra.ShellCompDirectiveNoFileComp
-	}
 }
 
 // CompleteFile completes a flag's value by files with these extensions.
