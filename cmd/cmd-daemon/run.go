@@ -23,6 +23,7 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/connmgr"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/hostload"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/store"
@@ -265,19 +266,19 @@ func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, std
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	own := *s.cfg
-	own.Metrics = "" // served here, with health
+	own.Metrics = "" // served here, with those of the process
 	m, err := connmgr.New(ctx, &own, connmgr.Options{Logger: log, Version: cli.Version(), Metrics: registry, Busy: new(hostload.Meter).Busy})
 	if err != nil {
 		return err
 	}
 	ran := make(chan error, 1)
 	go func() { ran <- m.Run(life) }()
-	up, err := serveHealth(s.cfg.Metrics, registry, m.Readiness, end)
+	stopMetrics, err := grpcserver.ServeMetrics(s.cfg.Metrics, registry, m.Readiness, end)
 	if err != nil {
 		end(nil)
 		return errors.Join(err, <-ran)
 	}
-	defer up.close()
+	defer stopMetrics()
 	select {
 	case err := <-ran:
 		return err
@@ -297,7 +298,6 @@ func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, std
 	case <-ctx.Done():
 		stop() // another signal ends it at once
 	}
-	up.ending.Store(true)
 	cli.NotifySystemd("STOPPING=1")
 	if closeGroups && life.Err() == nil {
 		late, cancel := context.WithTimeout(life, closeTimeout)

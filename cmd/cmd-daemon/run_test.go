@@ -249,27 +249,6 @@ func TestHealth(t *testing.T) {
 		t.Errorf("by the new socket: %d, %s", code, stderr)
 	}
 	h.stop(t)
-
-	at = free(t)
-	ready := true
-	up, err := serveHealth(at, nil, func() (bool, string) { return ready, "a note" }, func(error) {})
-	must(t, err)
-	defer up.close()
-	for _, c := range []struct {
-		ready, ending bool
-		code          int
-		body          string
-	}{{false, false, http.StatusServiceUnavailable, "not ready: a note\n"}, {true, false, http.StatusOK, "ready: a note\n"},
-		{true, true, http.StatusServiceUnavailable, "not ready: the daemon ends\n"}} {
-		ready = c.ready
-		up.ending.Store(c.ending)
-		if code, body := get("/readyz"); code != c.code || body != c.body {
-			t.Errorf("%+v: %d, %q", c, code, body)
-		}
-	}
-	if _, err := serveHealth(at, nil, nil, nil); err == nil {
-		t.Error("two at one address")
-	}
 }
 
 // TestSignals: the service manager is notified; SIGTERM and SIGINT end the daemon

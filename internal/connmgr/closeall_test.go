@@ -24,6 +24,9 @@ func TestCloseAll(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+		if ok, note := m.Readiness(); ok || note != "the daemon ends" {
+			t.Errorf("ready: %v, %s", ok, note)
+		}
 		r.until("the member is told", func() bool {
 			member.mu.Lock()
 			defer member.mu.Unlock()

@@ -227,7 +227,10 @@ func (m *Manager) Readiness() (ok bool, note string) {
 	default:
 		return false, "the daemon starts"
 	}
-	if m.life.Err() != nil {
+	m.mu.Lock()
+	ends := m.draining || m.life.Err() != nil
+	m.mu.Unlock()
+	if ends {
 		return false, "the daemon ends"
 	}
 	if err := m.renewSocket(); err != nil {
