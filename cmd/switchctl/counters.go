@@ -40,21 +40,16 @@ The JSON is a list with the address of each agent and its GetCountersResponse
 
 // inOrder lists drops before others, and the highest counts first; then by name.
 func inOrder(list []*mcrdmav1.Counter) []*mcrdmav1.Counter {
-	rank := func(c *mcrdmav1.Counter) int {
-		switch {
-		case doctor.IsDrop(c.GetName()) && c.GetPackets() > 0:
-			return 0
-		case doctor.IsDrop(c.GetName()):
-			return 1
+	drops := func(c *mcrdmav1.Counter) (other int, packets uint64) {
+		if doctor.IsDrop(c.GetName()) {
+			return 0, c.GetPackets()
 		}
-		return 2
+		return 1, 0
 	}
 	return slices.SortedStableFunc(slices.Values(list), func(a, b *mcrdmav1.Counter) int {
-		byRank := cmp.Compare(rank(a), rank(b))
-		if byRank == 0 && rank(a) == 0 {
-			byRank = cmp.Compare(b.GetPackets(), a.GetPackets())
-		}
-		return cmp.Or(byRank, cmp.Compare(a.GetName(), b.GetName()))
+		otherA, packetsA := drops(a)
+		otherB, packetsB := drops(b)
+		return cmp.Or(cmp.Compare(otherA, otherB), cmp.Compare(packetsB, packetsA), cmp.Compare(a.GetName(), b.GetName()))
 	})
 }
 
