@@ -63,9 +63,7 @@ func initCommand() *cobra.Command {
 			}
 			return cli.ExactArg("one directory for the lab")(cmd, args)
 		},
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return nil, cobra.ShellCompDirectiveFilterDirs
-		},
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.reference {
 				_, err := fmt.Fprint(cmd.OutOrStdout(), config.Reference)
