@@ -333,11 +333,7 @@ func writeJourney(name string, j *journey.Journey) (err error) {
 	if err != nil {
 		return fmt.Errorf("--write: %w", err)
 	}
-	defer func() {
-		if e := f.Close(); err == nil {
-			err = e
-		}
-	}()
+	defer func() { err = errors.Join(err, f.Close()) }()
 	var w *pcapgo.NgWriter // from the first interface on
 	about := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "switchctl " + cli.Version(), Comment: j.Text}}
 	interfaces := map[string]int{}
@@ -396,11 +392,10 @@ func showJourney(cmd *cobra.Command, out *cli.Output, file string, j *journey.Jo
 			Packets []seenPacket `json:"packets"`
 		}{file, j.Text, j.Dropped, list})
 	}
+	var b strings.Builder
 	for _, p := range list {
-		if _, err := fmt.Fprintf(w, "%9.1f us  %s port %d %s  %s\n              %s\n", p.Micros, p.Switch, p.Port, p.Direction, p.Packet, strings.ReplaceAll(p.Comment, "; ", "\n              ")); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "%9.1f us  %s port %d %s  %s\n              %s\n", p.Micros, p.Switch, p.Port, p.Direction, p.Packet, strings.ReplaceAll(p.Comment, "; ", "\n              "))
 	}
-	_, err := fmt.Fprintf(w, "%s; in %s\n", j.Text, file)
+	_, err := fmt.Fprintf(w, "%s%s; in %s\n", b.String(), j.Text, file)
 	return err
 }

@@ -171,9 +171,8 @@ func (t *top) live(ctx context.Context, w io.Writer, size func() (columns, rows 
 		return err
 	}
 	defer func() {
-		if _, e := io.WriteString(w, leaveScreen); err == nil {
-			err = e
-		}
+		_, failed := io.WriteString(w, leaveScreen)
+		err = errors.Join(err, failed)
 	}()
 	tick := time.NewTicker(t.interval)
 	defer tick.Stop()
