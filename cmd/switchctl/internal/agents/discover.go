@@ -85,11 +85,13 @@ func (f *Fleet) Discover(ctx context.Context, given []Address, follow bool, most
 			}
 		})
 		for _, found := range level {
-			me := instanceOf(found)
-			if found.Err == nil && listed[me] {
-				continue
+			if found.Err == nil {
+				me := instance{found.Status.GetName(), found.Status.GetStarted().AsTime().UnixNano()}
+				if listed[me] {
+					continue
+				}
+				listed[me] = true
 			}
-			listed[me] = true
 			all = append(all, found)
 			for _, p := range found.Status.GetPeers() {
 				addr, err := ParseAddress(p.GetAgent())
@@ -110,11 +112,4 @@ func (f *Fleet) Discover(ctx context.Context, given []Address, follow bool, most
 type instance struct {
 	name    string
 	started int64
-}
-
-func instanceOf(f *Found) instance {
-	if f.Err != nil {
-		return instance{}
-	}
-	return instance{f.Status.GetName(), f.Status.GetStarted().AsTime().UnixNano()}
 }
