@@ -119,13 +119,8 @@ func starter(name, file, dir string, local bool) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The agent of switch %s, from %s. Names of files count from this one.\n# All that may be said here: \"switchctl init --reference\", or \"man switchctl-agent.yaml\" with the package.\n\nname: %s\n", name, filepath.Base(file), strictyaml.Scalar(name))
 	fmt.Fprintf(&b, "address: %v   # of the switch as a router\n", routerAddress(n))
-	mac := n.MAC
-	for i, s := range t.Switches {
-		if mac == (routing.MAC{}) && s.Name == name {
-			mac = routing.MAC{2, 0, 0, byte(i >> 8), byte(i), 0} //nolint:gosec // i is less than the lines of a file
-		}
-	}
-	fmt.Fprintf(&b, "mac: %q\n", mac)
+	i := slices.IndexFunc(t.Switches, func(s topology.Switch) bool { return s.Name == name })
+	fmt.Fprintf(&b, "mac: %q\n", cmp.Or(n.MAC, routing.MAC{2, 0, 0, byte(i >> 8), byte(i), 0})) //nolint:gosec // i is less than the lines of a file
 	if len(n.Switch.Prefixes) > 0 {
 		fmt.Fprintf(&b, "prefixes: %v   # of its hosts\n", list(n.Switch.Prefixes))
 	}
@@ -162,12 +157,10 @@ func starter(name, file, dir string, local bool) (string, error) {
 
 // routerAddress returns the switch's own address, or that of one of its links.
 func routerAddress(n *topology.Node) netip.Addr {
-	for _, p := range n.Ports {
-		if !n.Address.IsValid() {
-			return p.Near.Address
-		}
+	if n.Address.IsValid() || len(n.Ports) == 0 {
+		return n.Address
 	}
-	return n.Address
+	return n.Ports[0].Near.Address
 }
 
 // list returns a list in YAML.

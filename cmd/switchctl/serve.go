@@ -60,7 +60,7 @@ func (o *softswitchOptions) serve(ctx context.Context, stdout, stderr io.Writer)
 	defer func() { err = errors.Join(err, file.close()) }()
 
 	sw, err := softswitch.New(softswitch.Config{CPUPort: o.cpuPort, DropPort: o.dropPort, Traffic: o.traffic, Rate: o.rate,
-		PRE: o.replication(), Log: log, LogMessages: o.detailed()})
+		PRE: pre.Limits{Groups: o.groups, Replicas: max(pre.DefaultReplicas, o.nodes1, o.nodes2)}, Log: log, LogMessages: o.detailed()})
 	if err != nil {
 		return err
 	}
@@ -131,11 +131,6 @@ func (o *softswitchOptions) serve(ctx context.Context, stdout, stderr io.Writer)
 			return nil
 		}
 	}
-}
-
-// replication are the limits of multicast.
-func (o *softswitchOptions) replication() pre.Limits {
-	return pre.Limits{Groups: o.groups, Replicas: max(pre.DefaultReplicas, o.nodes1, o.nodes2)}
 }
 
 // load loads the program of the command line, if there is one.
