@@ -13,7 +13,7 @@ import (
 func (f *planFlags) text(r planning.Report, sizes map[string]int64) string {
 	var b strings.Builder
 	if f.summary {
-		summaryText(&b, r.Groups)
+		summaryText(&b, r)
 	} else {
 		for _, g := range r.Groups {
 			groupText(&b, g, len(r.Groups) > 1)
@@ -39,10 +39,9 @@ func saved(l planning.Loads) string {
 	return text
 }
 
-func summaryText(b *strings.Builder, groups []planning.Planned) {
+func summaryText(b *strings.Builder, r planning.Report) {
 	var rows [][]any
-	failed := false
-	for _, g := range groups {
+	for _, g := range r.Groups {
 		row := []any{g.Name, g.Source, len(g.Receivers), g.MergePoint, "", "", "", g.Error}
 		if g.Error == "" {
 			rules := 0
@@ -53,18 +52,17 @@ func summaryText(b *strings.Builder, groups []planning.Planned) {
 			}
 			row[4], row[5], row[6] = rules, round(g.Links.Group), round(g.Links.Unicast)
 		}
-		failed = failed || g.Error != ""
 		rows = append(rows, row)
 	}
 	header := []string{"group", "source", "receivers", "merge point", "steps", "copies", "unicast", "error"}
-	if !failed {
+	if r.Failed == 0 {
 		header = header[:len(header)-1]
 		for i := range rows {
 			rows[i] = rows[i][:len(header)]
 		}
 	}
 	fmt.Fprint(b, cli.Table{Header: header, Rows: rows})
-	for _, g := range groups {
+	for _, g := range r.Groups {
 		if g.Note != "" {
 			fmt.Fprintf(b, "%s: %s.\n", g.Name, g.Note)
 		}
