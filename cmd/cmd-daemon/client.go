@@ -53,9 +53,10 @@ func asking(cmd *cobra.Command, ask func(question) error) *daemonFlags {
 }
 
 // show writes an answer as JSON, or by text.
-func (q question) show(answer proto.Message, text func() error) error {
+func (q question) show(answer proto.Message, text func() string) error {
 	if q.out.IsJSON() {
 		return q.out.Message(q.w, answer)
 	}
-	return text()
+	_, err := io.WriteString(q.w, text())
+	return err
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -37,12 +36,12 @@ The JSON is a ListDevicesResponse (api/mcrdma/v1/daemon.proto).`,
 		if err != nil {
 			return err
 		}
-		return q.show(l, func() error { return devicesText(q.w, q.out, l, all) })
+		return q.show(l, func() string { return devicesText(l, all) })
 	})
 	return cmd
 }
 
-func devicesText(w io.Writer, out *cli.Output, l *mcrdmav1.ListDevicesResponse, all bool) error {
+func devicesText(l *mcrdmav1.ListDevicesResponse, all bool) string {
 	var rows, counters [][]any
 	for _, d := range l.GetDevices() {
 		row := []any{d.GetProgram(), d.GetPid(), userName(d.GetUid()), "", "", "", "", "", "", "", d.GetError()}
@@ -68,11 +67,11 @@ func devicesText(w io.Writer, out *cli.Output, l *mcrdmav1.ListDevicesResponse, 
 		rows = append(rows, row)
 	}
 	if len(rows) == 0 {
-		_, err := fmt.Fprintln(w, "no application of this host has a session with the daemon")
-		return err
+		return "no application of this host has a session with the daemon\n"
 	}
-	if err := out.Table(w, []string{"program", "pid", "user", "device", "mtu", "qps", "sent", "sent again", "received", "dropped", "problem"}, rows); err != nil || !all {
-		return err
+	text := cli.Table{Header: []string{"program", "pid", "user", "device", "mtu", "qps", "sent", "sent again", "received", "dropped", "problem"}, Rows: rows}.String()
+	if all {
+		text += cli.Tables(cli.Table{Header: []string{"program", "pid", "counter", "value"}, Rows: counters})
 	}
-	return out.Tables(w, cli.Table{Header: []string{"program", "pid", "counter", "value"}, Rows: counters})
+	return text
 }

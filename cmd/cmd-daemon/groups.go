@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -36,14 +35,14 @@ The JSON is a ListGroupsResponse (api/mcrdma/v1/daemon.proto) without membership
 			return err
 		}
 		l.Memberships = nil
-		return q.show(l, func() error {
+		return q.show(l, func() string {
 			var rows [][]any
 			for _, g := range l.GetGroups() {
 				f := g.GetFormation()
 				rows = append(rows, []any{groupName(f.GetGroup()), cli.QPN(f.GetMcId()), g.GetService(), pathName(f.GetPath()), len(f.GetMembers()), f.GetFormation(),
 					g.GetProgram(), g.GetPid(), userName(g.GetUid()), cli.Since(g.GetCreated(), cli.Now(q)), strings.Join(g.GetProblems(), "; ")})
 			}
-			return q.out.Table(q.w, []string{"group", "mc_id", "service", "path", "receivers", "formation", "program", "pid", "user", "age", "problems"}, rows)
+			return cli.Table{Header: []string{"group", "mc_id", "service", "path", "receivers", "formation", "program", "pid", "user", "age", "problems"}, Rows: rows}.String()
 		})
 	})
 	return cmd
@@ -72,13 +71,13 @@ The JSON is a ListGroupsResponse (api/mcrdma/v1/daemon.proto) without groups.`,
 			return err
 		}
 		l.Groups = nil
-		return q.show(l, func() error {
+		return q.show(l, func() string {
 			var rows [][]any
 			for _, m := range l.GetMemberships() {
 				rows = append(rows, []any{groupName(m.GetGroup()), cli.QPN(m.GetMcId()), m.GetSender(), m.GetService(), pathName(m.GetPath()), m.GetFormation(),
 					viewNumber(m.GetView()), viewHosts(m), m.GetProgram(), m.GetPid(), userName(m.GetUid()), cli.Since(m.GetSince(), cli.Now(q))})
 			}
-			return q.out.Table(q.w, []string{"group", "mc_id", "sender", "service", "path", "formation", "view", "receivers", "program", "pid", "user", "age"}, rows)
+			return cli.Table{Header: []string{"group", "mc_id", "sender", "service", "path", "formation", "view", "receivers", "program", "pid", "user", "age"}, Rows: rows}.String()
 		})
 	})
 	return cmd
@@ -133,7 +132,7 @@ Exit code 1 means that the group was not found, or that something is wrong with 
 		} else if err != nil {
 			return err
 		}
-		err = q.show(g, func() error { return groupText(q.w, q.out, g, cli.Now(q)) })
+		err = q.show(g, func() string { return groupText(g, cli.Now(q)) })
 		if n := len(g.GetProblems()); err == nil && n > 0 {
 			err = fmt.Errorf("group %s: %s", name, cli.Plural(n, "problem"))
 		}
@@ -163,21 +162,18 @@ func showMembership(q question, l *mcrdmav1.ListGroupsResponse, name string, id 
 	if m == nil {
 		return fmt.Errorf("there is no group %s here; \"cmd-daemon groups\" and \"cmd-daemon members\" list those there are", name)
 	}
-	return q.show(m, func() error { return membershipText(q, m) })
+	return q.show(m, func() string { return membershipText(m, cli.Now(q)) })
 }
 
-func membershipText(q question, m *mcrdmav1.MembershipInfo) error {
-	_, err := fmt.Fprintf(q.w, "group %s, %sservice %s\n  sender    %s\n  program   %s, pid %d, user %s, since %s\n  path      %s, formation %d\n  view      %s\n",
-		groupName(m.GetGroup()), mcID(m.GetMcId()), m.GetService(), m.GetSender(), m.GetProgram(), m.GetPid(), userName(m.GetUid()), cli.Since(m.GetSince(), cli.Now(q)),
+func membershipText(m *mcrdmav1.MembershipInfo, now time.Time) string {
+	text := fmt.Sprintf("group %s, %sservice %s\n  sender    %s\n  program   %s, pid %d, user %s, since %s\n  path      %s, formation %d\n  view      %s\n",
+		groupName(m.GetGroup()), mcID(m.GetMcId()), m.GetService(), m.GetSender(), m.GetProgram(), m.GetPid(), userName(m.GetUid()), cli.Since(m.GetSince(), now),
 		pathName(m.GetPath()), m.GetFormation(), cmp.Or(viewNumber(m.GetView()), "none is recorded"))
-	if err != nil {
-		return err
-	}
 	var rows [][]any
 	for _, x := range m.GetMembers() {
 		rows = append(rows, []any{x.GetAddress(), x.GetHost()})
 	}
-	return q.out.Tables(q.w, cli.Table{Header: []string{"receiver", "host"}, Rows: rows})
+	return text + cli.Tables(cli.Table{Header: []string{"receiver", "host"}, Rows: rows})
 }
 
 // viewNumber returns the number of a view as text; "": there is none.
@@ -196,7 +192,7 @@ func viewHosts(m *mcrdmav1.MembershipInfo) string {
 	return strings.Join(hosts, " ")
 }
 
-func groupText(w io.Writer, out *cli.Output, g *mcrdmav1.GroupInfo, now time.Time) error {
+func groupText(g *mcrdmav1.GroupInfo, now time.Time) string {
 	f := g.GetFormation()
 	var b strings.Builder
 	fmt.Fprintf(&b, "group %s, %sservice %s\n", groupName(f.GetGroup()), mcID(f.GetMcId()), g.GetService())
@@ -222,10 +218,7 @@ func groupText(w io.Writer, out *cli.Output, g *mcrdmav1.GroupInfo, now time.Tim
 		fmt.Fprintf(&b, "\n  %s\n", strings.Join(tree, "\n  "))
 		fmt.Fprintf(&b, "  (as the first switch has it; switchctl group show %s follows the copies through the others)\n", groupName(f.GetGroup()))
 	}
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return err
-	}
-	return out.Tables(w, cli.Table{Header: []string{"receiver", "host", "qpn", "state", "since", "reason"}, Rows: memberRows(g, now)},
+	return b.String() + cli.Tables(cli.Table{Header: []string{"receiver", "host", "qpn", "state", "since", "reason"}, Rows: memberRows(g, now)},
 		cli.Table{Header: []string{"phase", "us"}, Rows: phaseRows(f.GetPhases())})
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"os/user"
 	"strconv"
 	"strings"
@@ -33,7 +32,7 @@ The JSON is a GetDaemonResponse (api/mcrdma/v1/daemon.proto).`,
 		if err != nil {
 			return err
 		}
-		err = q.show(s, func() error { return statusText(q.w, q.out, q.Socket, s, cli.Now(q)) })
+		err = q.show(s, func() string { return statusText(q.Socket, s, cli.Now(q)) })
 		if n := len(s.GetProblems()); err == nil && n > 0 {
 			err = fmt.Errorf("%s; cmd-daemon doctor says what to do", cli.Plural(n, "problem"))
 		}
@@ -42,7 +41,7 @@ The JSON is a GetDaemonResponse (api/mcrdma/v1/daemon.proto).`,
 	return cmd
 }
 
-func statusText(w io.Writer, out *cli.Output, socket string, s *mcrdmav1.GetDaemonResponse, now time.Time) error {
+func statusText(socket string, s *mcrdmav1.GetDaemonResponse, now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, daemon at %s\n", s.GetHost(), socket)
 	line := func(what, format string, args ...any) {
@@ -65,9 +64,6 @@ func statusText(w io.Writer, out *cli.Output, socket string, s *mcrdmav1.GetDaem
 	for _, p := range s.GetProblems() {
 		line("problem", "%s", p)
 	}
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return err
-	}
 	var peers, sessions [][]any
 	for _, p := range s.GetPeers() {
 		peers = append(peers, []any{p.GetHost(), p.GetAddress(), p.GetDaemon(), p.GetState(), micros(p.GetRoundTrip().AsDuration()), p.GetShared(), p.GetError()})
@@ -76,7 +72,7 @@ func statusText(w io.Writer, out *cli.Output, socket string, s *mcrdmav1.GetDaem
 		sessions = append(sessions, []any{x.GetProgram(), x.GetPid(), userName(x.GetUid()), strings.Join(x.GetServices(), ", "),
 			cli.Since(x.GetSince(), now), cli.Either(x.GetLost(), "lost", "open")})
 	}
-	return out.Tables(w,
+	return b.String() + cli.Tables(
 		cli.Table{Header: []string{"peer", "address", "daemon", "state", "round trip", "shared", "error"}, Rows: peers},
 		cli.Table{Header: []string{"application", "pid", "user", "listens for", "since", "session"}, Rows: sessions})
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,14 +29,14 @@ GetStatusResponse (api/mcrdma/v1/switch.proto).`,
 		Args:              cli.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	return asking(cmd, getStatus, func(w io.Writer, out *cli.Output, answers []answer[*mcrdmav1.GetStatusResponse], _ []string) error {
+	return asking(cmd, getStatus, func(answers []answer[*mcrdmav1.GetStatusResponse], _ []string) string {
 		var rows [][]any
 		for _, a := range answers {
 			for _, r := range bgpRows(a.got.GetBgp(), cli.Now(cmd.Context())) {
 				rows = append(rows, append([]any{a.agent.Address.HostPort}, r...))
 			}
 		}
-		return agentTable(w, out, len(answers) > 1, bgpHeader, rows)
+		return agentTable(len(answers) > 1, bgpHeader, rows)
 	}, nil, "bgp")
 }
 

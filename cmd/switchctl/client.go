@@ -157,7 +157,7 @@ func askAll[T proto.Message](list []*agents.Agent, ask func(a *agents.Agent) (T,
 // or by text. The JSON has only these fields of the answer; none: all. judge, if not nil, returns
 // the failure that answers report.
 func asking[T proto.Message](cmd *cobra.Command, ask func(ctx context.Context, a *agents.Agent, args []string) (T, error),
-	text func(w io.Writer, out *cli.Output, answers []answer[T], args []string) error, judge func([]answer[T]) error, fields ...string) *cobra.Command {
+	text func(answers []answer[T], args []string) string, judge func([]answer[T]) error, fields ...string) *cobra.Command {
 	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, true, false)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		fleet := client.fleet()
@@ -174,7 +174,7 @@ func asking[T proto.Message](cmd *cobra.Command, ask func(ctx context.Context, a
 		if out.IsJSON() {
 			err = writeAnswers(w, out, answers, fields)
 		} else if slices.ContainsFunc(answers, func(a answer[T]) bool { return a.err == nil }) {
-			err = text(w, out, answers, args)
+			_, err = io.WriteString(w, text(answers, args))
 		}
 		return cmp.Or(err, failed)
 	}
@@ -210,14 +210,14 @@ func writeAnswers[T proto.Message](w io.Writer, out *cli.Output, list []answer[T
 	return out.JSON(w, all)
 }
 
-// agentTable writes a table whose rows begin with the agents' addresses, if there are several
+// agentTable returns a table whose rows begin with the agents' addresses, if there are several
 // agents.
-func agentTable(w io.Writer, out *cli.Output, several bool, header []string, rows [][]any) error {
+func agentTable(several bool, header []string, rows [][]any) string {
 	if several {
-		return out.Table(w, append([]string{"agent"}, header...), rows)
+		return cli.Table{Header: append([]string{"agent"}, header...), Rows: rows}.String()
 	}
 	for i := range rows {
 		rows[i] = rows[i][1:]
 	}
-	return out.Table(w, header, rows)
+	return cli.Table{Header: header, Rows: rows}.String()
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -33,8 +32,8 @@ The JSON is a list with the address of each agent and its GetCountersResponse
 	all := cmd.Flags().Bool("all", false, "show counters that are zero too")
 	return asking(cmd, func(ctx context.Context, a *agents.Agent, _ []string) (*mcrdmav1.GetCountersResponse, error) {
 		return a.Status.GetCounters(ctx, &mcrdmav1.GetCountersRequest{})
-	}, func(w io.Writer, out *cli.Output, answers []answer[*mcrdmav1.GetCountersResponse], _ []string) error {
-		return agentTable(w, out, len(answers) > 1, []string{"counter", "cell", "packets", "bytes", "meaning"}, counterRows(answers, *all))
+	}, func(answers []answer[*mcrdmav1.GetCountersResponse], _ []string) string {
+		return agentTable(len(answers) > 1, []string{"counter", "cell", "packets", "bytes", "meaning"}, counterRows(answers, *all))
 	}, nil)
 }
 

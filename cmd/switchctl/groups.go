@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -42,8 +41,8 @@ The JSON is a list with the address of each agent and its ListResponse
 	cmd.Flags().StringVar(&source, "source", "", "only groups of the sender with this `address`")
 	return asking(cmd, func(ctx context.Context, a *agents.Agent, _ []string) (*mcrdmav1.ListResponse, error) {
 		return a.Groups.List(ctx, &mcrdmav1.ListRequest{Source: source})
-	}, func(w io.Writer, out *cli.Output, answers []answer[*mcrdmav1.ListResponse], _ []string) error {
-		return out.Table(w, []string{"group", "mc_id", "switch", "sender qpn", "receivers", "lease", "problems"}, groupRows(answers, cli.Now(cmd.Context())))
+	}, func(answers []answer[*mcrdmav1.ListResponse], _ []string) string {
+		return cli.Table{Header: []string{"group", "mc_id", "switch", "sender qpn", "receivers", "lease", "problems"}, Rows: groupRows(answers, cli.Now(cmd.Context()))}.String()
 	}, nil)
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"net/netip"
 	"strings"
 	"time"
@@ -31,21 +30,14 @@ The JSON is a list with the address of each agent and its GetStatusResponse
   switchctl status --agent 192.0.2.1:9560 --peers`,
 		Args: cli.NoArgs,
 	}
-	return asking(cmd, getStatus, func(w io.Writer, out *cli.Output, answers []answer[*mcrdmav1.GetStatusResponse], _ []string) error {
-		first := true
+	return asking(cmd, getStatus, func(answers []answer[*mcrdmav1.GetStatusResponse], _ []string) string {
+		var texts []string
 		for _, a := range answers {
-			if a.err != nil {
-				continue
-			}
-			if !first {
-				fmt.Fprintln(w)
-			}
-			first = false
-			if err := statusText(w, out, a.agent.Address.HostPort, a.got, cli.Now(cmd.Context())); err != nil {
-				return err
+			if a.err == nil {
+				texts = append(texts, statusText(a.agent.Address.HostPort, a.got, cli.Now(cmd.Context())))
 			}
 		}
-		return nil
+		return strings.Join(texts, "\n")
 	}, ready)
 }
 
@@ -63,8 +55,8 @@ func ready(answers []answer[*mcrdmav1.GetStatusResponse]) error {
 	return nil
 }
 
-// statusText writes one switch's status.
-func statusText(w io.Writer, out *cli.Output, address string, s *mcrdmav1.GetStatusResponse, now time.Time) error {
+// statusText returns one switch's status.
+func statusText(address string, s *mcrdmav1.GetStatusResponse, now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, agent %s\n", s.GetName(), address)
 	line := func(what, format string, args ...any) {
@@ -97,14 +89,11 @@ func statusText(w io.Writer, out *cli.Output, address string, s *mcrdmav1.GetSta
 	for _, x := range s.AllProblems() {
 		line("problem", "%s", x)
 	}
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return err
-	}
-	return statusTables(w, out, s, now)
+	return b.String() + statusTables(s, now)
 }
 
-// statusTables writes the tables of a status that have rows.
-func statusTables(w io.Writer, out *cli.Output, s *mcrdmav1.GetStatusResponse, now time.Time) error {
+// statusTables returns the tables of a status that have rows.
+func statusTables(s *mcrdmav1.GetStatusResponse, now time.Time) string {
 	var ports, peers, hosts, usage [][]any
 	sessions := bgpRows(s.GetBgp(), now)
 	for _, p := range s.GetPorts() {
@@ -123,7 +112,7 @@ func statusTables(w io.Writer, out *cli.Output, s *mcrdmav1.GetStatusResponse, n
 		}
 		usage = append(usage, []any{u.GetResource(), u.GetUsed(), unlessZero(u.GetSize()), full})
 	}
-	return out.Tables(w,
+	return cli.Tables(
 		cli.Table{Header: []string{"port", "neighbor", "state", "mac", "since", "reason"}, Rows: ports},
 		cli.Table{Header: bgpHeader, Rows: sessions},
 		cli.Table{Header: []string{"peer", "agent", "state", "branches there", "held here", "error"}, Rows: peers},
@@ -178,13 +167,12 @@ The JSON is a list with the address of each agent and its ListRoutesResponse
 			r.Routes = routeTo(r.GetRoutes(), netip.MustParseAddr(args[0]))
 		}
 		return r, err
-	}, func(w io.Writer, out *cli.Output, answers []answer[*mcrdmav1.ListRoutesResponse], args []string) error {
+	}, func(answers []answer[*mcrdmav1.ListRoutesResponse], args []string) string {
 		rows := routeRows(answers)
 		if len(rows) == 0 && len(args) > 0 {
-			_, err := fmt.Fprintf(w, "no route to %s\n", args[0])
-			return err
+			return fmt.Sprintf("no route to %s\n", args[0])
 		}
-		return agentTable(w, out, len(answers) > 1, []string{"prefix", "port", "neighbor", "mac", "next hop", "note"}, rows)
+		return agentTable(len(answers) > 1, []string{"prefix", "port", "neighbor", "mac", "next hop", "note"}, rows)
 	}, nil)
 }
 

@@ -109,16 +109,15 @@ type Table struct {
 	Rows   [][]any
 }
 
-// Tables writes the tables that have rows, each after an empty line.
-func (o *Output) Tables(w io.Writer, list ...Table) error {
+// Tables returns the tables that have rows, each after an empty line.
+func Tables(list ...Table) string {
+	var b strings.Builder
 	for _, t := range list {
 		if len(t.Rows) > 0 {
-			if _, err := fmt.Fprintf(w, "\n%v", t); err != nil {
-				return err
-			}
+			fmt.Fprintf(&b, "\n%v", t)
 		}
 	}
-	return nil
+	return b.String()
 }
 
 // Table writes columns under a header, in any format; see [Table.String].
