@@ -165,7 +165,7 @@ func TestTopSilent(t *testing.T) {
 // TestTopLive: the view is refreshed until the end, and the terminal is restored.
 func TestTopLive(t *testing.T) {
 	fakes := lab(t)
-	fleet := agents.NewFleet(agents.Options{})
+	fleet := agents.NewFleet(agents.Options{Timeout: 5 * time.Second})
 	defer fleet.Close()
 	a, err := fleet.Agent(agents.Address{HostPort: fakes["torA"].addr})
 	must(t, err)

@@ -25,10 +25,7 @@ import (
 // DefaultAddress is the default address of an agent.
 const DefaultAddress = "127.0.0.1:" + defaultPort
 
-const (
-	defaultPort    = "9560"
-	defaultTimeout = 5 * time.Second
-)
+const defaultPort = "9560"
 
 // An Address is where an agent listens, and optionally the name of its switch.
 type Address struct {
@@ -70,7 +67,7 @@ func ParseAddress(s string) (Address, error) {
 // Options say how to connect to agents.
 type Options struct {
 	TLS     identity.Files
-	Timeout time.Duration // of each call; 0: 5 s
+	Timeout time.Duration // of each call
 }
 
 // A Fleet holds connections to agents, one per address. It is safe for concurrent use. Close it at
@@ -85,9 +82,6 @@ type Fleet struct {
 
 // NewFleet returns a fleet without connections.
 func NewFleet(o Options) *Fleet {
-	if o.Timeout <= 0 {
-		o.Timeout = defaultTimeout
-	}
 	return &Fleet{options: o, claim: identity.Identity{Role: identity.Admin, Name: userName()}, agents: map[string]*Agent{}}
 }
 

@@ -106,7 +106,7 @@ func (c *chain) serve(t *testing.T) {
 func TestDiscoverEnds(t *testing.T) {
 	c := &chain{}
 	c.serve(t)
-	f := NewFleet(Options{})
+	f := NewFleet(Options{Timeout: 5 * time.Second})
 	defer f.Close()
 	first := Address{HostPort: c.self(0)}
 	found, complete, err := f.Discover(t.Context(), []Address{first}, true, 20)
@@ -123,7 +123,7 @@ func TestDiscoverEnds(t *testing.T) {
 func TestDiscoverOnce(t *testing.T) {
 	c := &chain{start: time.Unix(5, 0)}
 	c.serve(t)
-	f := NewFleet(Options{})
+	f := NewFleet(Options{Timeout: 5 * time.Second})
 	defer f.Close()
 	found, complete, err := f.Discover(t.Context(), []Address{{HostPort: c.self(0)}, {HostPort: c.self(1)}}, true, 50)
 	if err != nil || !complete || len(found) != 1 || found[0].Name() != "liar" {
@@ -155,7 +155,7 @@ func TestExplain(t *testing.T) {
 	} {
 		c := &chain{fail: x.err}
 		c.serve(t)
-		f := NewFleet(Options{})
+		f := NewFleet(Options{Timeout: 5 * time.Second})
 		found, _, err := f.Discover(t.Context(), []Address{{HostPort: c.self(0)}}, true, 5)
 		if err != nil || len(found) != 1 || found[0].Err == nil || !strings.Contains(found[0].Err.Error(), x.want) ||
 			(cli.CodeOf(found[0].Err) == codes.Unavailable) != x.unreachable || strings.Contains(found[0].Err.Error(), "(X)") {
@@ -165,7 +165,7 @@ func TestExplain(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	f := NewFleet(Options{})
+	f := NewFleet(Options{Timeout: 5 * time.Second})
 	defer f.Close()
 	found, _, _ := f.Discover(ctx, []Address{{HostPort: "127.0.0.1:1"}}, true, 5)
 	if len(found) != 1 || !strings.Contains(found[0].Err.Error(), "interrupted") {
