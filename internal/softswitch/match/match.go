@@ -29,15 +29,6 @@ const (
 	Range
 )
 
-func (k Kind) String() string {
-	if int(k) < len(kindNames) {
-		return kindNames[k]
-	}
-	return "unknown kind"
-}
-
-var kindNames = [...]string{"exact", "LPM", "ternary", "range"}
-
 // Spec is a field of a table's key.
 type Spec struct {
 	Kind Kind

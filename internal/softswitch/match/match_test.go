@@ -219,12 +219,6 @@ func TestLongLists(t *testing.T) {
 	}
 }
 
-func TestKindString(t *testing.T) {
-	if s := Range.String() + Kind(9).String(); s != "rangeunknown kind" {
-		t.Error(s)
-	}
-}
-
 // TestHashCollisions: keys with the same hash are distinguished, for all key lengths.
 func TestHashCollisions(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
