@@ -1,6 +1,7 @@
 package match
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/big"
 	"math/bits"
@@ -28,9 +29,7 @@ func FromBig(x *big.Int, bits int) Value {
 	buf := make([]byte, 8*len(v))
 	x.FillBytes(buf)
 	for i := range v {
-		for _, c := range buf[8*i : 8*i+8] {
-			v[i] = v[i]<<8 | uint64(c)
-		}
+		v[i] = binary.BigEndian.Uint64(buf[8*i:])
 	}
 	return v
 }

@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"slices"
 
+	"github.com/mcrdma/mcrdma/internal/softswitch/match"
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
@@ -133,24 +134,10 @@ func (c *compiler) konst(e *program.Expr) (uint64, bool) {
 }
 
 // low64 returns k modulo 2^64.
-func low64(k *big.Int) uint64 {
-	var v [1]uint64
-	bigWords(k, v[:])
-	return v[0]
-}
+func low64(k *big.Int) uint64 { return match.FromBig(k, 64).Uint() }
 
 // bigWords writes k modulo 2^(64*len(dst)) to dst.
-func bigWords(k *big.Int, dst []uint64) {
-	m := new(big.Int).Lsh(big.NewInt(1), uint(64*len(dst)))
-	m.Mod(k, m) // Euclidean: never negative
-	b := make([]byte, 8*len(dst))
-	m.FillBytes(b)
-	for i := range dst {
-		for _, x := range b[8*i : 8*i+8] {
-			dst[i] = dst[i]<<8 | uint64(x)
-		}
-	}
-}
+func bigWords(k *big.Int, dst []uint64) { copy(dst, match.FromBig(k, 64*len(dst))) }
 
 // word returns the word of an unsigned field that fits in one word.
 func (c *compiler) word(e *program.Expr) (int, bool) {
