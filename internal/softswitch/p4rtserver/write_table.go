@@ -309,15 +309,12 @@ func (x *txn) keepDefault(t *table) func() error {
 	if !x.keep {
 		return nil
 	}
-	call, had := t.state.Default()
-	var cookie any
-	if e := t.state.DefaultEntry(); e != nil {
-		cookie = e.Cookie
+	e := t.state.DefaultEntry()
+	if e == nil {
+		return t.state.ResetDefault
 	}
+	call, cookie := e.Call, e.Cookie
 	return func() error {
-		if !had {
-			return t.state.ResetDefault()
-		}
 		if err := t.state.SetDefault(call); err != nil {
 			return err
 		}

@@ -266,16 +266,8 @@ func (t *Table) ResetDefault() error {
 	return t.setDefault(t.s.fromProgram(d.Call))
 }
 
-// Default returns the action for a miss; false: none.
-func (t *Table) Default() (Call, bool) {
-	if t.def == nil {
-		return Call{}, false
-	}
-	return t.def.Call, true
-}
-
-// DefaultEntry returns the default entry, for access to its counter and meter; nil if there is
-// none. Change its action with SetDefault only.
+// DefaultEntry returns the default entry; nil if there is none. Change its action with SetDefault
+// only.
 func (t *Table) DefaultEntry() *Entry { return t.def }
 
 // SetMeter configures the direct meter of an entry of the table, the default

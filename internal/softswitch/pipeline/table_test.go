@@ -155,12 +155,12 @@ func TestDefaults(t *testing.T) {
 	s := testState(t)
 	tb := s.Table("exact")
 	port := func() uint64 { return tb.DefaultEntry().bound(0).args[0] }
-	if c, ok := tb.Default(); !ok || c.Action != actSend || port() != 511 {
-		t.Errorf("the program's default is %v, %v", c, ok)
+	if e := tb.DefaultEntry(); e == nil || e.Call.Action != actSend || port() != 511 {
+		t.Errorf("the program's default is %v", e)
 	}
 	tb.DefaultEntry().hit(0, 100)
 	noErr(t, tb.SetDefault(send(5, 6)))
-	if c, _ := tb.Default(); c.Args[0].Uint() != 5 || port() != 5 {
+	if c := tb.DefaultEntry().Call; c.Args[0].Uint() != 5 || port() != 5 {
 		t.Errorf("default is %v", c)
 	}
 	if d := tb.DefaultEntry(); d.Packets != 1 || d.Bytes != 100 {
@@ -176,12 +176,12 @@ func TestDefaults(t *testing.T) {
 	}
 
 	none := s.Table("lpm")
-	if _, ok := none.Default(); ok || none.DefaultEntry() != nil {
+	if none.DefaultEntry() != nil {
 		t.Error("a default that the program does not have")
 	}
 	noErr(t, none.SetDefault(send(1, 1)))
 	noErr(t, none.ResetDefault())
-	if _, ok := none.Default(); ok {
+	if none.DefaultEntry() != nil {
 		t.Error("reset to a default that the program does not have")
 	}
 
