@@ -29,23 +29,25 @@ func (p *Pipeline) again(pk *Packet) bool {
 	return false
 }
 
-// save saves the values of a field list's fields; restore restores them.
-func (p *Pipeline) save(pk *Packet, list int) {
-	if list < 0 {
-		return
+// list returns the fields of a field list, or none.
+func (p *Pipeline) list(i int) []slot {
+	if i < 0 {
+		return nil
 	}
-	n := 0
-	for _, s := range p.lists[list] {
-		n += copy(p.saved[n:], pk.w[s.w:s.w+s.n])
-	}
+	return p.lists[i]
 }
 
-func (p *Pipeline) restore(pk *Packet, list int) {
-	if list < 0 {
-		return
+// save saves the values of fields, and returns the number of their words; restore restores them.
+func (p *Pipeline) save(pk *Packet, fields []slot) (n int) {
+	for _, s := range fields {
+		n += copy(p.saved[n:], pk.w[s.w:s.w+s.n])
 	}
+	return n
+}
+
+func (p *Pipeline) restore(pk *Packet, fields []slot) {
 	n := 0
-	for _, s := range p.lists[list] {
+	for _, s := range fields {
 		n += copy(pk.w[s.w:s.w+s.n], p.saved[n:])
 	}
 }
@@ -81,9 +83,10 @@ func (p *Pipeline) runIngress(pk *Packet) {
 			p.pool.release(pk)
 			return
 		}
-		p.save(pk, asked.resubmit-1)
+		list := p.list(asked.resubmit - 1)
+		p.save(pk, list)
 		p.fresh(pk)
-		p.restore(pk, asked.resubmit-1)
+		p.restore(pk, list)
 		p.std[program.StdInstanceType].set(pk, instanceResubmitted)
 		p.std[program.StdPacketLength].set(pk, pk.length)
 		pk.pos, pk.keep, pk.requests = 0, keepAll, noRequests
@@ -170,16 +173,12 @@ func (p *Pipeline) cloneIngress(pk *Packet, asked requests) {
 	p.finishClone(out, pk, asked, instanceIngressClone)
 }
 
-// cloneEgress makes the clones requested by egress: of the packet as it is now.
-func (p *Pipeline) cloneEgress(pk *Packet, asked requests) {
-	p.finishClone(p.copyOf(pk), pk, asked, instanceEgressClone)
-}
-
 // finishClone sets a clone's metadata and forwards it.
 func (p *Pipeline) finishClone(out, pk *Packet, asked requests, kind uint64) {
 	clear(out.w[p.meta[0]:p.meta[1]])
-	p.save(pk, asked.cloneList)
-	p.restore(out, asked.cloneList)
+	list := p.list(asked.cloneList)
+	p.save(pk, list)
+	p.restore(out, list)
 	p.std[program.StdInstanceType].set(out, kind)
 	out.length = pk.length
 	if kind == instanceIngressClone {
@@ -207,11 +206,7 @@ func (p *Pipeline) finishClone(out, pk *Packet, asked requests, kind uint64) {
 
 // report queues a digest.
 func (p *Pipeline) report(pk *Packet, index int) {
-	n := 0
-	for _, s := range p.reports[index] {
-		n += copy(p.saved[n:], pk.w[s.w:s.w+s.n])
-	}
-	p.state.digest(index, p.saved[:n])
+	p.state.digest(index, p.saved[:p.save(pk, p.reports[index])])
 }
 
 // runEgress runs egress and deparser on a packet, and releases it. It adds further resulting
@@ -227,7 +222,7 @@ func (p *Pipeline) runEgress(pk *Packet, q Queue) (frame []byte) {
 	p.std[program.StdPacketLength].set(pk, pk.length)
 	p.egress.apply(pk)
 	if asked := pk.requests; asked.clone >= 0 && !pk.failed {
-		p.cloneEgress(pk, asked)
+		p.finishClone(p.copyOf(pk), pk, asked, instanceEgressClone) // of the packet as it is now
 	}
 	if pk.failed || p.std[program.StdEgressSpec].get(pk) == uint64(p.opt.DropPort) {
 		if !pk.failed {
@@ -255,7 +250,7 @@ func (p *Pipeline) recirculate(pk *Packet, frame []byte) {
 		p.pool.release(pk)
 		return
 	}
-	list := pk.recirculate - 1
+	list := p.list(pk.recirculate - 1)
 	p.save(pk, list)
 	p.pool.drop(pk)
 	p.pool.fill(pk, frame)
