@@ -72,6 +72,19 @@ type item struct {
 	bits  int
 }
 
+// itemsOf converts fixed-width fields to items.
+func itemsOf(slots []slot) []item {
+	var items []item
+	for _, s := range slots {
+		n := topBits(s.bits)
+		for i := range s.n {
+			items = append(items, item{w: s.w + i, bits: n})
+			n = 64
+		}
+	}
+	return items
+}
+
 // A chunk is up to 8 bytes that are written at once.
 type chunk struct {
 	konst uint64
@@ -142,6 +155,14 @@ func store(cs []chunk, w []uint64, b []byte) int {
 		n += c.bytes
 	}
 	return n
+}
+
+// room returns b, grown if needed, with room for that many bytes and slack.
+func room(b []byte, n int) []byte {
+	if n += slack; n > len(b) {
+		b = append(b, make([]byte, n-len(b))...)
+	}
+	return b
 }
 
 // A bitWriter appends values of any width to a buffer.

@@ -101,10 +101,8 @@ func (k *calculation) slot(valid int, s slot) {
 		k.inputs = append(k.inputs, input{varb: s.w, varOK: valid})
 		return
 	}
-	n := topBits(s.bits)
-	for i := range s.n {
-		k.piece(valid, item{w: s.w + i, bits: n})
-		n = 64
+	for _, it := range itemsOf([]slot{s}) {
+		k.piece(valid, it)
 	}
 }
 
@@ -165,7 +163,7 @@ func (k *calculation) bytes(pk *Packet) []byte {
 	for i := range k.inputs {
 		in := &k.inputs[i]
 		if in.varb < 0 {
-			k.room(n + k.fixed)
+			k.buf = room(k.buf, n+k.fixed)
 			n += store(in.chunks, pk.w, k.buf[n:])
 			continue
 		}
@@ -173,22 +171,15 @@ func (k *calculation) bytes(pk *Packet) []byte {
 			continue
 		}
 		v := pk.varbit(pk.w[in.varb])
-		k.room(n + k.fixed + len(v))
+		k.buf = room(k.buf, n+k.fixed+len(v))
 		n += copy(k.buf[n:], v)
 	}
 	if k.payload {
 		v := pk.kept()
-		k.room(n + len(v))
+		k.buf = room(k.buf, n+len(v))
 		n += copy(k.buf[n:], v)
 	}
 	return k.buf[:n]
-}
-
-// room makes room for that many bytes and slack.
-func (k *calculation) room(n int) {
-	if n += slack; n > len(k.buf) {
-		k.buf = append(k.buf, make([]byte, n-len(k.buf))...)
-	}
 }
 
 // gather does what bytes does, for inputs that start at any bit or are omitted.

@@ -42,19 +42,6 @@ func (c *compiler) deparser() *deparser {
 	return d
 }
 
-// itemsOf converts fixed-width fields to items.
-func itemsOf(slots []slot) []item {
-	var items []item
-	for _, s := range slots {
-		n := topBits(s.bits)
-		for i := range s.n {
-			items = append(items, item{w: s.w + i, bits: n})
-			n = 64
-		}
-	}
-	return items
-}
-
 // deparse updates checksums and writes the headers and the unparsed rest. The returned frame is
 // valid until the next call.
 func (d *deparser) deparse(pk *Packet) []byte {
@@ -62,7 +49,7 @@ func (d *deparser) deparse(pk *Packet) []byte {
 		f(pk)
 	}
 	rest := pk.rest()
-	d.room(d.fixed + len(rest))
+	d.out = room(d.out, d.fixed+len(rest))
 	n, used := 0, d.fixed+len(rest)
 	for i := range d.heads {
 		e := &d.heads[i]
@@ -73,7 +60,7 @@ func (d *deparser) deparse(pk *Packet) []byte {
 		if e.varb >= 0 {
 			v := pk.varbit(pk.w[e.varb])
 			used += len(v)
-			d.room(used)
+			d.out = room(d.out, used)
 			n += copy(d.out[n:], v)
 			n += store(e.post, pk.w, d.out[n:])
 		}
@@ -85,13 +72,6 @@ func (d *deparser) deparse(pk *Packet) []byte {
 
 // whole returns the last frame, untruncated.
 func (d *deparser) whole() []byte { return d.out[:d.n] }
-
-// room makes room for that many bytes and slack.
-func (d *deparser) room(n int) {
-	if n += slack; n > len(d.out) {
-		d.out = append(d.out, make([]byte, n-len(d.out))...)
-	}
-}
 
 // update compiles the update of a checksum.
 func (c *compiler) update(k *program.Checksum) stmt {
