@@ -83,7 +83,7 @@ func signExtend(x num, bits int) num {
 func (c *compiler) slotNum(s slot) num {
 	i := s.w + s.n - 1
 	x := func(pk *Packet) uint64 { return pk.w[i] }
-	if s.signed && s.bits < 64 {
+	if s.signed {
 		return signExtend(x, s.bits)
 	}
 	return x

@@ -96,13 +96,7 @@ func (c bigs) num(e *program.Expr) bigNum {
 			return z
 		}
 	case program.OpCond:
-		t, x, y := c.test(e.Cond), c.num(e.Left), c.num(e.Right)
-		return func(pk *Packet) *big.Int {
-			if t(pk) {
-				return x(pk)
-			}
-			return y(pk)
-		}
+		return either(c.test(e.Cond), c.num(e.Left), c.num(e.Right))
 	}
 	words, bits := make([]uint64, wordsOf(e.Bits)), big.NewInt(int64(e.Bits))
 	x, b := c.wide(e, len(words)), make([]byte, 8*len(words))
@@ -142,13 +136,7 @@ func (c bigs) test(e *program.Expr) cond {
 		x, y, holds := c.num(e.Left), c.num(e.Right), orders[e.Op]
 		return func(pk *Packet) bool { return holds[x(pk).Cmp(y(pk))+1] }
 	case program.OpCond:
-		t, x, y := c.test(e.Cond), c.test(e.Left), c.test(e.Right)
-		return func(pk *Packet) bool {
-			if t(pk) {
-				return x(pk)
-			}
-			return y(pk)
-		}
+		return either(c.test(e.Cond), c.test(e.Left), c.test(e.Right))
 	}
 	return c.cond(e)
 }

@@ -19,6 +19,16 @@ type (
 	stmt func(pk *Packet)
 )
 
+// either compiles t ? x : y.
+func either[T any](t cond, x, y func(*Packet) T) func(*Packet) T {
+	return func(pk *Packet) T {
+		if t(pk) {
+			return x(pk)
+		}
+		return y(pk)
+	}
+}
+
 // A compiler compiles parts of a program into closures.
 type compiler struct {
 	*layout

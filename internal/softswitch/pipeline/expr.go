@@ -52,13 +52,7 @@ func (c *compiler) num(e *program.Expr) num {
 		x, mask := c.bigs().num(e.Left), maskOf(e.Bits)
 		return func(pk *Packet) uint64 { return low64(x(pk)) & mask }
 	case program.OpCond:
-		t, x, y := c.cond(e.Cond), c.num(e.Left), c.num(e.Right)
-		return func(pk *Packet) uint64 {
-			if t(pk) {
-				return x(pk)
-			}
-			return y(pk)
-		}
+		return either(c.cond(e.Cond), c.num(e.Left), c.num(e.Right))
 	}
 	c.fail("operation %d in an expression", e.Op)
 	return func(*Packet) uint64 { return 0 }
@@ -205,13 +199,7 @@ func (c *compiler) cond(e *program.Expr) cond {
 	case program.OpBig:
 		return c.bigs().test(e.Left)
 	case program.OpCond:
-		t, x, y := c.cond(e.Cond), c.cond(e.Left), c.cond(e.Right)
-		return func(pk *Packet) bool {
-			if t(pk) {
-				return x(pk)
-			}
-			return y(pk)
-		}
+		return either(c.cond(e.Cond), c.cond(e.Left), c.cond(e.Right))
 	}
 	if !e.Bool {
 		x := c.num(e)
@@ -487,7 +475,7 @@ func (c *compiler) parserNum(e *program.Expr) num {
 		}
 		return 0
 	}
-	if shape.signed && shape.bits < 64 {
+	if shape.signed {
 		return signExtend(x, shape.bits)
 	}
 	return x
