@@ -105,11 +105,3 @@ func (c *compiler) jumping(body []program.Stmt) stmt {
 		}
 	}
 }
-
-// nonZero compiles the test whether a number or boolean is not 0.
-func (c *compiler) nonZero(e *program.Expr) cond {
-	if e.Op == program.OpB2D {
-		return c.cond(e.Left)
-	}
-	return c.cond(&program.Expr{Op: program.OpD2B, Left: e, Bool: true})
-}

@@ -201,12 +201,16 @@ func (c *compiler) cond(e *program.Expr) cond {
 	case program.OpCond:
 		return either(c.cond(e.Cond), c.cond(e.Left), c.cond(e.Right))
 	}
-	if !e.Bool {
-		x := c.num(e)
-		return func(pk *Packet) bool { return x(pk) != 0 }
-	}
 	c.fail("operation %d in a condition", e.Op)
 	return func(*Packet) bool { return false }
+}
+
+// nonZero compiles the test whether a number or boolean is not 0.
+func (c *compiler) nonZero(e *program.Expr) cond {
+	if e.Op == program.OpB2D {
+		return c.cond(e.Left)
+	}
+	return c.cond(&program.Expr{Op: program.OpD2B, Left: e, Bool: true})
 }
 
 // logic compiles chains of and, or or.

@@ -101,6 +101,29 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestWideAssert asserts numbers of more than 64 bits.
+func TestWideAssert(t *testing.T) {
+	for _, bit := range []uint{3, 100} {
+		prog := tiny()
+		prog.Actions[0].Body = []program.Stmt{
+			{Op: program.StAssign, Dst: field(2, 1, 128), X: &program.Expr{Op: program.OpConst, Const: new(big.Int).Lsh(big.NewInt(1), bit), Bits: 128}},
+			{Op: program.StAssert, X: field(2, 1, 128)},
+		}
+		prog.Tables = []program.Table{{
+			Name: "t", Actions: []int{0}, Next: make([]program.Node, 1), Counter: program.None, Meter: program.None, Profile: program.None,
+			Default: &program.DefaultEntry{Call: program.Call{}, ConstAction: true, ConstEntry: true},
+		}}
+		prog.Ingress = program.Node{Kind: program.NodeTable}
+		p, err := New(prog, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if process(p, []byte{1, 2}); p.Stats().AssertionFailed != 0 {
+			t.Errorf("bit %d is set, and the assertion fails", bit)
+		}
+	}
+}
+
 // TestDivision divides, which p4c allows of constants only.
 func TestDivision(t *testing.T) {
 	prog := tiny()

@@ -41,7 +41,7 @@ func (c *compiler) stmt(s *program.Stmt) stmt {
 	case program.StMeter:
 		return c.meter(s)
 	case program.StAssert:
-		t, st := c.cond(s.X), &c.p.stats
+		t, st := c.nonZero(s.X), &c.p.stats
 		return func(pk *Packet) {
 			if !t(pk) {
 				st.AssertionFailed++
