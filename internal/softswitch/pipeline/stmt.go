@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"slices"
+
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
@@ -23,10 +25,8 @@ func (c *compiler) stmt(s *program.Stmt) stmt {
 		return c.setInvalid(s.Head)
 	case program.StPick:
 		return c.pick(s)
-	case program.StPush:
-		return c.push(s)
-	case program.StPop:
-		return c.pop(s)
+	case program.StPush, program.StPop:
+		return c.shiftStack(s)
 	case program.StHash:
 		return c.hashStmt(s)
 	case program.StRandom:
@@ -304,52 +304,30 @@ func swap(pk *Packet, a, b *head) {
 	}
 }
 
-// elements returns the heads of a stack's elements.
-func (c *compiler) elements(st stack) []head {
+// shiftStack compiles push and pop. Push moves the elements back by n; the first n become invalid,
+// except for unions, which bmv2 leaves unchanged. Pop does the same from the other end.
+func (c *compiler) shiftStack(s *program.Stmt) stmt {
+	st := c.stacks[s.Stack]
 	var hs []head
 	for _, i := range st.elems {
 		hs = append(hs, c.heads[i])
 	}
-	return hs
-}
-
-// push moves the elements back by n; the first n become invalid, except for unions, which bmv2
-// leaves unchanged.
-func (c *compiler) push(s *program.Stmt) stmt {
-	st := c.stacks[s.Stack]
-	hs, next, size := c.elements(st), st.next, uint64(len(st.elems)/st.width)
 	n := min(s.N*st.width, len(hs))
-	by := uint64(n / st.width)
+	next, by, size := st.next, n/st.width, len(hs)/st.width
+	if s.Op == program.StPop {
+		slices.Reverse(hs)
+		by = -by
+	}
 	return func(pk *Packet) {
-		pk.w[next] = min(size, pk.w[next]+by)
+		pk.w[next] = uint64(max(0, min(size, int(pk.w[next])+by)))
 		for i := len(hs) - 1; i >= n; i-- {
 			swap(pk, &hs[i], &hs[i-n])
 		}
-		if !st.union {
-			invalidate(pk, hs[:n])
+		if st.union {
+			return
 		}
-	}
-}
-
-// pop moves the elements forward by n; the last n become invalid, as with push.
-func (c *compiler) pop(s *program.Stmt) stmt {
-	st := c.stacks[s.Stack]
-	hs, next := c.elements(st), st.next
-	n := min(s.N*st.width, len(hs))
-	by := uint64(n / st.width)
-	return func(pk *Packet) {
-		pk.w[next] -= min(pk.w[next], by)
-		for i := range len(hs) - n {
-			swap(pk, &hs[i], &hs[i+n])
+		for i := range n {
+			pk.w[hs[i].valid] = 0
 		}
-		if !st.union {
-			invalidate(pk, hs[len(hs)-n:])
-		}
-	}
-}
-
-func invalidate(pk *Packet, hs []head) {
-	for i := range hs {
-		pk.w[hs[i].valid] = 0
 	}
 }
