@@ -156,9 +156,7 @@ func (c *compiler) word(e *program.Expr) (int, bool) {
 		if s := c.slot(e.Field); s.n == 1 && !s.signed && !s.varb {
 			return s.w, true
 		}
-	case program.OpValid:
-		return c.heads[e.Head].valid, true
-	case program.OpD2B:
+	case program.OpValid, program.OpD2B:
 		return c.boolWord(e)
 	}
 	return 0, false

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"math/big"
+	"slices"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
@@ -180,9 +181,6 @@ func (t *control) straight(k *program.Table) *block {
 
 // selection compiles the hash by which a selector selects.
 func (t *control) selection(k *program.Profile) num {
-	if !k.Selector {
-		return func(*Packet) uint64 { return 0 }
-	}
 	t.at(k.Source)
 	var in []program.CalcInput
 	for _, f := range k.Input {
@@ -204,10 +202,7 @@ func (t *control) keyParts(f *program.KeyField, at int) []keyPart {
 	if f.Field.Field != program.Valid {
 		valid = t.heads[f.Field.Header].valid
 	}
-	masks := make([]uint64, s.n)
-	for i := range masks {
-		masks[i] = ^uint64(0)
-	}
+	masks := slices.Repeat([]uint64{^uint64(0)}, s.n)
 	if f.Mask != nil {
 		bigWords(f.Mask, masks)
 	}

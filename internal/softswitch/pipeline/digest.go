@@ -18,7 +18,6 @@ type Digest struct {
 // digests is the queue of digests not taken yet.
 type digests struct {
 	queue   []Digest
-	limit   int
 	dropped uint64
 }
 
@@ -32,7 +31,7 @@ func (s *state) TakeDigests() []Digest {
 
 // digest queues a digest with these field values, each as the words of a Value.
 func (s *state) digest(index int, words []uint64) {
-	if len(s.digests.queue) >= s.digests.limit {
+	if len(s.digests.queue) >= digestLimit {
 		s.digests.dropped++
 		return
 	}

@@ -66,12 +66,8 @@ func (m *Meter) Set(i int, c MeterConfig) error {
 	return nil
 }
 
-// mark runs cell i and returns the packet's color; green if there is no such
-// cell.
+// mark runs cell i, which must exist, and returns the packet's color.
 func (m *Meter) mark(i uint64, now time.Duration, bytes int) int {
-	if !m.has(i) {
-		return green
-	}
 	if !m.info.Bytes {
 		bytes = 1
 	}

@@ -101,8 +101,8 @@ func TestMeterArray(t *testing.T) {
 	if got := at(1000, 1000); got != green {
 		t.Errorf("taken back: color %d", got)
 	}
-	if got := m.mark(3, 0, 1); got != green || s.badIndex != 1 {
-		t.Errorf("no such cell: color %d, %d bad indices", got, s.badIndex)
+	if m.has(3) || s.badIndex != 1 {
+		t.Errorf("no such cell: %d bad indices", s.badIndex)
 	}
 	wantErr(t, m.Set(3, cfg), ErrInvalid, "meter meter", "3 cells")
 	wantErr(t, m.Set(0, MeterConfig{CIR: 2, PIR: 1, Set: true}), ErrInvalid, "meter meter", "index 0", "peak rate 1")

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"math"
 	"math/big"
+	"slices"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
@@ -27,10 +28,8 @@ func errorNumbers(p *program.Program) parserErrors {
 		next = max(next, int64(e.Value)+1)
 	}
 	number := func(name string) int64 {
-		for _, e := range p.Errors {
-			if e.Name == name {
-				return int64(e.Value)
-			}
+		if i := slices.IndexFunc(p.Errors, func(e program.Enumerator) bool { return e.Name == name }); i >= 0 {
+			return int64(p.Errors[i].Value)
 		}
 		next++
 		return next - 1

@@ -37,7 +37,7 @@ type state struct {
 // newState returns the initial state of a program: const entries and default actions, all else
 // empty or zero. It returns an error if const entries contradict each other.
 func newState(p *program.Program) (*state, error) {
-	s := &state{prog: p, digests: digests{limit: digestLimit}}
+	s := &state{prog: p}
 	s.argOffset = make([][]int, len(p.Actions))
 	s.argWords = make([]int, len(p.Actions))
 	for i, a := range p.Actions {
