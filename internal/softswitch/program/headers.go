@@ -205,6 +205,24 @@ func (l *loader) fieldAt(r FieldRef) Field {
 	return l.prog.Headers[r.Header].Fields[r.Field]
 }
 
+// fieldOf returns field i of header h, which is read as a number.
+func (l *loader) fieldOf(n node, h, i int) Field {
+	fields := l.prog.Headers[h].Fields
+	if i >= len(fields) {
+		n.invalid("field %d of a header with %d", i, len(fields))
+	}
+	if fields[i].Var {
+		n.unsupported("varbit field %s as a number", quote(fields[i].Name))
+	}
+	return fields[i]
+}
+
+// read returns an expression for a field.
+func (l *loader) read(r FieldRef) *Expr {
+	f := l.fieldAt(r)
+	return &Expr{Op: OpField, Field: r, Bits: f.Bits, Signed: f.Signed}
+}
+
 // field loads a pair of names of a header and a field.
 func (l *loader) field(n node) FieldRef {
 	part := n.tuple(2, 2)

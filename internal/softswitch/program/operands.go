@@ -94,9 +94,7 @@ func (l *loader) expr(n node, sc scope) *Expr {
 		}
 		return l.expr(v, sc)
 	case "field":
-		r := l.readable(v)
-		f := l.fieldAt(r)
-		return &Expr{Op: OpField, Field: r, Bits: f.Bits, Signed: f.Signed}
+		return l.read(l.readable(v))
 	case "hexstr":
 		return constant(v.hex())
 	case "bool":
@@ -179,19 +177,12 @@ func (l *loader) ownField(n node, h int) *Expr {
 	if i >= len(hdr.Fields) || hdr.Fields[i].Var {
 		n.invalid("field %d of header %s", i, quote(hdr.Name))
 	}
-	return &Expr{Op: OpField, Field: FieldRef{h, i}, Bits: hdr.Fields[i].Bits, Signed: hdr.Fields[i].Signed}
+	return l.read(FieldRef{h, i})
 }
 
 // element completes an expression for field e.Index of an element of e.Stack.
 func (l *loader) element(n node, e *Expr) *Expr {
-	fields := l.prog.Headers[l.prog.Stacks[e.Stack].Headers[e.Head]].Fields
-	if e.Index >= len(fields) {
-		n.invalid("field %d of a header with %d", e.Index, len(fields))
-	}
-	f := fields[e.Index]
-	if f.Var {
-		n.unsupported("varbit field %s as a number", quote(f.Name))
-	}
+	f := l.fieldOf(n, l.prog.Stacks[e.Stack].Headers[e.Head], e.Index)
 	e.Bits, e.Signed = f.Bits, f.Signed
 	return e
 }
@@ -223,7 +214,7 @@ func (l *loader) operation(n node, sc scope) *Expr {
 	case "access_field":
 		return l.accessField(n, sc)
 	case "valid":
-		return &Expr{Op: OpValid, Head: l.realHeader(l.typed(right, "header")), Bits: 1, Bool: true}
+		return valid(l.realHeader(l.typed(right, "header")))
 	case "valid_union":
 		return l.validUnion(l.union(right))
 	case "last_stack_index":
@@ -332,14 +323,8 @@ func (l *loader) accessField(n node, sc scope) *Expr {
 	switch t := left.get("type").str(); t {
 	case "header":
 		h := l.headers.named(left.get("value"), "header")
-		if i >= len(l.prog.Headers[h].Fields) {
-			n.invalid("field %d of a header with %d", i, len(l.prog.Headers[h].Fields))
-		}
-		f := l.prog.Headers[h].Fields[i]
-		if f.Var {
-			n.unsupported("varbit field %s as a number", quote(f.Name))
-		}
-		return &Expr{Op: OpField, Field: FieldRef{h, i}, Bits: f.Bits, Signed: f.Signed}
+		l.fieldOf(n, h, i)
+		return l.read(FieldRef{h, i})
 	case "expression":
 		s, index := l.dereference(left.get("value"), sc)
 		return l.element(n, &Expr{Op: OpStackElem, Stack: s, Index: i, Left: index})

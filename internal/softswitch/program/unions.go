@@ -186,12 +186,9 @@ func (l *loader) sameHeaders(n node, a, b int) *Expr {
 
 // sameFields returns the condition that two fields of the same type are equal.
 func (l *loader) sameFields(a, b FieldRef) *Expr {
-	e := &Expr{Op: OpEq, Bits: 1, Bool: true}
-	f := l.fieldAt(a)
-	if f.Var {
-		e.Op = OpEqVar
+	op := OpEq
+	if l.fieldAt(a).Var {
+		op = OpEqVar
 	}
-	e.Left = &Expr{Op: OpField, Field: a, Bits: f.Bits, Signed: f.Signed}
-	e.Right = &Expr{Op: OpField, Field: b, Bits: f.Bits, Signed: f.Signed}
-	return e
+	return &Expr{Op: op, Left: l.read(a), Right: l.read(b), Bits: 1, Bool: true}
 }
