@@ -1,6 +1,6 @@
 package program
 
-// pending marks a table whose direct counter is not known yet.
+// pending marks a table whose direct counter is not known yet, and such a counter.
 const pending = -2
 
 func (l *loader) loadPipelines(root node) {

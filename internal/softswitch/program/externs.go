@@ -25,11 +25,10 @@ const (
 )
 
 func (l *loader) loadCounters(root node) {
-	l.direct = map[string]bool{}
 	l.declared(root, "counter_arrays", "counter", "", "size is_direct binding", &l.counters, func(i int, n node, name string) {
 		c := Counter{Name: name, Table: None}
 		if n.flag("is_direct", false) {
-			l.direct[name] = true
+			c.Table = pending
 			l.bindings = append(l.bindings, func() { l.bindCounter(i, n) })
 		} else {
 			c.Size = arraySize(n)

@@ -59,8 +59,7 @@ type loader struct {
 	setsUsed    []bool
 	calcs       registry
 	counters    registry
-	direct      map[string]bool // names of direct counters
-	bindings    []func()        // of direct counters and meters to tables that are loaded later
+	bindings    []func() // of direct counters and meters to tables that are loaded later
 	meters      registry
 	registers   registry
 	digests     registry

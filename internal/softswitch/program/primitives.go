@@ -239,8 +239,8 @@ func (c *call) registerWrite(s *Stmt) {
 
 func (c *call) count(s *Stmt) {
 	s.Counter = c.l.counters.named(c.typed(0, "counter_array"), "counter")
-	if c.l.direct[c.l.prog.Counters[s.Counter].Name] {
-		c.n.invalid("direct counter %s is called", quote(c.l.prog.Counters[s.Counter].Name))
+	if ctr := c.l.prog.Counters[s.Counter]; ctr.Table != None {
+		c.n.invalid("direct counter %s is called", quote(ctr.Name))
 	}
 	s.X = c.data(1)
 }
