@@ -20,15 +20,14 @@ func (l *loader) loadParser(root node) {
 	}
 	n := list[0].object("name id init_state parse_states", "")
 	nodes := n.get("parse_states").list()
-	states, ids := registry{}, registry{}
+	states := registry{}
 	order := make([]node, len(nodes))
 	for i, s := range nodes {
 		s = s.in("parser state %d", i).object("name id parser_ops transitions transition_key", "")
-		name := ids.add(s, i)
+		name := states.add(s, i)
 		order[i] = s.in("parser state %s", quote(name))
 	}
-	states = ids
-	if first := ids.named(n.get("init_state"), "parser state"); first != 0 {
+	if first := states.named(n.get("init_state"), "parser state"); first != 0 {
 		order[0], order[first] = order[first], order[0]
 		states.byName[order[0].get("name").str()] = 0
 		states.byName[order[first].get("name").str()] = first

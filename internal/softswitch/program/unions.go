@@ -1,5 +1,7 @@
 package program
 
+import "slices"
+
 // unionType is a type of header unions: its members' names and types.
 type unionType struct {
 	names map[string]int
@@ -65,11 +67,12 @@ func (l *loader) loadUnionStack(n node) {
 	n = n.object("name id union_type header_union_ids", "size")
 	t := l.unionType(n)
 	s := Stack{Name: l.unionStacks.add(n, len(l.prog.Stacks)), Members: len(t.types)}
+	ofType := func(h int, typ string) bool { return l.prog.Headers[h].Type == typ }
 	size := 0
 	for _, id := range n.get("header_union_ids").list() {
 		u := l.unions.numbered(n, "header union", id.integer(0, maxID))
 		headers := l.prog.Stacks[u].Headers
-		if l.prog.Headers[headers[0]].Stack != u || !l.sameTypes(headers, t.types) {
+		if l.prog.Headers[headers[0]].Stack != u || !slices.EqualFunc(headers, t.types, ofType) {
 			n.invalid("header union %s cannot be an element", quote(l.prog.Stacks[u].Name))
 		}
 		size++
@@ -82,15 +85,6 @@ func (l *loader) loadUnionStack(n node) {
 		n.invalid("another size than its %d elements", size)
 	}
 	l.prog.Stacks = append(l.prog.Stacks, s)
-}
-
-func (l *loader) sameTypes(headers []int, types []string) bool {
-	for i, h := range headers {
-		if l.prog.Headers[h].Type != types[i] {
-			return false
-		}
-	}
-	return len(headers) == len(types)
 }
 
 // member returns the index of the named member of a stack's unions.
@@ -117,11 +111,8 @@ func (l *loader) union(n node) int {
 // alike rejects two stacks or unions that cannot be assigned to each other.
 func (l *loader) alike(n node, a, b int) {
 	s, t := &l.prog.Stacks[a], &l.prog.Stacks[b]
-	same := len(s.Headers) == len(t.Headers) && s.Members == t.Members
-	for i := 0; same && i < len(s.Headers); i++ {
-		same = l.prog.Headers[s.Headers[i]].Type == l.prog.Headers[t.Headers[i]].Type
-	}
-	if !same {
+	same := func(x, y int) bool { return l.prog.Headers[x].Type == l.prog.Headers[y].Type }
+	if s.Members != t.Members || !slices.EqualFunc(s.Headers, t.Headers, same) {
 		n.invalid("header stacks or unions %s and %s differ in type or size", quote(s.Name), quote(t.Name))
 	}
 }
