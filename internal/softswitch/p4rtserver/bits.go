@@ -16,9 +16,7 @@ func parseBits(dst []uint64, b []byte, width int, holder string) error {
 		return fmt.Errorf("the value is empty; zero is written as \\x00")
 	}
 	all := b
-	for len(b) > 1 && b[0] == 0 {
-		b = b[1:]
-	}
+	b = canonical(b)
 	if need := (len(b)-1)*8 + bits.Len8(b[0]); need > width {
 		return fmt.Errorf("value %s needs %d bits, the %s has %d", hex(all), need, holder, width)
 	}
@@ -30,6 +28,14 @@ func parseBits(dst []uint64, b []byte, width int, holder string) error {
 		dst[len(dst)-1-shift/64] |= uint64(b[len(b)-1-i]) << (shift % 64)
 	}
 	return nil
+}
+
+// canonical removes leading zero bytes.
+func canonical(b []byte) []byte {
+	for len(b) > 1 && b[0] == 0 {
+		b = b[1:]
+	}
+	return b
 }
 
 // hex formats a byte string for messages; it truncates a very long one.

@@ -108,8 +108,5 @@ func getBits(b []byte, at, n int) []byte {
 			out[len(out)-1-from/8] |= 1 << (from % 8)
 		}
 	}
-	for len(out) > 1 && out[0] == 0 {
-		out = out[1:]
-	}
-	return out
+	return canonical(out)
 }

@@ -108,14 +108,6 @@ func keepReplicas[E interface {
 	return e
 }
 
-// canonical removes leading zero bytes.
-func canonical(b []byte) []byte {
-	for len(b) > 1 && b[0] == 0 {
-		b = b[1:]
-	}
-	return b
-}
-
 func readSession(c *p4.CloneSessionEntry) (pre.Session, error) {
 	replicas, err := readReplicas(c.GetReplicas())
 	if err == nil && c.GetClassOfService() > maxClass {
