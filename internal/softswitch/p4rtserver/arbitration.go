@@ -90,11 +90,9 @@ func (s *Server) arbitrate(st *stream, m *p4.MasterArbitrationUpdate) error {
 	was := r.primary == st
 	if id == nil || r.highest != nil && id.less(*r.highest) {
 		if was {
-			r.primary = nil
-			s.publish()
-			s.tell(r, func(*stream) bool { return true })
+			s.resign(r)
 		} else {
-			s.tell(r, func(o *stream) bool { return o == st })
+			s.tell(r, st)
 		}
 		s.mu.Unlock()
 		return nil
@@ -195,9 +193,16 @@ func (s *Server) leave(st *stream) {
 	defer s.mu.Unlock()
 	delete(r.streams, st)
 	if r.primary == st {
-		r.primary = nil
-		s.publish()
-		s.tell(r, func(*stream) bool { return true })
+		s.resign(r)
+	}
+}
+
+// resign leaves a role without a primary. The caller holds s.mu.
+func (s *Server) resign(r *role) {
+	r.primary = nil
+	s.publish()
+	for st := range r.streams {
+		s.tell(r, st)
 	}
 }
 
@@ -212,21 +217,13 @@ func (s *Server) publish() {
 	s.primaries.Store(&list)
 }
 
-// tell sends the applicable advice to each stream for which to returns true. The caller holds s.mu.
-func (s *Server) tell(r *role, to func(*stream) bool) {
-	for st := range r.streams {
-		if !to(st) {
-			continue
-		}
-		code := codes.AlreadyExists
-		switch r.primary {
-		case st:
-			code = codes.OK
-		case nil:
-			code = codes.NotFound
-		}
-		st.control(s.advice(r, code))
+// tell sends a backup of a role the applicable advice. The caller holds s.mu.
+func (s *Server) tell(r *role, st *stream) {
+	code := codes.AlreadyExists
+	if r.primary == nil {
+		code = codes.NotFound
 	}
+	st.control(s.advice(r, code))
 }
 
 // advice is the notification of "Client Arbitration Notifications".
@@ -253,6 +250,17 @@ func (s *Server) checkDevice(id uint64) error {
 	return nil
 }
 
+// named returns the role of that name; the default role may be missing.
+func (s *Server) named(name string) (*role, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.roles[name]
+	if r == nil && name != "" {
+		return nil, fail(codes.NotFound, "there is no %s: no controller has arbitrated for it", &role{name: name})
+	}
+	return r, nil
+}
+
 // asPrimary checks that a call comes from the primary of its role. Until the returned function is
 // called, the primary is not replaced, and s.state is locked.
 func (s *Server) asPrimary(device uint64, name string, numeric uint64, id *p4.Uint128) (func(), error) {
@@ -262,13 +270,11 @@ func (s *Server) asPrimary(device uint64, name string, numeric uint64, id *p4.Ui
 	if numeric != 0 {
 		return nil, fail(codes.NotFound, "there is no role with the number %d: roles have names, the deprecated role_id is not supported", numeric)
 	}
-	s.mu.Lock()
-	r := s.roles[name]
-	s.mu.Unlock()
+	r, err := s.named(name)
+	if err != nil {
+		return nil, err
+	}
 	if r == nil {
-		if name != "" {
-			return nil, fail(codes.NotFound, "there is no %s: no controller has arbitrated for it", &role{name: name})
-		}
 		return nil, fail(codes.PermissionDenied, "there is no primary: send a MasterArbitrationUpdate on a StreamChannel first")
 	}
 	r.writes.RLock() // waits while the primary is being replaced

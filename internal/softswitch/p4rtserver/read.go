@@ -59,13 +59,8 @@ func (s *Server) collect(req *p4.ReadRequest) (*reader, error) {
 	if err := s.checkDevice(req.GetDeviceId()); err != nil {
 		return nil, err
 	}
-	if name := req.GetRole(); name != "" {
-		s.mu.Lock()
-		r := s.roles[name]
-		s.mu.Unlock()
-		if r == nil {
-			return nil, fail(codes.NotFound, "there is no %s: no controller has arbitrated for it", &role{name: name})
-		}
+	if _, err := s.named(req.GetRole()); err != nil {
+		return nil, err
 	}
 	s.state.RLock()
 	defer s.state.RUnlock()
