@@ -166,20 +166,15 @@ func (t *dataType) decode(to []match.Value, d *p4.P4Data) ([]match.Value, error)
 		}
 		return append(to, v), nil
 	}
+	enum, isEnum := d.GetData().(*p4.P4Data_EnumValue)
+	bits, isBits := d.GetData().(*p4.P4Data_Bitstring)
 	var b []byte
-	var ok bool
-	if t.kind == dataEnum {
-		var s *p4.P4Data_EnumValue
-		if s, ok = d.GetData().(*p4.P4Data_EnumValue); ok {
-			b = s.EnumValue
-		}
-	} else {
-		var s *p4.P4Data_Bitstring
-		if s, ok = d.GetData().(*p4.P4Data_Bitstring); ok {
-			b = s.Bitstring
-		}
-	}
-	if !ok {
+	switch {
+	case isEnum && t.kind == dataEnum:
+		b = enum.EnumValue
+	case isBits && t.kind != dataEnum:
+		b = bits.Bitstring
+	default:
 		return nil, invalid("the data is not the bit string of %d bits that the P4Info describes", t.bits)
 	}
 	var err error

@@ -250,15 +250,7 @@ func (b *indexer) readTableActions(x *table, t *p4cfg.Table, p *program.Table) {
 }
 
 func sameParams(a *action, params []program.Param) bool {
-	if len(a.params) != len(params) {
-		return false
-	}
-	for i, p := range params {
-		if p.Name != a.params[i].name || p.Bits != a.params[i].bits {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a.params, params, func(f field, p program.Param) bool { return f.name == p.Name && f.bits == p.Bits })
 }
 
 func (b *indexer) readImplementation(x *table, t *p4cfg.Table, p *program.Table) {

@@ -114,13 +114,9 @@ func (t *table) actionFilter(a *p4.TableAction) (func(*pipeline.Entry) bool, err
 
 // sameMatch compares keys of one table.
 func sameMatch(a, b match.Key) bool {
-	for i := range a {
-		if a[i].PrefixLen != b[i].PrefixLen || !a[i].Value.Equal(b[i].Value) ||
-			!a[i].Mask.Equal(b[i].Mask) || !a[i].High.Equal(b[i].High) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(x, y match.Field) bool {
+		return x.PrefixLen == y.PrefixLen && x.Value.Equal(y.Value) && x.Mask.Equal(y.Mask) && x.High.Equal(y.High)
+	})
 }
 
 // entries adds the entries of a table for which wanted returns true.
