@@ -56,43 +56,24 @@ func (l *plan) route(e *pipeline.Entry) bpf.Route {
 // them.
 func (l *plan) paths(e *pipeline.Entry) (p bpf.Paths, why string) {
 	why = fmt.Sprintf("ECMP group %d has what the kernel cannot choose from: more than %d paths by weight, or ports that are watched", key32(e, 0), bpf.MaxPaths)
-	call := func(c pipeline.Call, weight int) bool {
-		if int(p.N)+weight > bpf.MaxPaths {
-			return false
-		}
-		for range weight {
-			p.NextHops[p.N] = uint16(c.Args[0].Uint()) //nolint:gosec // 16 bits
-			p.N++
-		}
-		return true
-	}
-	add := func(member uint32, weight int) bool {
-		m := l.selector.Member(member)
-		return m != nil && call(m.Call, weight)
-	}
+	list := e.Set // as the agent writes them
 	switch e.Ref {
 	case pipeline.RefMember:
-		if !add(e.Member, 1) {
-			return bpf.Paths{}, why
-		}
+		list = []pipeline.Weighted{{Member: e.Member, Weight: 1, WatchPort: -1}}
 	case pipeline.RefGroup:
-		g := l.selector.Group(e.Group)
-		if g == nil {
+		list = l.selector.Group(e.Group).Members
+	}
+	for _, w := range list {
+		if e.Ref != pipeline.RefSet {
+			w.Call = l.selector.Member(w.Member).Call
+		}
+		if w.WatchPort >= 0 || int(p.N)+w.Weight > bpf.MaxPaths {
 			return bpf.Paths{}, why
 		}
-		for _, w := range g.Members {
-			if w.WatchPort >= 0 || !add(w.Member, w.Weight) {
-				return bpf.Paths{}, why
-			}
+		for range w.Weight {
+			p.NextHops[p.N] = uint16(w.Call.Args[0].Uint()) //nolint:gosec // 16 bits
+			p.N++
 		}
-	case pipeline.RefSet: // as the agent writes them
-		for _, w := range e.Set {
-			if w.WatchPort >= 0 || !call(w.Call, w.Weight) {
-				return bpf.Paths{}, why
-			}
-		}
-	default:
-		return bpf.Paths{}, why
 	}
 	return p, ""
 }
