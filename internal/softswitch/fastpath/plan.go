@@ -12,6 +12,7 @@ import (
 // units, which changes of the control plane make dirty.
 type plan struct {
 	tables
+	single map[*pipeline.Table]kind // of entries that are units of their own
 	engine *pre.Engine
 	ports  map[uint16]uint32 // interfaces, by port
 	cells  *cells
@@ -96,6 +97,8 @@ func newPlan(p *pipeline.Pipeline, e *pre.Engine, ports map[uint16]uint32, read 
 	l := &plan{tables: tablesOf(p), engine: e, ports: ports, cells: newCells(read), groups: newIndex(), room: newRoom(bpf.CopyCells),
 		dirty: map[unit]struct{}{}, have: map[unit]items{}, cannot: map[unit]string{},
 		merges: map[uint32]map[*pipeline.Entry]uint32{}, copied: map[uint16]struct{}{}, climbing: map[uint16]struct{}{}}
+	l.single = map[*pipeline.Table]kind{l.routerMACs: routerMAC, l.routes: route, l.bridge: bridged, l.ecmpGroups: ecmp, l.hosts: host,
+		l.ecn: marking, l.members: member, l.mergeGroups: merging}
 	l.due.reset()
 	for n := range ports {
 		l.touch(unit{kind: port, n: uint32(n)})
@@ -116,22 +119,6 @@ func (l *plan) changed(t *pipeline.Table, e *pipeline.Entry, gone bool) {
 	l.cells.changed(e, gone)
 	u := unit{e: e}
 	switch t {
-	case l.routerMACs:
-		u.kind = routerMAC
-	case l.routes:
-		u.kind = route
-	case l.bridge:
-		u.kind = bridged
-	case l.ecmpGroups:
-		u.kind = ecmp
-	case l.hosts:
-		u.kind = host
-	case l.ecn:
-		u.kind = marking
-	case l.members:
-		u.kind = member
-	case l.mergeGroups:
-		u.kind = merging
 	case l.nextHops:
 		u = unit{kind: nextHop, n: key32(e, 0)}
 	case l.neighbors:
@@ -143,7 +130,11 @@ func (l *plan) changed(t *pipeline.Table, e *pipeline.Entry, gone bool) {
 		l.touchAll(l.groups.changed(l, t, e, gone))
 		return
 	default:
-		return
+		k, known := l.single[t]
+		if !known {
+			return
+		}
+		u.kind = k
 	}
 	l.touch(u)
 }
