@@ -280,8 +280,7 @@ func (f *Fast) empty() {
 		}
 		return errors.Join(errs...)
 	})
-	f.sets.unused()
-	f.pipe, f.plan, f.slots = nil, nil, newSlots()
+	f.pipe, f.plan, f.slots, f.sets = nil, nil, newSlots(), newSets()
 	for i := range f.dropped { // a new pipeline starts at 0
 		f.dropped[i] = f.read("drops", uint32(i)) //nolint:gosec // few
 	}

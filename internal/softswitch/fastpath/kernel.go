@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
 
 	"github.com/mcrdma/mcrdma/bpf"
 )
@@ -79,9 +80,9 @@ func advised(err error) error {
 func (k *kernel) attach(ifindex int) error {
 	l, err := link.AttachXDP(link.XDPOptions{Program: k.Programs["ingress"], Interface: ifindex, Flags: link.XDPDriverMode})
 	switch {
-	case errors.Is(err, os.ErrExist), errors.Is(err, errBusy):
+	case errors.Is(err, os.ErrExist), errors.Is(err, unix.EBUSY):
 		return fmt.Errorf("another XDP program is there already; \"ip link\" shows it: %w", err)
-	case errors.Is(err, errRange):
+	case errors.Is(err, unix.ERANGE):
 		return fmt.Errorf("its MTU, or that of a veth's other end, is larger than its driver takes with XDP: %w", err)
 	case err != nil:
 		return fmt.Errorf("its driver takes no XDP program: %w", err)

@@ -12,11 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	errBusy  = unix.EBUSY
-	errRange = unix.ERANGE
-)
-
 // A state is the kernel's state of an interface.
 type state struct {
 	name string

@@ -20,9 +20,6 @@ type sets struct {
 
 func newSets() sets { return sets{numbers: map[portSet]uint32{}, next: 1, most: maxSets} } // 0 means none
 
-// unused forgets all sets and restarts their numbering.
-func (s *sets) unused() { *s = newSets() }
-
 // assign gives numbers to the sets that a change needs, and returns those that had none.
 func (s *sets) assign(c *change) (added []portSet, err error) {
 	for _, v := range c.put {
