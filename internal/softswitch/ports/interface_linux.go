@@ -120,22 +120,18 @@ func control(raw syscall.RawConn, f func(fd int) error) error {
 }
 
 func (p *Interface) setupRx(fd, mtu, buffer int) error {
-	for _, opt := range [...]struct {
-		name  string
-		opt   int
-		value int
-	}{
-		{"PACKET_VERSION", unix.PACKET_VERSION, unix.TPACKET_V2},
-		{"PACKET_VNET_HDR", unix.PACKET_VNET_HDR, 1},
-	} {
-		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, opt.opt, opt.value); err != nil {
-			return os.NewSyscallError("setsockopt "+opt.name, err)
-		}
+	set := func(name string, opt, value int) error {
+		return os.NewSyscallError("setsockopt "+name, unix.SetsockoptInt(fd, unix.SOL_PACKET, opt, value))
+	}
+	if err := set("PACKET_VERSION", unix.PACKET_VERSION, unix.TPACKET_V2); err != nil {
+		return err
+	}
+	if err := set("PACKET_VNET_HDR", unix.PACKET_VNET_HDR, 1); err != nil {
+		return err
 	}
 	// Older kernels lack this option; recv then ignores such frames.
-	err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
-	if err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
-		return os.NewSyscallError("setsockopt PACKET_IGNORE_OUTGOING", err)
+	if err := set("PACKET_IGNORE_OUTGOING", unix.PACKET_IGNORE_OUTGOING, 1); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
+		return err
 	}
 	if err := p.ring.open(fd, mtu, buffer); err != nil {
 		return err
