@@ -12,33 +12,15 @@ const (
 )
 
 // Memory configures a switch's packet memory, modeled on switches with a shared buffer: each queue
-// has some reserved bytes, and beyond them uses bytes shared by all. The limit of shared bytes per
-// queue depends on how many are free, so that a few busy queues get much and many busy queues leave
-// some for others.
+// has some reserved bytes, and beyond them uses bytes shared by all: at most as many as are still
+// free. So one busy queue gets half of them, and each of n busy ones gets 1/(n+1).
 type Memory struct {
 	Shared  int // bytes shared by all queues; 0 means DefaultShared
 	Reserve int // additional bytes for each queue; 0 means DefaultReserve
-	// Shift determines how many shared bytes one queue may hold: the free bytes divided by 2^Shift.
-	// With 0, one busy queue gets half of them, and each of n busy ones gets 1/(n+1).
-	// n busy ones each gets 1/(n+1).
-	Shift int
 }
 
 // MaxShared is the largest Memory.Shared and Memory.Reserve.
 const MaxShared = 1 << 40
-
-// Check returns an error if the sizes are invalid. The error wraps ErrInvalid.
-func (m Memory) Check() error {
-	if m.Shared < 0 || m.Shared > MaxShared || m.Reserve < 0 || m.Reserve > MaxShared || m.Shift < 0 || m.Shift > 40 {
-		return fmt.Errorf("traffic: %w: a memory of %d shared bytes, %d for each queue and a shift of %d; want 0 to %d bytes and a shift of 0 to 40",
-			ErrInvalid, m.Shared, m.Reserve, m.Shift, int64(MaxShared))
-	}
-	return nil
-}
-
-func (m Memory) withDefaults() Memory {
-	return Memory{cmp.Or(m.Shared, DefaultShared), cmp.Or(m.Reserve, DefaultReserve), m.Shift}
-}
 
 // A Buffer is the packet memory that the queues of a switch share. It only counts bytes; it does
 // not hold packets.
@@ -49,10 +31,10 @@ type Buffer struct {
 
 // NewBuffer returns an empty Buffer. The error wraps ErrInvalid.
 func NewBuffer(m Memory) (*Buffer, error) {
-	if err := m.Check(); err != nil {
-		return nil, err
+	if m.Shared < 0 || m.Shared > MaxShared || m.Reserve < 0 || m.Reserve > MaxShared {
+		return nil, fmt.Errorf("traffic: %w: a memory of %d shared bytes and %d for each queue; want 0 to %d bytes", ErrInvalid, m.Shared, m.Reserve, int64(MaxShared))
 	}
-	return &Buffer{size: m.withDefaults()}, nil
+	return &Buffer{size: Memory{cmp.Or(m.Shared, DefaultShared), cmp.Or(m.Reserve, DefaultReserve)}}, nil
 }
 
 // Free returns the number of free shared bytes.
@@ -66,7 +48,7 @@ type account struct{ bytes int }
 // take charges n bytes to an account, and returns false if that exceeds its limit.
 func (b *Buffer) take(a *account, n int) bool {
 	had, has := b.borrowed(a.bytes), b.borrowed(a.bytes+n)
-	if has > b.Free()>>b.size.Shift {
+	if has > b.Free() {
 		return false
 	}
 	a.bytes += n

@@ -9,13 +9,13 @@ import (
 )
 
 func TestSizes(t *testing.T) {
-	for _, c := range []Config{{Memory: Memory{Shared: -1}}, {Memory: Memory{Reserve: -1}}, {Memory: Memory{Shift: -1}}, {Memory: Memory{Shift: 64}},
+	for _, c := range []Config{{Memory: Memory{Shared: -1}}, {Memory: Memory{Reserve: -1}},
 		{Memory: Memory{Shared: 1 << 60}}, {Classes: -1}, {Classes: MaxClasses + 1}, {Unit: -1}, {Unit: 1 << 30}} {
 		if _, err := New(c, nil); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	for _, c := range []Config{{}, {Classes: MaxClasses, Unit: 64, Memory: Memory{Shared: 1, Reserve: 1, Shift: 40}}} {
+	for _, c := range []Config{{}, {Classes: MaxClasses, Unit: 64, Memory: Memory{Shared: 1, Reserve: 1}}} {
 		if _, err := New(c, nil); err != nil {
 			t.Error(err)
 		}
@@ -34,8 +34,8 @@ func fill(p *Port[int], class int) (bytes int) {
 // some, and what each has of its own is there in any case.
 func TestSharing(t *testing.T) {
 	const shared, reserve = 1_000_000, 10_000
-	for _, c := range []struct{ busy, shift, want int }{{1, 0, 500_000}, {3, 0, 250_000}, {9, 0, 100_000}, {1, 2, 200_000}, {4, 2, 125_000}} {
-		b, err := NewBuffer(Memory{shared, reserve, c.shift})
+	for _, c := range []struct{ busy, want int }{{1, 500_000}, {3, 250_000}, {9, 100_000}} {
+		b, err := NewBuffer(Memory{shared, reserve})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,12 +53,12 @@ func TestSharing(t *testing.T) {
 		}
 		for i, p := range ports {
 			if got := p.Stats(0).Waiting.Bytes; got < c.want+reserve-2000 || got > c.want+reserve+2000 {
-				t.Errorf("shift %d: queue %d of %d holds %d bytes, want %d", c.shift, i, c.busy, got, c.want+reserve)
+				t.Errorf("queue %d of %d holds %d bytes, want %d", i, c.busy, got, c.want+reserve)
 			}
 		}
 	}
 	// However many are busy: each has what is its own.
-	b, err := NewBuffer(Memory{shared, reserve, 0})
+	b, err := NewBuffer(Memory{shared, reserve})
 	if err != nil {
 		t.Fatal(err)
 	}

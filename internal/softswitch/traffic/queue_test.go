@@ -175,8 +175,7 @@ func TestDropBehind(t *testing.T) {
 // faster than its rate nor left idle while packets wait.
 func TestPortModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := Memory{Shared: rapid.IntRange(1, 30000).Draw(t, "shared"), Reserve: rapid.IntRange(1, 4000).Draw(t, "reserve"),
-			Shift: rapid.IntRange(0, 3).Draw(t, "shift")}
+		m := Memory{Shared: rapid.IntRange(1, 30000).Draw(t, "shared"), Reserve: rapid.IntRange(1, 4000).Draw(t, "reserve")}
 		r := Rate{rapid.Uint64Range(1e5, 1e9).Draw(t, "rate"), rapid.Bool().Draw(t, "bits")}
 		gaps := rapid.SliceOfN(rapid.Int64Range(0, 20000), 1, 200).Draw(t, "gaps")
 		const classes = 3
@@ -245,7 +244,7 @@ func TestPortModel(t *testing.T) {
 				t.Fatalf("%d shared bytes are free, want %d", b.Free(), shared)
 			}
 			more := sum(k) + size(i) - m.Reserve
-			room := more <= 0 || more <= shared>>m.Shift
+			room := more <= 0 || more <= shared
 			if p.Put(now, k, size(i), i) != room {
 				t.Fatalf("packet %d was taken: %v, with %d bytes before it and %d shared ones free", i, !room, sum(k), shared)
 			}
