@@ -61,6 +61,8 @@ func unavailable(said string) string {
 		return "cannot be reached: permission denied; be root, or one of the users to whom the socket's mode and group give access"
 	case strings.Contains(said, "not a socket"), strings.Contains(said, "wrong type"):
 		return "cannot be reached: that is not a unix socket; name the \"socket\" of the daemon's configuration"
+	case strings.Contains(said, "invalid argument"):
+		return "cannot be reached: the name of a unix socket has at most 107 bytes; name a shorter one"
 	case strings.Contains(said, "EOF"), strings.Contains(said, "reset by peer"), strings.Contains(said, "broken pipe"):
 		return "hung up: " + said + "; its log says why"
 	}
