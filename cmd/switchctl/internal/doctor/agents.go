@@ -217,7 +217,7 @@ func (d *diagnosis) usage(a *Agent) {
 
 func (d *diagnosis) routing(a *Agent) {
 	s := a.Status
-	if s.GetSettled() || !s.GetP4Runtime().GetConnected() { // it settles them at the switch
+	if s.GetSettled() || !s.GetP4Runtime().GetPrimary() { // it settles them at the switch
 		return
 	}
 	severity, why := findings.Error, cmp.Or(s.GetWaitsFor(), "the source of routes ("+s.GetRouting()+") has not delivered all of them")

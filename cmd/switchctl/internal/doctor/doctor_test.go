@@ -103,6 +103,8 @@ func TestAgentRules(t *testing.T) {
 		{"unsettled without the switch", func(a *Agent) {
 			a.Status.Settled, a.Status.P4Runtime = false, &mcrdmav1.P4RuntimeStatus{Target: "here", Error: "no route to host"}
 		}, "error: a|no connection to the switch by P4Runtime, at here|no route to host|start the switch"},
+		{"unsettled beside another controller", func(a *Agent) { a.Status.Settled, a.Status.P4Runtime.Primary = false, false },
+			"error: a|not the primary controller|higher election ID|stop the other"},
 		{"unsettled", func(a *Agent) { a.Status.Settled = false }, "error: a|routes are not settled|(bgp)|BGP sessions"},
 		{"unsettled kernel", func(a *Agent) { a.Status.Settled, a.Status.Routing = false, "kernel" }, "error: a|not settled|(kernel)|routing daemon"},
 		{"just started", func(a *Agent) { a.Status.Settled, a.Status.Started = false, before(59*time.Second) }, "note: a|not settled|a moment ago|"},
