@@ -56,3 +56,12 @@ func TestAnothersFile(t *testing.T) {
 		}
 	}
 }
+
+// TestFullOrReadOnly: so do those of a full disk and of a read-only file system.
+func TestFullOrReadOnly(t *testing.T) {
+	for cause, want := range map[error]string{unix.ENOSPC: "make room", unix.EROFS: "make it writable"} {
+		if err := advised(&fs.PathError{Op: "open", Path: "x", Err: cause}); !errors.Is(err, cause) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", cause, err)
+		}
+	}
+}

@@ -29,6 +29,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -109,16 +110,16 @@ type Store struct {
 func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		if err := create(path); err != nil {
-			return nil, fmt.Errorf("store: making %s: %w", path, permitted(err))
+			return nil, fmt.Errorf("store: making %s: %w", path, advised(err))
 		}
 	}
 	db, file, err := open(ctx, path, o)
 	if err != nil {
-		return nil, fmt.Errorf("store: opening %s: %w", path, permitted(err))
+		return nil, fmt.Errorf("store: opening %s: %w", path, advised(err))
 	}
 	s := &Store{path: path, kind: o.Kind, file: file, db: db, queue: make(chan *request), quit: make(chan struct{}), stopped: make(chan struct{})}
 	if err := guard(func() error { return db.Update(s.begin) }); err != nil {
-		return nil, errors.Join(fmt.Errorf("store: opening %s: %w", path, err), db.Close())
+		return nil, errors.Join(fmt.Errorf("store: opening %s: %w", path, advised(err)), db.Close())
 	}
 	go s.write()
 	return s, nil
@@ -140,15 +141,20 @@ func Check(path string) error {
 		}
 	}
 	if err != nil {
-		return permitted(err)
+		return advised(err)
 	}
 	return f.Close()
 }
 
-// permitted adds what to do to an error if the file or its directory is another user's, as after a start by root.
-func permitted(err error) error {
-	if errors.Is(err, fs.ErrPermission) {
+// advised adds what to do to an error of opening or making the file.
+func advised(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission): // as after a start by root
 		return fmt.Errorf("%w: give the file and its directory to the user of this program, %d now (chown)", err, os.Geteuid())
+	case durable.Full(err):
+		return fmt.Errorf("%w: make room there", err)
+	case errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("%w: make it writable, or name another file, by \"state\" in its configuration", err)
 	}
 	return err
 }
