@@ -26,6 +26,8 @@ type memberRecord struct {
 	ID groupID
 	machine.Membership
 	Info []byte `json:",omitempty"` // its FormationInfo
+	// Address of this host; records of former releases have none.
+	Address netip.Addr `json:",omitzero"`
 }
 
 // members are the memberships of this host's applications, by group. The machines of package group
@@ -114,7 +116,7 @@ func (t *members) do(id groupID, action machine.ReceiverAction) {
 			s.detached(a)
 		}
 	case machine.PutMembership:
-		record := store.Encode(memberRecord{id, a.Membership, infoBytes(a.Info)})
+		record := store.Encode(memberRecord{id, a.Membership, infoBytes(a.Info), t.address})
 		t.background(func(ctx context.Context) {
 			err := t.write(ctx, editOf(membersBucket, a.Membership.Attach, record))
 			t.step(id, func(r *machine.Memberships, now time.Time) { r.Recorded(a.Membership.Attach, err, now) })

@@ -167,6 +167,46 @@ func TestReceiverRestarts(t *testing.T) {
 	})
 }
 
+// TestStateOfAnotherHost: a daemon that starts with another host's state does not answer beats for that host's
+// memberships, so the sender goes on without this host at once.
+func TestStateOfAnotherHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 3, withSwitch)
+		r.receivers()
+		a := r.host(1).app("")
+		f := a.create(a.request()).GetFormation()
+		r.pass(time.Second)
+		r.host(2).kill()
+		r.host(3).kill()
+		b, err := os.ReadFile(r.config(3).State)
+		if err == nil {
+			err = os.WriteFile(r.config(2).State, b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.start(2)
+		r.start(3)
+		r.pass(3 * time.Second)
+		if got := r.host(1).members(f.GetGroup()); got != "3" {
+			t.Errorf("members %q, want the host that has its own state", got)
+		}
+		r.restart(2)
+		r.host(2).kill()
+		s, err := store.Open(t.Context(), r.config(2).State, store.Options{NoSync: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range s.Load(membersBucket) {
+			t.Error("the other host's membership is still in the state")
+		}
+		_ = s.Close()
+		r.start(2)
+		a.closeGroup(f.GetGroup())
+		r.wantNothing()
+	})
+}
+
 // TestReformedWhileAway: a receiver whose application is still on its way back is
 // asked when it comes.
 func TestReformedWhileAway(t *testing.T) {

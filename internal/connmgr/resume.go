@@ -41,6 +41,11 @@ func (m *Manager) load() error {
 		if err := store.Decode(value, &r); err != nil {
 			return fmt.Errorf("the state %s has membership %x in a form that this program does not know: %w: run the program that wrote it, or move the file away", m.cfg.State, key, err)
 		}
+		if r.Address.IsValid() && r.Address != m.cfg.Address {
+			m.log.Warn("a membership of another address is in the state; it is not this host's", "group", r.ID, "address", r.Address)
+			m.found.stale = append(m.found.stale, editOf(membersBucket, r.Attach, nil))
+			continue
+		}
 		if err := m.members.load(&r, time.Now()); err != nil {
 			return fmt.Errorf("the state %s has membership %x that cannot be read: %w: move the file away", m.cfg.State, key, err)
 		}
