@@ -334,6 +334,7 @@ func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
 	audit, look := time.NewTimer(pause(0, d.audit, false)), time.NewTicker(lookEach)
 	defer audit.Stop()
 	defer look.Stop()
+	var rest time.Time // until then, no audit pushes the program
 	for {
 		jobs, replace := d.take()
 		if replace {
@@ -370,11 +371,20 @@ func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
 		case <-audit.C:
 			begun := time.Now()
 			was, _ := d.current()
+			if begun.Before(rest) {
+				if _, err := s.Read(ctx); errors.Is(err, p4rt.ErrForeign) {
+					audit.Reset(time.Until(rest))
+					continue
+				}
+			}
 			if err := d.reconcile(ctx, s, false); err != nil {
 				return err
 			}
 			st, _ := d.current()
-			audit.Reset(pause(time.Since(begun), d.audit, st.pushes != was.pushes || len(st.refused) > 0))
+			if st.pushes != was.pushes {
+				rest = time.Now().Add(d.audit)
+			}
+			audit.Reset(pause(time.Since(begun), d.audit, len(st.refused) > 0))
 		case <-s.Done():
 			return s.Err()
 		case <-ctx.Done():
@@ -383,11 +393,10 @@ func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
 	}
 }
 
-// pause returns the time until the next audit, for which edits will wait. It is the longest if this one
-// interrupted forwarding, or was in vain.
-func pause(took, longest time.Duration, bad bool) time.Duration {
+// pause returns the time until the next audit, for which edits will wait. It is the longest if this one was in vain.
+func pause(took, longest time.Duration, vain bool) time.Duration {
 	const least, share = 10 * time.Second, 1000
-	if bad {
+	if vain {
 		return longest
 	}
 	return min(max(least, share*took), longest)

@@ -543,6 +543,11 @@ func TestAuditFindsForeignWrites(t *testing.T) {
 		if time.Sleep(2 * time.Minute); pushes() != before+1 {
 			t.Errorf("the program was loaded %d times", pushes()-before)
 		}
+		// What needs no load is put right soon even then.
+		f.write(p4.Update_DELETE, table(func(*p4.TableEntry) bool { return true })...)
+		if time.Sleep(time.Minute); canonicalRoutes(l.state(1)) != routes || pushes() != before+1 {
+			t.Errorf("after a load, deleted entries are not put right within a minute; the program was loaded %d times", pushes()-before)
+		}
 		eventually(t, "ARP is learnt", f.digests)
 		l.remove(1, g)
 		l.noLeftovers()
