@@ -49,6 +49,48 @@ func TestDeleted(t *testing.T) {
 	})
 }
 
+// TestLostRecords: when the configuration manager has lost all records, as an old copy of it has, hosts go on, forward
+// requests, and write their own records again. A volume made then under the name of one without a record is opened by that name.
+func TestLostRecords(t *testing.T) {
+	r := newRig(t, 3, 2, 8<<20, Fast())
+	r.acting(3)
+	pairs, _, err := r.kv.Get(r.ctx(), "")
+	r.must(err)
+	var lost []osdmap.Change
+	for _, p := range pairs {
+		lost = append(lost, osdmap.Change{Key: p.Key, Revision: p.Revision})
+	}
+	_, err = r.kv.Commit(r.ctx(), lost...)
+	r.must(err)
+	m := osdmap.New(r.kv, osdmap.Options{})
+	r.wait("the hosts have records", func() error {
+		if s, err := m.Read(r.ctx()); err != nil || len(s.Hosts) < 3 {
+			return fmt.Errorf("%+v, %w", s, err)
+		}
+		return nil
+	})
+	r.hosts[1].peers.update(nil, 1)
+	if id, err := r.hosts[1].peers.id("h2"); id != 2 || err != nil {
+		t.Errorf("%d, %v", id, err)
+	}
+	for i := 1; i <= 3; i++ {
+		r.must(r.volume(i).WriteAt(r.ctx(), fillBlock(2), 0, true))
+	}
+
+	v := osdmap.Volume{ID: 0x0666, Name: volumeName, Size: 4 << 20, BlockSize: block, Created: time.Now(), Hosts: []core.ID{1, 2, 3}}
+	r.must(m.Create(r.ctx(), v, osdmap.FirstMap(v, 2)))
+	for i := 1; i <= 3; i++ {
+		r.wait("the new volume is opened", func() error {
+			for range 20 { // the order of a map is random
+				if got, err := r.hosts[i].Volume(volumeName); err != nil || got.Info().ID != v.ID {
+					return fmt.Errorf("another volume: %w", err)
+				}
+			}
+			return nil
+		})
+	}
+}
+
 // TestDeletedBroken: of a volume that could not be opened nothing is said any more when it has been deleted.
 func TestDeletedBroken(t *testing.T) {
 	r := newRig(t, 2, 1, 8<<20, Fast())

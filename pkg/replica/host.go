@@ -117,17 +117,21 @@ func (h *Host) Close() error {
 func (h *Host) Volume(name string) (*Volume, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	for _, s := range h.state.Volumes { // before those without a record, of which another may have got the name
+		if s.Volume.Name != name {
+			continue
+		}
+		if v := h.volumes[s.Volume.ID]; v != nil {
+			return v, nil
+		}
+		if err := h.broken[s.Volume.ID]; err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: %s has its copies on %s", ErrNotFound, name, strings.Join(h.state.HostNames(s.Volume.Hosts), ", "))
+	}
 	for _, v := range h.volumes {
 		if v.info.Name == name {
 			return v, nil
-		}
-	}
-	for _, s := range h.state.Volumes {
-		if err := h.broken[s.Volume.ID]; err != nil && s.Volume.Name == name {
-			return nil, err
-		}
-		if s.Volume.Name == name {
-			return nil, fmt.Errorf("%w: %s has its copies on %s", ErrNotFound, name, strings.Join(h.state.HostNames(s.Volume.Hosts), ", "))
 		}
 	}
 	if h.state.Away != nil {
@@ -198,6 +202,12 @@ func (h *Host) follow() {
 		}
 		for _, err := range s.Faults {
 			h.cfg.Log.Error("a record of the configuration manager cannot be used", "error", err)
+		}
+		if s.Away == nil && s.Host(h.cfg.Self.ID) == nil {
+			h.cfg.Log.Warn("the configuration manager has no record of this host any more, as if it was restored from an old copy: it gets it again")
+			if err := h.cfg.Manager.PutHost(h.ctx, h.cfg.Self); err != nil {
+				h.cfg.Log.Error("this host is not known to the configuration manager", "error", err)
+			}
 		}
 		h.peers.update(s.Hosts, h.cfg.Self.ID)
 		h.mu.Lock()

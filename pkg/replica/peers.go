@@ -55,11 +55,14 @@ type peer struct {
 	end   context.CancelFunc
 }
 
-// update sets the list of hosts.
+// update adds hosts, or their new addresses. One that has no record any more stays: no host is ever removed, and so the
+// configuration manager was restored from an old copy.
 func (p *peers) update(hosts []osdmap.Host, self core.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.byName = map[string]core.ID{}
+	if p.byName == nil {
+		p.byName = map[string]core.ID{}
+	}
 	for _, h := range hosts {
 		p.byName[h.Name] = h.ID
 		was := p.all[h.ID]
