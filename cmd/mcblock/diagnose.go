@@ -218,9 +218,19 @@ func (d *diagnosis) volumeName(id uint64) string {
 	return fmt.Sprintf("%016x", id)
 }
 
+// knows returns a host that knows a newer map of a volume than etcd has; 0: none.
+func (f *facts) knows(s osdmap.VolumeState) core.ID {
+	for _, id := range s.Volume.Hosts {
+		if f.part(id, s.Volume.ID).GetEpoch() > s.Map.Epoch {
+			return id
+		}
+	}
+	return 0
+}
+
 // part returns what a host reports about its replica of a volume; nil: nothing.
-func (d *diagnosis) part(id core.ID, volume uint64) *replicav1.VolumeStatus {
-	return ofVolume(d.hosts[id].GetVolumes(), volume)
+func (f *facts) part(id core.ID, volume uint64) *replicav1.VolumeStatus {
+	return ofVolume(f.hosts[id].GetVolumes(), volume)
 }
 
 // broken reports that a host cannot open its copy of a volume.
@@ -247,6 +257,13 @@ func (d *diagnosis) anyBroken(s osdmap.VolumeState) bool {
 func (d *diagnosis) volume(s osdmap.VolumeState) {
 	v, m := s.Volume, s.Map
 	name := "volume " + v.Name
+	if id := d.knows(s); id != 0 {
+		d.Add(findings.Error, name, "etcd has an older map of it than its hosts",
+			fmt.Sprintf("etcd has epoch %d, and %s knows epoch %d: etcd was restored from an old copy, or is another cluster", m.Epoch, d.state.HostName(id), d.part(id, v.ID).GetEpoch()),
+			"restore a newer copy of etcd; until then the volume goes on as it is, but its map cannot change, and a host that starts again does not serve it")
+		d.oldest(name, s)
+		return
+	}
 	var head uint64
 	var missing []core.ID // acting hosts that do not answer, or whose copies have ended
 	for _, x := range m.Acting {

@@ -17,6 +17,7 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/findings"
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
 const doctorHelp = `Checks volumes, their hosts and etcd, and says what is wrong, why, and what to do.
@@ -75,6 +76,9 @@ func examine(ctx context.Context, c *cluster, stderr io.Writer) (*facts, error) 
 			}
 		}
 		f.hosts = ask(ctx, c.cfg, f.state.Hosts, c.timeout)
+		if f.away == nil && slices.ContainsFunc(f.state.Volumes, func(v osdmap.VolumeState) bool { return f.knows(v) != 0 }) {
+			f.state, f.away = c.Read(ctx) // the map may have changed meanwhile
+		}
 	}
 	return f, ctx.Err()
 }

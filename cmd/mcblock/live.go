@@ -68,7 +68,7 @@ func (s *statuses) GetHost(ctx context.Context, _ *replicav1.GetHostRequest) (*r
 	}
 	for _, v := range h.Volumes() {
 		x := v.Status()
-		to := &replicav1.VolumeStatus{Volume: v.Info().ID, State: x.State.String(), Epoch: x.Map.Epoch, Leased: x.Leased, Head: x.Head.Index,
+		to := &replicav1.VolumeStatus{Volume: v.Info().ID, State: x.State.String(), Epoch: max(x.Map.Epoch, x.Disk.Epoch), Leased: x.Leased, Head: x.Head.Index,
 			Committed: x.Commit, Durable: x.Stable, Stored: x.Applied, Backfilling: x.Backfilling, CopiedBytes: x.Copied,
 			OldestRequest: durationpb.New(x.Oldest), Waits: x.Waits}
 		if x.Failure != nil {

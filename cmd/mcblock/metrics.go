@@ -143,6 +143,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	here, g := map[string]bool{}, &gauges
 	for _, v := range c.host.Volumes() {
 		i, s := v.Info(), v.Status()
+		if of, _ := c.host.Volume(i.Name); of != v {
+			continue // it has no record, and another volume has its name: two of one name are no metrics
+		}
 		here[i.Name] = true
 		gauge(g.state, 1, i.Name, s.State.String())
 		gauge(g.primary, so(s.State >= core.Fencing), i.Name)

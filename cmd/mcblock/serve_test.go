@@ -189,6 +189,66 @@ func TestMetrics(t *testing.T) {
 	testenv.MetricNames(t, "testdata/metrics.txt", registry.Describe)
 }
 
+// TestOldRecords: when etcd has an older map of a volume than its hosts, doctor says so; when it has lost the volume, and another
+// was made under its name, clients open the new one, and there are metrics.
+func TestOldRecords(t *testing.T) {
+	r := newRig(t, 1)
+	h := r.hosts[0]
+	r.must("volume create vol --size 16M")
+	serves := func(size int64) {
+		r.until(fmt.Sprintf("a volume of %d bytes is served", size), func() error {
+			d, err := r.open(h, "vol", identity.Files{})
+			if err != nil {
+				return err
+			}
+			if is := d.Info().Size; is != size {
+				return fmt.Errorf("%d bytes", is)
+			}
+			return d.ReadAt(t.Context(), make([]byte, 4096), 0)
+		})
+	}
+	serves(16 << 20)
+	kv, err := etcd.Dial(etcd.Config{Endpoints: h.cfg.EtcdClients(), Files: files(h.cfg)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kv.Close()
+	m := osdmap.New(kv, osdmap.Options{})
+	s, err := m.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lose := func() {
+		for _, prefix := range []string{"volumes/", "names/"} {
+			pairs, _, err := kv.Get(t.Context(), prefix)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok, err := kv.Commit(t.Context(), osdmap.Change{Key: pairs[0].Key, Revision: pairs[0].Revision}); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+		}
+	}
+	lose()
+	v := s.Volumes[0].Volume
+	if err := m.Create(t.Context(), v, osdmap.FirstMap(v, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errs := call(t, "doctor"); code != 1 || !strings.Contains(out, "volume vol: etcd has an older map of it than its hosts") || strings.Contains(out, "not served") {
+		t.Error(code, out, errs)
+	}
+
+	lose()
+	r.must("volume create vol --size 32M")
+	serves(32 << 20)
+	for range 10 { // the order of a map is random
+		serves(32 << 20)
+	}
+	if code, text, err := h.get(t.Context(), "/metrics"); code != 200 || !strings.Contains(text, `volume_size_bytes{volume="vol"} 3.3554432e+07`) {
+		t.Error(code, text, err)
+	}
+}
+
 // TestBench: a scratch volume is measured and deleted, also after an interrupt; an existing volume
 // is only read, unless writing is allowed by flag.
 func TestBench(t *testing.T) {
