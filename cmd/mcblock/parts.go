@@ -56,7 +56,7 @@ func writeParts(w io.Writer, out *cli.Output, list []partView) error {
 	var rows [][]any
 	for _, p := range list {
 		note := p.Error
-		if p.Backfilling {
+		if p.Backfilling && p.Error == "" {
 			note = fmt.Sprintf("%d bytes copied", p.Copied)
 		}
 		if p.Waits != "" {

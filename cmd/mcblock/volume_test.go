@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
@@ -68,5 +69,17 @@ func TestWithoutHosts(t *testing.T) {
 	s.Hosts = append(s.Hosts, osdmap.Host{ID: 2, Name: "h2"})
 	if v, minSize, err := o.volume(s, "vol", o.wanted(cfg)); err != nil || len(v.Hosts) != 3 || minSize != 2 {
 		t.Errorf("%v, min_size %d, %v", v.Hosts, minSize, err)
+	}
+}
+
+// TestEndedBackfill: of a copy that has ended before it was complete, the reason is shown, and not how much was copied.
+func TestEndedBackfill(t *testing.T) {
+	var b bytes.Buffer
+	if err := writeParts(&b, new(cli.Output), []partView{{Host: "h3", Backfilling: true, Copied: 512, Error: "the disk is full"}}); err != nil || !strings.Contains(b.String(), "the disk is full") {
+		t.Error(err, b.String())
+	}
+	b.Reset()
+	if err := writeParts(&b, new(cli.Output), []partView{{Host: "h3", Backfilling: true, Copied: 512}}); err != nil || !strings.Contains(b.String(), "512 bytes copied") {
+		t.Error(err, b.String())
 	}
 }
