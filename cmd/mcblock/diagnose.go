@@ -158,14 +158,16 @@ func memberAt(name, peer string) string { return name + " at " + peer }
 func (d *diagnosis) host(h osdmap.Host) {
 	name, t := "host "+h.Name, d.hosts[h.ID]
 	if t.err != nil {
-		do := "see whether it runs and can be reached at " + h.Peer + "; on it: systemctl status mcblock, mcblock doctor"
+		do, s := "see whether it runs and can be reached at "+h.Peer+"; on it: systemctl status mcblock, mcblock doctor", findings.Error
 		switch {
 		case grpcclient.Untrusted(t.err):
 			do = "renew or replace the certificate that is not accepted (cmd-daemon init --renew for a lab's); mcblock reads it at the next connection"
 		case h.Name == d.self:
 			do = "systemctl start mcblock; journalctl -u mcblock says why it has ended"
+		case !d.needed(h):
+			do, s = "nothing, if it is gone for good: it has no place in a volume", findings.Note
 		}
-		d.Add(findings.Error, name, "its mcblock does not answer", cli.Clean(t.err.Error()), do)
+		d.Add(s, name, "its mcblock does not answer", cli.Clean(t.err.Error()), do)
 		return
 	}
 	if t.GetHostResponse == nil {
@@ -209,6 +211,12 @@ func (d *diagnosis) host(h osdmap.Host) {
 		}
 		d.Add(findings.Error, name, fmt.Sprintf(what, d.volumeName(b.GetVolume())), cli.Clean(b.GetError()), "repair what that says, and start its mcblock again")
 	}
+}
+
+// needed reports whether a volume has a place for a host, or etcd a member there. Others' records stay after they were replaced.
+func (d *diagnosis) needed(h osdmap.Host) bool {
+	return slices.ContainsFunc(d.state.Volumes, func(v osdmap.VolumeState) bool { return slices.Contains(v.Volume.Hosts, h.ID) }) ||
+		slices.ContainsFunc(d.members, func(m etcd.Member) bool { return m.Name == h.Name })
 }
 
 func (d *diagnosis) volumeName(id uint64) string {

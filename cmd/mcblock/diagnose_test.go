@@ -75,6 +75,11 @@ func TestDiagnose(t *testing.T) {
 		{"etcd wants a user", func(f *facts) { f.away, f.state = osdmap.ErrAway, osdmap.State{} }, []string{"error etcd: it serves nothing, though 3 of 3 members answer"}},
 		{"a volume without a record", func(f *facts) { f.state.Volumes = nil; f.hosts[2].Volumes, f.hosts[3].Volumes = nil, nil },
 			[]string{"error host h1: it has a copy of volume 0000000000000007, of which etcd has no record"}},
+		{"a host that was replaced", func(f *facts) { f.state.Hosts = append(f.state.Hosts, osdmaptest.Host(4)); away(f, 4) }, []string{"note host h4: its mcblock does not answer"}},
+		{"a host of etcd alone", func(f *facts) {
+			f.members, f.state.Hosts = append(f.members, etcd.Member{Name: "h4"}), append(f.state.Hosts, osdmaptest.Host(4))
+			away(f, 4)
+		}, []string{"error host h4: its mcblock does not answer"}},
 		{"an older map", func(f *facts) { part(f, 3).Epoch = 9; part(f, 1).Leased = false }, []string{"error volume vol: etcd has an older map of it than its hosts"}},
 		{"a volume just deleted", func(f *facts) { f.state.Volumes, f.state.Deleted = nil, []uint64{7} }, nil},
 		{"all of etcd", func(f *facts) { f.members, f.noMember, f.state = nil, errors.New("refused"), osdmap.State{} }, []string{"error etcd: no member answers"}},
