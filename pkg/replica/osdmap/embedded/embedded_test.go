@@ -246,6 +246,15 @@ func TestReplace(t *testing.T) {
 		t.Fatalf("a member that is not there: %v", err)
 	}
 	c.stop("h3")
+	for name, at := range map[string]string{"h1": peer, "h9": c.configs["h1"].Members["h1"]} {
+		_, replacing := store.Replace(ctx, "h3", name, at)
+		_, adding := store.Add(ctx, name, at)
+		for _, err := range []error{replacing, adding} {
+			if err == nil || !strings.Contains(err.Error(), `etcd has the member "h1" at `) {
+				t.Fatalf("a new member %s at %s: %v", name, at, err)
+			}
+		}
+	}
 	var err error
 	for range 2 { // again: the answer was lost
 		if fresh.Members, err = store.Replace(ctx, "h3", "h4", peer); err != nil {

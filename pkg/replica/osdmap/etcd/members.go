@@ -122,6 +122,9 @@ func (s *Store) Replace(ctx context.Context, lost, name, peer string) (map[strin
 	case members[i].Err == nil:
 		return nil, fmt.Errorf("etcd member %q at %s answers: stop it for good before it is replaced", lost, members[i].Client)
 	}
+	if err := taken(slices.Delete(slices.Clone(members), i, i+1), name, peer); err != nil {
+		return nil, err
+	}
 	if err := s.change(ctx, func(ctx context.Context) (bool, error) {
 		_, err := s.client.MemberRemove(ctx, members[i].ID)
 		return err == nil || errors.Is(err, rpctypes.ErrMemberNotFound), err
@@ -143,6 +146,9 @@ func (s *Store) Add(ctx context.Context, name, peer string) (all map[string]stri
 		if err != nil {
 			return false, err
 		}
+		if err := taken(memberList(r), name, peer); err != nil {
+			return false, err
+		}
 		all = map[string]string{name: peer}
 		added := false
 		for _, m := range r.Members {
@@ -160,6 +166,16 @@ func (s *Store) Add(ctx context.Context, name, peer string) (all map[string]stri
 		return nil, fmt.Errorf("adding member %q at %s: %w", name, peer, err)
 	}
 	return all, nil
+}
+
+// taken returns an error if one of the members has the name or the address of a new one, and not both.
+func taken(members []Member, name, peer string) error {
+	for _, m := range members {
+		if m.Name != "" && (m.Name == name) != (m.Peer == peer) {
+			return fmt.Errorf("etcd has the member %q at %s: a new one needs a name and an address of its own; one that is lost with its disk is replaced", m.Name, m.Peer)
+		}
+	}
+	return nil
 }
 
 // change changes the cluster, which refuses that until its members have been connected for some
