@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
 
 	"github.com/mcrdma/mcrdma/internal/connmgr"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
@@ -133,12 +132,12 @@ func (h *host) start(hosts net.Listener) {
 		OpenStore: func(ctx context.Context, path string) (connmgr.Store, error) {
 			return store.Open(ctx, path, store.Options{NoSync: true})
 		},
-		DialSwitch: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			if h.away.Load() {
+		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			if addr == cfg.Switch.Agent && h.away.Load() {
 				return nil, errors.New("it is away")
 			}
 			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-		})},
+		},
 	})
 	h.lab.must(err)
 	h.daemon = datacenter.Run("daemon of "+h.name, m.Ready(), m.Run, func(error) {}) // stop tells
