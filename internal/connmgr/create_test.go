@@ -184,7 +184,7 @@ func TestCreateByHosts(t *testing.T) {
 		{name: "hybrid", request: func(r *mcrdmav1.CreateGroupRequest) { r.Algorithm = "hybrid" },
 			why: "no switch agent is configured", relay: "hybrid rdma 1048576 [2 1 2 1]"},
 		{name: "by size", request: func(r *mcrdmav1.CreateGroupRequest) { r.TypicalSize = 1 },
-			why: "no switch agent is configured", relay: "hybrid rdma 4096 [2 1 2 1]"},
+			why: "no switch agent is configured", relay: "sequential rdma 4096 []"},
 	} {
 		testenv.Bubble(t, tt.name, func(t *testing.T) {
 			r := newRig(t, 0, tt.options...)
