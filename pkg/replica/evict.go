@@ -22,7 +22,7 @@ var errLater = errors.New("it is removed when enough of them act")
 func (h *Host) evict(s osdmap.VolumeState) {
 	dir := volumeDir(h.cfg.Dir, s.Volume.ID)
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		h.fault(s.Volume.ID, nil)
+		_ = h.fault(s.Volume.ID, nil)
 		return
 	}
 	h.mu.Lock()

@@ -250,7 +250,7 @@ func (h *Host) update(s osdmap.VolumeState) {
 		h.volumes[s.Volume.ID] = v
 		h.mu.Unlock()
 	}
-	h.fault(s.Volume.ID, err)
+	_ = h.fault(s.Volume.ID, err)
 }
 
 func (h *Host) drop(v *Volume) {
@@ -279,7 +279,7 @@ func (h *Host) sweep(s *osdmap.State) {
 		h.strays(s)
 	}
 	for _, id := range s.Deleted {
-		h.fault(id, nil)
+		_ = h.fault(id, nil)
 		if err := os.RemoveAll(volumeDir(h.cfg.Dir, id)); err != nil {
 			h.cfg.Log.Error("the data of a volume that was deleted cannot be removed", "volume", fmt.Sprintf("%016x", id), "error", err)
 		}
