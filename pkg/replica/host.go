@@ -204,9 +204,10 @@ func (h *Host) follow() {
 			h.cfg.Log.Error("a record of the configuration manager cannot be used", "error", err)
 		}
 		if s.Away == nil && s.Host(h.cfg.Self.ID) == nil {
-			h.cfg.Log.Warn("the configuration manager has no record of this host any more, as if it was restored from an old copy: it gets it again")
-			if err := h.cfg.Manager.PutHost(h.ctx, h.cfg.Self); err != nil {
+			if err := h.cfg.Manager.PutHost(h.ctx, h.cfg.Self); err != nil { // or the record is damaged
 				h.cfg.Log.Error("this host is not known to the configuration manager", "error", err)
+			} else {
+				h.cfg.Log.Warn("the configuration manager had no record of this host any more, as if it was restored from an old copy: it has got it again")
 			}
 		}
 		h.peers.update(s.Hosts, h.cfg.Self.ID)
