@@ -165,7 +165,7 @@ func (d *diagnosis) host(h osdmap.Host) {
 		case h.Name == d.self:
 			do = "systemctl start mcblock; journalctl -u mcblock says why it has ended"
 		case !d.needed(h):
-			do, s = "nothing, if it is gone for good: it has no place in a volume", findings.Note
+			do, s = "nothing, if it is gone for good: it has no place in a volume; else "+do, findings.Note
 		}
 		d.Add(s, name, "its mcblock does not answer", cli.Clean(t.err.Error()), do)
 		return
@@ -213,9 +213,10 @@ func (d *diagnosis) host(h osdmap.Host) {
 	}
 }
 
-// needed reports whether a volume has a place for a host, or etcd a member there. Others' records stay after they were replaced.
+// needed reports whether a volume has, or may have, a place for a host, or etcd a member there. Others' records stay after they were
+// replaced.
 func (d *diagnosis) needed(h osdmap.Host) bool {
-	return slices.ContainsFunc(d.state.Volumes, func(v osdmap.VolumeState) bool { return slices.Contains(v.Volume.Hosts, h.ID) }) ||
+	return len(d.state.Faults) > 0 || slices.ContainsFunc(d.state.Volumes, func(v osdmap.VolumeState) bool { return slices.Contains(v.Volume.Hosts, h.ID) }) ||
 		slices.ContainsFunc(d.members, func(m etcd.Member) bool { return m.Name == h.Name })
 }
 

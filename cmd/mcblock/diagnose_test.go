@@ -76,6 +76,10 @@ func TestDiagnose(t *testing.T) {
 		{"a volume without a record", func(f *facts) { f.state.Volumes = nil; f.hosts[2].Volumes, f.hosts[3].Volumes = nil, nil },
 			[]string{"error host h1: it has a copy of volume 0000000000000007, of which etcd has no record"}},
 		{"a host that was replaced", func(f *facts) { f.state.Hosts = append(f.state.Hosts, osdmaptest.Host(4)); away(f, 4) }, []string{"note host h4: its mcblock does not answer"}},
+		{"a host of a volume whose record is damaged", func(f *facts) {
+			f.state.Hosts, f.state.Faults = append(f.state.Hosts, osdmaptest.Host(4)), []error{errors.New("damaged")}
+			away(f, 4)
+		}, []string{"error etcd: a record cannot be used", "error host h4: its mcblock does not answer"}},
 		{"a host of etcd alone", func(f *facts) {
 			f.members, f.state.Hosts = append(f.members, etcd.Member{Name: "h4"}), append(f.state.Hosts, osdmaptest.Host(4))
 			away(f, 4)
