@@ -130,12 +130,10 @@ func (t *peers) keep(lists map[netip.Addr]uint64) {
 	}
 }
 
-// tick closes idle connections, and returns the changes in the health of the hosts that are followed;
-// busy: this host is busy.
+// tick returns the changes in the health of the hosts that are followed; busy: this host is busy.
 func (t *peers) tick(now time.Time, busy bool) []health.Change {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.closeIdle(now)
 	return t.health.Tick(now, busy)
 }
 

@@ -311,6 +311,7 @@ func (m *Manager) tick(ticks <-chan time.Time) {
 				m.act(c)
 			}
 			m.mu.Unlock()
+			m.peers.closeIdle(now)
 		case <-m.life.Done():
 			return
 		}

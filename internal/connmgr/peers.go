@@ -144,7 +144,7 @@ func (p *peer) let() {
 	p.users--
 	p.idle = time.Now()
 	if t.spare(p) {
-		t.closeIdle(p.idle)
+		t.closeIdleLocked(p.idle)
 	}
 }
 
@@ -160,8 +160,14 @@ func (t *peers) spare(p *peer) bool {
 
 // closeIdle closes connections that are unlikely to be used again: those that are not
 // established, those not used for long, and if there are too many, the longest idle. It is called
-// with peers.mu.
+// without Manager.mu, because it may wait for the network.
 func (t *peers) closeIdle(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closeIdleLocked(now)
+}
+
+func (t *peers) closeIdleLocked(now time.Time) {
 	var idle []*peer
 	for _, p := range t.at {
 		if t.spare(p) {
