@@ -398,7 +398,7 @@ func (h *host) leftovers() string {
 	defer m.peers.mu.Unlock()
 	for _, p := range m.peers.at {
 		if p.users != 0 {
-			out += fmt.Sprintf(" %v is used %d times", p, p.users)
+			out += fmt.Sprintf(" %v is used %d times", p.addr, p.users)
 		}
 	}
 	if n := len(m.peers.health.Peers()); n > 0 {
