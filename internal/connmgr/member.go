@@ -26,8 +26,6 @@ type memberRecord struct {
 	ID groupID
 	machine.Membership
 	Info []byte `json:",omitempty"` // its FormationInfo
-	// Address of this host; records of former releases have none.
-	Address netip.Addr `json:",omitzero"`
 }
 
 // members are the memberships of this host's applications, by group. The machines of package group
@@ -116,9 +114,9 @@ func (t *members) do(id groupID, action machine.ReceiverAction) {
 			s.detached(a)
 		}
 	case machine.PutMembership:
-		record := store.Encode(memberRecord{id, a.Membership, infoBytes(a.Info), t.address})
+		record := store.Encode(memberRecord{id, a.Membership, infoBytes(a.Info)})
 		t.background(func(ctx context.Context) {
-			err := t.write(ctx, editOf(membersBucket, a.Membership.Attach, record))
+			err := t.write(ctx, editOf(membersBucket, a.Membership.Attach, record), ownerEdit(t.address))
 			t.step(id, func(r *machine.Memberships, now time.Time) { r.Recorded(a.Membership.Attach, err, now) })
 		})
 	case machine.DeleteMembership:

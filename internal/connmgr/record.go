@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -17,6 +18,7 @@ import (
 const (
 	groupsBucket  = "groups"  // by number
 	membersBucket = "members" // by attach
+	ownerBucket   = "owner"   // the address of the host whose memberships these are; former releases did not write it
 )
 
 // A groupRecord is a group in the state file.
@@ -31,6 +33,11 @@ type groupRecord struct {
 // editOf makes a change of a bucket; nil: the record is deleted.
 func editOf(bucket string, number uint64, record []byte) store.Edit {
 	return store.Edit{Bucket: bucket, Key: binary.BigEndian.AppendUint64(nil, number), Value: record}
+}
+
+// ownerEdit records whose memberships these are.
+func ownerEdit(host netip.Addr) store.Edit {
+	return store.Edit{Bucket: ownerBucket, Key: []byte("address"), Value: []byte(host.String())}
 }
 
 // commitState makes changes of the state durable.

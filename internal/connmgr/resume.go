@@ -13,7 +13,7 @@ import (
 // found is the content of the state file at the start, until Run.
 type found struct {
 	groups []*groupRecord
-	stale  []store.Edit // to be deleted
+	stale  []store.Edit // that delete what is not this host's
 }
 
 // load restores the groups and memberships of the state file. Their applications must reconnect.
@@ -36,15 +36,19 @@ func (m *Manager) load() error {
 		}
 		m.found.groups = append(m.found.groups, &r)
 	}
+	owner := m.cfg.Address.String()
+	for _, value := range m.store.Load(ownerBucket) {
+		owner = string(value)
+	}
 	for key, value := range m.store.Load(membersBucket) {
+		if owner != m.cfg.Address.String() {
+			m.log.Warn("a membership of another address is in the state; it is not this host's", "address", owner)
+			m.found.stale = append(m.found.stale, store.Edit{Bucket: membersBucket, Key: key}, ownerEdit(m.cfg.Address))
+			continue
+		}
 		var r memberRecord
 		if err := store.Decode(value, &r); err != nil {
 			return fmt.Errorf("the state %s has membership %x in a form that this program does not know: %w: run the program that wrote it, or move the file away", m.cfg.State, key, err)
-		}
-		if r.Address.IsValid() && r.Address != m.cfg.Address {
-			m.log.Warn("a membership of another address is in the state; it is not this host's", "group", r.ID, "address", r.Address)
-			m.found.stale = append(m.found.stale, editOf(membersBucket, r.Attach, nil))
-			continue
 		}
 		if err := m.members.load(&r, time.Now()); err != nil {
 			return fmt.Errorf("the state %s has membership %x that cannot be read: %w: move the file away", m.cfg.State, key, err)
