@@ -41,9 +41,9 @@ type Config struct {
 }
 
 // A Source follows a namespace's tables. It has the routes of IPv4, whose next hops may be neighbors
-// with IPv6 addresses; the ports of next hops are interface names. It ignores the weights of multipath routes, next hops whose link is down, routes with a TOS, and all routes
-// to a prefix except the one of the lowest metric. Blackhole, unreachable and prohibit routes have
-// an empty set.
+// with IPv6 addresses. The ports of next hops are interface names. It ignores the weights of
+// multipath routes, next hops whose link is down, routes with a TOS, and all routes to a prefix
+// except the one of the lowest metric. Blackhole, unreachable and prohibit routes have an empty set.
 type Source struct {
 	routing.Table
 	cfg    Config
