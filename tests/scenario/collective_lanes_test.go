@@ -31,9 +31,10 @@ func (l *lab) lanes(seed uint64) {
 	r := l.join(2+random.IntN(3), func(c *collective.Config) { c.Lanes, c.Slots = lanes, slots })
 	r.each(func(ctx context.Context, i int, c *collective.Comm) error {
 		errs := make([]error, lanes)
-		var wg sync.WaitGroup
+		var wg, early sync.WaitGroup
+		early.Add(lanes)
 		for lane := range errs {
-			wg.Go(func() { errs[lane] = steps(ctx, c.Lane(lane), seed, uint64(lane), uint64(i)) })
+			wg.Go(func() { errs[lane] = steps(ctx, c.Lane(lane), seed, uint64(lane), uint64(i), &early) })
 		}
 		wg.Wait()
 		r.comms[i] = c
@@ -46,13 +47,27 @@ func (l *lab) lanes(seed uint64) {
 	r.close()
 }
 
-// steps are those of a lane of a rank. After a failure all go back to the step of the last one.
-func steps(ctx context.Context, c *collective.Comm, seed, lane, rank uint64) (err error) {
-	const calm = 40 // no context ends from then on, so that no rank has ended while another goes back
+// steps are those of a lane of a rank. After a failure all go back to the step of the last one. A context that ends
+// fails all lanes, so none ends once a lane has taken 40 steps, and then the lane waits until the rank's other lanes
+// have: no rank has ended a lane while another goes back there.
+func steps(ctx context.Context, c *collective.Comm, seed, lane, rank uint64, early *sync.WaitGroup) (err error) {
+	const calm = 40
+	isEarly := true
+	late := func() {
+		if isEarly {
+			isEarly = false
+			early.Done()
+		}
+	}
+	defer late()
 	random := rand.New(rand.NewPCG(seed, 1+lane<<8|rank))
 	for step := 0; step < calm+20; step++ {
+		if step == calm {
+			late()
+			early.Wait()
+		}
 		short, stop := context.WithCancel(ctx)
-		if step < calm && random.IntN(20) == 0 {
+		if isEarly && random.IntN(20) == 0 {
 			short, stop = context.WithTimeout(ctx, time.Duration(random.IntN(500))*time.Microsecond)
 		}
 		err := aStep(short, c, rand.New(rand.NewPCG(seed<<8|lane, uint64(step))), random)
