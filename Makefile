@@ -8,6 +8,7 @@
 #   CI=true or MCRDMA_MUST_RUN=1: a test that has to skip fails instead
 
 GO       ?= go
+MODULE    = github.com/mcrdma/mcrdma
 FUZZTIME ?= 30s
 TEST      = $(GO) run ./scripts/gotest $(if $(CI),-v) -vet=off
 LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
@@ -23,6 +24,10 @@ SERIAL = pkg/rocev2 pkg/qp/rc pkg/ackmerge pkg/bifurcation pkg/rdmcfallback/sche
 	cmd/mcblock/internal/config internal/connmgr/config internal/failure internal/labca internal/pcapfile internal/strictyaml internal/switchagent/config \
 	internal/simnet internal/simnet/figures internal/simnet/replicate internal/simnet/workload \
 	internal/topology scripts/gotest tests/chaos/history tests/chaos/plan
+# PER_PACKET are those of them that each packet of a laboratory passes. Packages with the race
+# detector are tested with these compiled without it, which halves what tests/scenario computes;
+# internal/softswitch, which calls them from several goroutines, is tested with all of it.
+PER_PACKET = $(filter internal/softswitch/% pkg/rocev2,$(SERIAL))
 # ONCE_MORE are tests that run without the race detector too, or only: those that count
 # allocations, those that say so, and those that take a sample with it.
 ONCE_MORE = Alloc|WithoutRace|KilledAnywhere|TestModel|TestRandom
@@ -32,7 +37,7 @@ export GORACE ?= atexit_sleep_ms=10
 
 export MCRDMA_MUST_RUN ?= $(if $(filter true 1,$(CI)),1,)
 
-.PHONY: help demo volume build lint test test-race test-once-more test-serial nightly bench ptf fuzz mutants chaos e2e interop mininet mininet-test model proto p4 p4-tna bpf deb clean
+.PHONY: help demo volume build lint test test-race test-once-more test-serial test-switch nightly bench ptf fuzz mutants chaos e2e interop mininet mininet-test model proto p4 p4-tna bpf deb clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -62,14 +67,18 @@ test: ## all tests, with the race detector where anything is concurrent; LONG=1 
 ifeq ($(LONG),1)
 	MCRDMA_LONG=1 $(TEST) -count=1 -timeout 120m ./...
 else
-	@$(MAKE) --no-print-directory -k -j2 test-race test-once-more test-serial
+	@$(MAKE) --no-print-directory -k -j2 test-race test-once-more test-serial test-switch
 endif
 
-# Two of these run side by side, as many tests wait most of the time. Those below tests/ and
-# pkg/replica take longest, and begin: tests/scenario computes for ten minutes on one processor
+# Two of these run side by side, as many tests wait most of the time. tests/scenario and
+# pkg/replica take longest, and begin: the first computes for minutes on one processor
 # (testenv.OneProcessor).
 test-race:
-	$(TEST) -race -p 3 -timeout 25m $$($(GO) list ./tests/... ./pkg/replica/... ./... | grep -vE '/($(subst $() ,|,$(SERIAL)))$$')
+	$(TEST) -race $(PER_PACKET:%=-gcflags=$(MODULE)/%=-race=false) -p 3 -timeout 25m \
+		$$($(GO) list ./tests/scenario ./pkg/replica/... ./... | grep -vE '/(internal/softswitch|$(subst $() ,|,$(SERIAL)))$$')
+
+test-switch:
+	$(TEST) -race -timeout 10m ./internal/softswitch
 
 test-once-more:
 	$(TEST) -p 2 -run '$(ONCE_MORE)' -timeout 15m \
