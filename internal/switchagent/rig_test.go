@@ -412,11 +412,12 @@ func (l *line) remove(i int, g *mcrdmav1.Group) {
 // eventually waits until f holds.
 func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !f(); {
-		if time.Now().After(deadline) {
+	for start := time.Now(); !f(); {
+		waited := time.Since(start)
+		if waited > 20*time.Second {
 			t.Fatalf("not within 20 s: %s", what)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(max(20*time.Millisecond, waited/16))
 	}
 }
 
