@@ -191,7 +191,8 @@ func (m *Manager) open(ctx context.Context) error {
 		}
 	}
 	m.opened = append(m.opened, func() { _ = m.apps.Close() })
-	return nil
+	// At once and before the first membership: a crash must not leave this host's name on another's.
+	return m.store.Commit(ctx, m.found.edits...)
 }
 
 // checkIdentity checks that the certificate is this host's: with another one, every other

@@ -116,7 +116,7 @@ func (t *members) do(id groupID, action machine.ReceiverAction) {
 	case machine.PutMembership:
 		record := store.Encode(memberRecord{id, a.Membership, infoBytes(a.Info)})
 		t.background(func(ctx context.Context) {
-			err := t.write(ctx, editOf(membersBucket, a.Membership.Attach, record), ownerEdit(t.address))
+			err := t.write(ctx, editOf(membersBucket, a.Membership.Attach, record))
 			t.step(id, func(r *machine.Memberships, now time.Time) { r.Recorded(a.Membership.Attach, err, now) })
 		})
 	case machine.DeleteMembership:

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -18,7 +17,7 @@ import (
 const (
 	groupsBucket  = "groups"  // by number
 	membersBucket = "members" // by attach
-	ownerBucket   = "owner"   // the address of the host whose memberships these are; former releases did not write it
+	ownerBucket   = "owner"   // one pair, the address of the host whose memberships these are; files of former releases may lack it
 )
 
 // A groupRecord is a group in the state file.
@@ -33,11 +32,6 @@ type groupRecord struct {
 // editOf makes a change of a bucket; nil: the record is deleted.
 func editOf(bucket string, number uint64, record []byte) store.Edit {
 	return store.Edit{Bucket: bucket, Key: binary.BigEndian.AppendUint64(nil, number), Value: record}
-}
-
-// ownerEdit records whose memberships these are.
-func ownerEdit(host netip.Addr) store.Edit {
-	return store.Edit{Bucket: ownerBucket, Key: []byte("address"), Value: []byte(host.String())}
 }
 
 // commitState makes changes of the state durable.

@@ -2,9 +2,12 @@ package connmgr
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -205,6 +208,95 @@ func TestStateOfAnotherHost(t *testing.T) {
 		a.closeGroup(f.GetGroup())
 		r.wantNothing()
 	})
+}
+
+// commits counts the commits of a store.
+type commits struct {
+	Store
+	n int
+}
+
+func (c *commits) Commit(ctx context.Context, edits ...store.Edit) error {
+	if len(edits) > 0 {
+		c.n++
+	}
+	return c.Store.Commit(ctx, edits...)
+}
+
+// TestStateBecomesOwn: before a daemon runs, it makes the state of another host, or of a release that did not
+// record whose it is, its own in one commit: a crash never leaves its name on another's memberships. On a full
+// disk it does not start, and changes nothing. The next start finds nothing to write.
+func TestStateBecomesOwn(t *testing.T) {
+	other := groupID{hostAddr(9), 3}
+	record := store.Encode(groupRecord{ID: other, SenderRecord: machine.SenderRecord{Form: &formation{N: 1}}})
+	membership := store.Encode(memberRecord{ID: other, Membership: machine.Membership{Attach: 7, Formation: 1, Service: "store", Sender: "h9", Lease: time.Minute}})
+	for name, tt := range map[string]struct {
+		edits   []store.Edit
+		members int // that it keeps
+	}{
+		"new":           {nil, 0},
+		"without owner": {[]store.Edit{editOf(groupsBucket, 3, record), editOf(membersBucket, 7, membership)}, 1},
+		"another host's": {[]store.Edit{editOf(groupsBucket, 3, record), editOf(membersBucket, 7, membership), editOf(membersBucket, 8, []byte("{")),
+			{Bucket: "owner", Key: []byte("address"), Value: []byte("127.9.0.9")}}, 0},
+		"this host's": {[]store.Edit{editOf(membersBucket, 7, membership), {Bucket: "owner", Key: []byte("address"), Value: []byte("127.9.0.2")}}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 0, onSockets)
+			r.add(2)
+			cfg := r.config(2)
+			content := func(edits ...store.Edit) (lines []string) {
+				s, err := store.Open(t.Context(), cfg.State, store.Options{NoSync: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = s.Close() }()
+				if err := s.Commit(t.Context(), edits...); err != nil {
+					t.Fatal(err)
+				}
+				for _, b := range []string{groupsBucket, membersBucket, "owner"} {
+					for k, v := range s.Load(b) {
+						lines = append(lines, fmt.Sprintf("%s %x %s", b, k, v))
+					}
+				}
+				return lines
+			}
+			before := content(tt.edits...)
+			start := func(full bool) (int, error) {
+				var c commits
+				m, err := New(t.Context(), cfg, Options{OpenStore: func(ctx context.Context, path string) (Store, error) {
+					s, err := store.Open(ctx, path, store.Options{NoSync: true})
+					d := &disk{Store: s}
+					d.full.Store(full)
+					c.Store = d
+					return &c, err
+				}})
+				if err == nil {
+					m.close()
+				}
+				return c.n, err
+			}
+			want := 1
+			if name == "this host's" {
+				want = 0
+			} else {
+				if _, err := start(true); !errors.Is(err, store.ErrFailed) {
+					t.Errorf("with a full disk: %v", err)
+				}
+				if got := content(); !slices.Equal(got, before) {
+					t.Errorf("with a full disk, the state became %q, and was %q", got, before)
+				}
+			}
+			for ; want >= 0; want-- {
+				if n, err := start(false); err != nil || n != want {
+					t.Errorf("%d commits (%v), want %d", n, err, want)
+				}
+				got := content()
+				if len(got) != tt.members+1 || got[tt.members] != "owner 61646472657373 127.9.0.2" {
+					t.Errorf("the state is %q", got)
+				}
+			}
+		})
+	}
 }
 
 // TestReformedWhileAway: a receiver whose application is still on its way back is

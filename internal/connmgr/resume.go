@@ -13,7 +13,7 @@ import (
 // found is the content of the state file at the start, until Run.
 type found struct {
 	groups []*groupRecord
-	stale  []store.Edit // that delete what is not this host's
+	edits  []store.Edit // that make it this host's
 }
 
 // load restores the groups and memberships of the state file. Their applications must reconnect.
@@ -25,7 +25,7 @@ func (m *Manager) load() error {
 		}
 		if r.ID.source != m.cfg.Address {
 			m.log.Warn("a group of another address is in the state; its leases end it", "group", r.ID)
-			m.found.stale = append(m.found.stale, editOf(groupsBucket, r.ID.number, nil))
+			m.found.edits = append(m.found.edits, editOf(groupsBucket, r.ID.number, nil))
 			continue
 		}
 		if r.Form != nil {
@@ -36,14 +36,14 @@ func (m *Manager) load() error {
 		}
 		m.found.groups = append(m.found.groups, &r)
 	}
-	owner := m.cfg.Address.String()
+	own, owner := m.cfg.Address.String(), ""
 	for _, value := range m.store.Load(ownerBucket) {
 		owner = string(value)
 	}
 	for key, value := range m.store.Load(membersBucket) {
-		if owner != m.cfg.Address.String() {
+		if owner != "" && owner != own {
 			m.log.Warn("a membership of another address is in the state; it is not this host's", "address", owner)
-			m.found.stale = append(m.found.stale, store.Edit{Bucket: membersBucket, Key: key}, ownerEdit(m.cfg.Address))
+			m.found.edits = append(m.found.edits, store.Edit{Bucket: membersBucket, Key: key})
 			continue
 		}
 		var r memberRecord
@@ -53,6 +53,9 @@ func (m *Manager) load() error {
 		if err := m.members.load(&r, time.Now()); err != nil {
 			return fmt.Errorf("the state %s has membership %x that cannot be read: %w: move the file away", m.cfg.State, key, err)
 		}
+	}
+	if owner != own {
+		m.found.edits = append(m.found.edits, store.Edit{Bucket: ownerBucket, Key: []byte("address"), Value: []byte(own)})
 	}
 	return nil
 }
@@ -74,9 +77,6 @@ func (m *Manager) resumeAll() {
 			s.noteEnd(end{group: g.id, why: r.Ended.Why()})
 		}
 		m.startGroup(g, x)
-	}
-	if stale := m.found.stale; len(stale) > 0 {
-		m.background(func(ctx context.Context) { m.forget(ctx, stale...) })
 	}
 	m.found = found{}
 }

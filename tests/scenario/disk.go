@@ -138,10 +138,8 @@ type diskCopy struct {
 func (d *disk) len() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for name, b := range d.pairs {
-		if name != "owner" { // the daemon's own address
-			n += len(b)
-		}
+	for _, b := range d.pairs {
+		n += len(b)
 	}
 	return n
 }
