@@ -25,7 +25,8 @@ other daemons. With its configuration (--config; /etc/mcrdma/daemon.yaml if it
 exists): whether the certificates are this host's and valid, and the clock agrees with
 them; whether the daemons of other hosts and the switch's agent can be reached from
 here, and accept this host; whether the address is on an interface, and its MTU;
-whether the device opens; limits on locked memory.
+whether the device opens; whether the state file's disk is full or read-only; limits on
+locked memory.
 
 Nothing is changed. The device is opened for a moment, unless --no-device is given: an
 application that starts at that moment finds it in use.

@@ -26,7 +26,7 @@ var errRejected = errors.New("hung up after the handshake: it does not accept th
 // Collect examines this host, its certificates, and which peers it can reach. Nothing is changed;
 // the device is opened for a moment unless device is false.
 func Collect(ctx context.Context, cfg *config.Config, device bool) Facts {
-	f := Facts{Now: time.Now(), Config: cfg, Certificate: readCertificate(cfg), Host: lookAtHost(cfg.Socket)}
+	f := Facts{Now: time.Now(), Config: cfg, Certificate: readCertificate(cfg), Host: lookAtHost(cfg.Socket), Disk: lookAtDisk(cfg.State)}
 	f.Links = tryLinks(ctx, cfg)
 	if device {
 		f.Device = tryDevice(cfg)

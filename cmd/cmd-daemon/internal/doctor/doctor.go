@@ -35,6 +35,7 @@ type Facts struct {
 	Links       []Link       // to other daemons and to the switch's agent
 	Host        Host
 	Device      *Device // nil: not tried
+	Disk        *Disk   // with the state file; nil: not known
 }
 
 // A Certificate is this host's certificate.
@@ -78,6 +79,12 @@ type Device struct {
 	Attr qp.DeviceAttr
 }
 
+// A Disk is a file system, as it is mounted.
+type Disk struct {
+	ReadOnly bool
+	Free     uint64 // bytes, for others than root
+}
+
 // Abbreviations of severities.
 const (
 	note    = findings.Note
@@ -96,6 +103,7 @@ func Diagnose(f Facts) []findings.Finding {
 		d.certificate()
 		d.address()
 		d.device()
+		d.disk()
 		d.memory()
 		d.times()
 		d.priority()
@@ -283,6 +291,24 @@ func (d *diagnosis) device() {
 	if v.Err == nil && v.Attr.Driver == "softroce" && onHost(d.Config.Device) && !d.Config.Address.IsLoopback() && !d.Host.RawNet {
 		d.Add(note, subject, "cannot check ICRCs of packets from hardware", "you have no CAP_NET_RAW; applications without it have the same limit",
 			"give it to applications that talk to real NICs: setcap cap_net_raw+ep PROGRAM")
+	}
+}
+
+// room is far more than the state file grows by with a group.
+const room = 1 << 20
+
+// disk checks whether the state file can be written. The daemon itself notices that it cannot when it
+// next writes it.
+func (d *diagnosis) disk() {
+	subject := "state " + d.Config.State
+	switch {
+	case d.Disk == nil:
+	case d.Disk.ReadOnly:
+		d.Add(failure, subject, "is on a read-only file system", "a daemon does not start with it, and one that runs takes no groups",
+			"make it writable, or name another file by state in the configuration; then restart the daemon")
+	case d.Disk.Free < room:
+		d.Add(warning, subject, fmt.Sprintf("is on a file system with %d KiB left", d.Disk.Free>>10),
+			"once the file cannot be written, the daemon takes no groups until it is restarted", "make room there")
 	}
 }
 

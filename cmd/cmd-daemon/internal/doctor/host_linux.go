@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -37,6 +38,15 @@ func lookAtHost(socket string) (h Host) {
 	h.RawNet = effective()>>unix.CAP_NET_RAW&1 != 0
 	h.Busy, h.Ordinary = busy(), ordinary(socket)
 	return h
+}
+
+// lookAtDisk returns the file system of a file, or else of its directory; nil: it is not known.
+func lookAtDisk(file string) *Disk {
+	var s unix.Statfs_t
+	if unix.Statfs(file, &s) != nil && unix.Statfs(filepath.Dir(file), &s) != nil || s.Blocks == 0 {
+		return nil
+	}
+	return &Disk{ReadOnly: s.Flags&unix.ST_RDONLY != 0, Free: s.Bavail * uint64(s.Bsize)} //nolint:gosec // a block's size is not negative
 }
 
 // busy reports whether more than twice as many tasks are running as there are processors.
