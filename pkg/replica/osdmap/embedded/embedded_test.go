@@ -255,6 +255,9 @@ func TestReplace(t *testing.T) {
 			}
 		}
 	}
+	if _, err := store.Replace(ctx, "h3", "h1", c.configs["h1"].Members["h1"]); err == nil || !strings.Contains(err.Error(), `would only lose "h3"`) {
+		t.Fatalf("a new member that is there: %v", err)
+	}
 	var err error
 	for range 2 { // again: the answer was lost
 		if fresh.Members, err = store.Replace(ctx, "h3", "h4", peer); err != nil {

@@ -122,8 +122,12 @@ func (s *Store) Replace(ctx context.Context, lost, name, peer string) (map[strin
 	case members[i].Err == nil:
 		return nil, fmt.Errorf("etcd member %q at %s answers: stop it for good before it is replaced", lost, members[i].Client)
 	}
-	if err := taken(slices.Delete(slices.Clone(members), i, i+1), name, peer); err != nil {
+	rest := slices.Delete(slices.Clone(members), i, i+1)
+	if err := taken(rest, name, peer); err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(rest, func(m Member) bool { return m.Peer == peer }) {
+		return nil, fmt.Errorf("etcd has a member at %s already, and would only lose %q: name a new member, at an address of its own", peer, lost)
 	}
 	if err := s.change(ctx, func(ctx context.Context) (bool, error) {
 		_, err := s.client.MemberRemove(ctx, members[i].ID)
