@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
@@ -111,6 +114,33 @@ func TestDeletedBroken(t *testing.T) {
 	is(true)
 	r.must(m.Delete(r.ctx(), id))
 	is(false)
+}
+
+// TestDeletedWhileOpening: a volume that was deleted while a host was away is removed there, also while the host still opens another.
+func TestDeletedWhileOpening(t *testing.T) {
+	r := newRig(t, 2, 1, 8<<20, Fast())
+	r.acting(2)
+	r.kill(1)
+	<-r.hosts[1].closed
+	m := osdmap.New(r.kv, osdmap.Options{})
+	r.must(m.Delete(r.ctx(), r.id))
+	v := osdmap.Volume{ID: 0x0666, Name: "slow", Size: 8 << 20, BlockSize: block, Created: time.Now(), Hosts: []core.ID{1}}
+	r.must(m.Create(r.ctx(), v, osdmap.FirstMap(v, 1)))
+	store := filepath.Join(volumeDir(r.hosts[1].cfg.Dir, v.ID), "store")
+	r.must(os.MkdirAll(store, 0o700))
+	header := filepath.Join(store, "header.json")
+	r.must(unix.Mkfifo(header, 0o600))
+	r.start(1)
+	t.Cleanup(func() { // what opens it waits for this
+		f, err := os.OpenFile(header, os.O_WRONLY, 0)
+		r.must(errors.Join(err, f.Close()))
+	})
+	r.wait("the data is removed", func() error {
+		if _, err := os.Stat(r.volumeDir(1)); !errors.Is(err, os.ErrNotExist) {
+			return errors.New("it is there")
+		}
+		return nil
+	})
 }
 
 // TestStray: a host that starts and finds a copy on its disk of which there is no record says so, until there is one.

@@ -216,11 +216,11 @@ func (h *Host) follow() {
 		h.mu.Unlock()
 		var updates errgroup.Group
 		updates.SetLimit(openedAtOnce)
+		updates.Go(func() error { h.sweep(&s); return nil }) // not after them: what is to be opened may take long
 		for _, v := range s.Volumes {
 			updates.Go(func() error { h.update(v); return nil })
 		}
 		_ = updates.Wait()
-		h.sweep(&s)
 	}
 }
 
