@@ -256,7 +256,10 @@ func TestFits(t *testing.T) {
 	s := osdmap.State{Hosts: []osdmap.Host{osdmaptest.Host(1), osdmaptest.Host(2), osdmaptest.Host(3)}}
 	size := uint64(v.Size)
 	host := func(longest, disk uint64) told {
-		return told{GetHostResponse: &replicav1.GetHostResponse{LargestBytes: longest, DataBytes: disk}}
+		return told{GetHostResponse: &replicav1.GetHostResponse{LargestBytes: longest, DataBytes: disk, FreeBytes: disk}}
+	}
+	left := func(free uint64) told {
+		return told{GetHostResponse: &replicav1.GetHostResponse{DataBytes: 40 * size, FreeBytes: free}}
 	}
 	for i, c := range []struct {
 		h3   told
@@ -269,6 +272,11 @@ func TestFits(t *testing.T) {
 		{host(size-1, size), true, "no file on h3, where the copy would be, can have more than 1073741823 bytes"},
 		{host(size, size-1), false, "the disk of h3 has 1073741823 bytes in all"},
 		{host(size, size-1), true, ""},
+		{left(size - 1), false, "the disk of h3 is full, or will be at any moment"},
+		{left(0), false, "the disk of h3 is full, or will be at any moment"},
+		{left(0), true, ""},
+		{left(size), false, ""}, // that is as much as it needs
+		{left(2*size - 1), false, ""},
 	} {
 		o := createOptions{overcommit: c.over}
 		err := o.fits(&s, v, map[core.ID]told{1: host(size, size), 3: c.h3})

@@ -38,7 +38,8 @@ func createCommand() *cobra.Command {
 		Short: "Create a volume",
 		Long: `Creates a volume with a copy on each of the given hosts. It reads as zeros, and takes
 space as it is written. So volumes may be larger together than the hosts' disks; a single
-one only with --overcommit: make sure then that it is never written completely.
+one, or one on a host whose disk is full, only with --overcommit: make sure then that it
+is never written completely.
 
 With fewer than min_size up-to-date copies the volume waits: no request fails, and it
 goes on when enough copies are back. By default min_size is all copies but one, and at
@@ -56,7 +57,7 @@ The JSON is the volume, as in "mcblock volume list".`,
 	o.block = 4096
 	f.Var((*cmdline.Size)(&o.block), "block-size", "`bytes` that reads and writes are whole multiples of: a power of two, 512 to 64K")
 	f.IntVar(&o.minSize, "min-size", 0, "`copies` without which the volume waits; default: all but one, and at least one")
-	f.BoolVar(&o.overcommit, "overcommit", false, "create it even if the disk of one of its hosts is smaller")
+	f.BoolVar(&o.overcommit, "overcommit", false, "create it even if the disk of one of its hosts is smaller, or full")
 	out := cli.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch changed := cmd.Flags().Changed; {
@@ -185,12 +186,15 @@ func (o *createOptions) volume(s *osdmap.State, name string, wanted []string) (v
 func (o *createOptions) fits(s *osdmap.State, v osdmap.Volume, hosts map[core.ID]told) error {
 	size := uint64(v.Size) //nolint:gosec // above 0
 	for _, id := range v.Hosts {
-		longest, disk := hosts[id].GetLargestBytes(), hosts[id].GetDataBytes()
+		longest, disk, free := hosts[id].GetLargestBytes(), hosts[id].GetDataBytes(), hosts[id].GetFreeBytes()
 		if longest > 0 && size > longest {
 			return cli.Usagef("--size: no file on %s, where the copy would be, can have more than %d bytes: choose a smaller size, or other hosts", s.HostName(id), longest)
 		}
 		if disk > 0 && size > disk && !o.overcommit {
 			return cli.Usagef("--size: the disk of %s has %d bytes in all, and so the volume could never be full: choose a smaller size, other hosts, or --overcommit", s.HostName(id), disk)
+		}
+		if size > free && float64(free) < hardlyFree*float64(disk) && !o.overcommit {
+			return cli.Usagef("the disk of %s is full, or will be at any moment, and its copy would end: make room there, or choose other hosts, or --overcommit", s.HostName(id))
 		}
 	}
 	return nil
