@@ -295,7 +295,8 @@ func (d *diagnosis) volume(s osdmap.VolumeState) {
 				d.Add(findings.Error, name, fmt.Sprintf("it is degraded: %s has no copy that counts", host), "it cannot open its copy", "as for host "+host)
 			}
 		case p.GetFailure() != "":
-			d.Add(findings.Error, name, "the copy on "+host+" has ended", cli.Clean(p.GetFailure()), "repair what that says, and start mcblock on "+host+" again")
+			d.Add(findings.Error, name, "the copy on "+host+" has ended", cli.Clean(p.GetFailure()),
+				"repair what that says (make room on a full disk), and then on "+host+": systemctl restart mcblock; until then the copy stays as it is")
 		case acting:
 		case d.opening(id, v.ID):
 			d.Add(findings.Warning, name, fmt.Sprintf("it is degraded: %s has not opened its copy yet", host), slowOpening, waitForOpening)

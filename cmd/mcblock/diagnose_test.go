@@ -310,6 +310,7 @@ func TestDiagnoseDo(t *testing.T) {
 			broken(f)
 			f.state.Volumes[0].Map = osdmaptest.Next(f.state.Volumes[0].Map, 1, 1, 2)
 		}, "it cannot open its copy as for host h3", "start mcblock"},
+		{"a copy that has ended", "volume vol", func(f *facts) { f.hosts[3].Volumes[0].Failure = "no space left on device" }, "make room on a full disk), and then on h3: systemctl restart mcblock", ""},
 		{"one that is needed", "volume vol", func(f *facts) {
 			broken(f)
 			f.hosts[2].Volumes, f.hosts[1].Volumes[0].Leased = nil, false
