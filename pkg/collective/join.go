@@ -222,8 +222,7 @@ func (c *Comm) measure(ctx context.Context) error {
 func (c *Comm) probe(ctx context.Context, costs []float64) error {
 	e, to := c.e, c.e.peers[1]
 	at := mcrdma.At{Offset: uint64(e.layout.At(core.Unicast, e.layout.Lanes-1, 0))} //nolint:gosec // a slot in which no message is, as none is under way
-	write := func(least *float64, times, bytes int) (err error) {
-		defer shorter(least, time.Now())
+	write := func(times, bytes int) (err error) {
 		var last *mcrdma.Pending
 		for range times {
 			if last, err = to.unicast.Post(ctx, mcrdma.Op{At: at, Pieces: []mcrdma.Piece{to.staging.Slice(0, bytes)}}); err != nil {
@@ -232,11 +231,21 @@ func (c *Comm) probe(ctx context.Context, costs []float64) error {
 		}
 		return last.Wait(ctx) // the others are done before
 	}
+	measure := func(least *float64, times, bytes int) error {
+		for {
+			begun := time.Now()
+			err := write(times, bytes)
+			if !errors.Is(err, mcrdma.ErrUnreachable) || to.unicast.Err() != nil || c.Err() != nil {
+				shorter(least, begun)
+				return err
+			} // the connection was lost, and is made again
+		}
+	}
 	trip, several, large, combine := math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)
 	block := e.layout.Block
 	a, b := make([]float32, block/4), make([]float32, block/4)
 	for range probes {
-		if err := errors.Join(write(&trip, 1, 0), write(&several, burst, 0), write(&large, 1, block)); err != nil {
+		if err := errors.Join(measure(&trip, 1, 0), measure(&several, burst, 0), measure(&large, 1, block)); err != nil {
 			return err
 		}
 		begun := time.Now()

@@ -353,6 +353,7 @@ func TestCollectiveFails(t *testing.T) {
 		{"a rank never joins", rankMissing},
 		{"a rank has the hosts in another order", ranksOrder},
 		{"a rank dies while it joins", rankDiesJoining},
+		{"connections break while ranks join", connectionsBreakJoining},
 	})
 }
 
@@ -843,4 +844,41 @@ func rankDiesJoining(l *lab, cfg mcrdma.GroupConfig) {
 		})
 	}
 	wg.Wait()
+}
+
+// connectionsBreakJoining: the connections of two ranks' applications break once, when one has sent some packets. All
+// ranks join nevertheless.
+func connectionsBreakJoining(l *lab, cfg mcrdma.GroupConfig) {
+	r := &ranks{l: l, comms: make([]*collective.Comm, 3)}
+	for _, h := range l.hosts[:3] {
+		r.apps = append(r.apps, h.run())
+	}
+	for packets := int32(1); ; packets += 1 + packets/4 {
+		var sent atomic.Int32
+		broken := make(chan struct{})
+		count := func() {
+			if sent.Add(1) == packets {
+				go func() {
+					l.net.Break("h1/app", "h2/app")
+					close(broken)
+				}()
+			}
+		}
+		l.hosts[0].sends.Store(&count)
+		r.each(func(ctx context.Context, i int, _ *collective.Comm) (err error) {
+			r.comms[i], err = collective.Join(ctx, r.apps[i].client, collective.Config{Service: "c", Hosts: []string{"h1", "h2", "h3"}, Rank: i, Mode: cfg.Mode})
+			if err != nil {
+				return fmt.Errorf("connections broke after packet %d: %w", packets, err)
+			}
+			return nil
+		})
+		l.hosts[0].sends.Store(nil)
+		r.each(func(ctx context.Context, _ int, c *collective.Comm) error {
+			return errors.Join(sums(ctx, c, 100, nothing), c.Close(ctx))
+		})
+		if sent.Load() < packets {
+			return
+		}
+		<-broken
+	}
 }
