@@ -2,6 +2,7 @@ package connmgr
 
 import (
 	"context"
+	"io"
 	"net/netip"
 	"strings"
 	"sync"
@@ -264,6 +265,71 @@ func TestManyConnections(t *testing.T) {
 		if _, err := r.host(2).caller(r.host(1).files).Beat(t.Context(), &mcrdmav1.BeatRequest{}); err != nil {
 			t.Errorf("another host: %v", err)
 		}
+	})
+}
+
+// TestManyStrangers: connections without end that say nothing, and so have shown no certificate. Few are kept, and not for
+// long; other hosts are served.
+func TestManyStrangers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, withTLS)
+		var open atomic.Int32
+		for range 1000 {
+			c, err := r.net.Dial(t.Context(), "stranger/test", r.host(2).listen)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = c.Close() }()
+			open.Add(1)
+			go func() {
+				_, _ = io.Copy(io.Discard, c)
+				open.Add(-1)
+			}()
+			synctest.Wait()
+		}
+		r.pass(time.Second)
+		if n := open.Load(); n > 256 {
+			t.Errorf("%d are open", n)
+		}
+		if _, err := r.host(2).caller(r.host(1).files).Beat(t.Context(), &mcrdmav1.BeatRequest{}); err != nil {
+			t.Errorf("a host: %v", err)
+		}
+		r.pass(10 * time.Second)
+		if n := open.Load(); n > 0 {
+			t.Errorf("%d are still open", n)
+		}
+		if n := r.host(2).counter("mcrdma_daemon_handshakes_failed_total", ""); n < 1000 {
+			t.Errorf("%d are counted", n)
+		}
+	})
+}
+
+// TestManyConnectionsOfUser: a user of the host opens connections without end. The last ones are served.
+func TestManyConnectionsOfUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		var open atomic.Int32
+		for range maxUserConns + 100 {
+			c, err := r.net.Dial(t.Context(), r.host(1).name+"/app", r.host(1).m.Socket())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = c.Close() }()
+			if _, err := c.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil {
+				t.Fatal(err)
+			}
+			open.Add(1)
+			go func() {
+				_, _ = io.Copy(io.Discard, c)
+				open.Add(-1)
+			}()
+			synctest.Wait()
+		}
+		r.pass(time.Second)
+		if n := open.Load(); n > maxUserConns {
+			t.Errorf("%d are open", n)
+		}
+		r.host(1).app("")
 	})
 }
 

@@ -26,6 +26,7 @@ func (m *Manager) roomForGroup(uid uint32) error {
 const (
 	maxStreams     = 1024 // calls per connection of another host; the caller queues more
 	maxHostConns   = 8    // connections of another host; its daemon has one
+	maxUserConns   = 2048 // connections of a user of this host: more than maxSessions
 	maxCreating    = 32   // groups that a session makes
 	maxCreatingAll = 128  // the same, of all sessions
 	maxIdlePeers   = 64   // connections to hosts that are not configured, for groups to come

@@ -14,6 +14,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
+	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
@@ -26,14 +27,12 @@ func (m *Manager) newServers() (hosts, apps *grpc.Server, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	if !m.files.Plain() {
-		creds = grpcserver.PerClient(creds, maxHostConns, m.metrics.closed.Inc)
-	}
 	c := grpcserver.Config{Log: m.log, Metrics: m.metrics.server, Health: health.NewServer(), // it serves as long as the daemon does
 		MaxMessage: maxMessage, MinPing: 2 * time.Second, Time: requestTime, Explain: m.explain,
-		Unary: []grpc.UnaryServerInterceptor{m.unary}}
+		Unary: []grpc.UnaryServerInterceptor{m.unary}, Client: identity.Certified, PerClient: maxHostConns, Closed: m.metrics.closed.Inc}
 	hosts = grpcserver.New(c, creds, grpc.MaxConcurrentStreams(maxStreams))
 	mcrdmav1.RegisterHostsServer(hosts, &hostsServer{m: m})
+	c.Client, c.PerClient, c.Closed = userName, maxUserConns, nil
 	c.Unary = append(c.Unary, m.allowed)
 	c.Stream = []grpc.StreamServerInterceptor{m.stream}
 	apps = grpcserver.New(c, unixsock.Creds(), grpc.MaxConcurrentStreams(2*maxSessions))
@@ -89,6 +88,11 @@ func userOf(ctx context.Context) unixsock.User {
 		panic(err)
 	}
 	return u
+}
+
+func userName(ctx context.Context) (string, error) {
+	u, err := unixsock.UserOf(ctx)
+	return fmt.Sprint(u.UID), err
 }
 
 func (m *Manager) checkUser(ctx context.Context) error {

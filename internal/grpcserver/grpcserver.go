@@ -30,7 +30,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
-// Config says how a server differs from others. All fields but Unary and Stream are needed.
+// Config says how a server differs from others. All fields up to Explain are needed.
 type Config struct {
 	Log        *slog.Logger
 	Metrics    *Metrics
@@ -40,6 +40,12 @@ type Config struct {
 	Time       time.Duration // of a request without a deadline
 	// Explain makes the error of a handler one that has a status.
 	Explain func(error) error
+	// Client names the client at the other end of a connection, by the context of its calls. A client may have PerClient
+	// connections. One more closes its oldest, so that stale ones do not keep it out; Closed, if not nil, is called then.
+	// nil: clients are not known, and all are let in.
+	Client    func(context.Context) (string, error)
+	PerClient int
+	Closed    func()
 	// Unary and Stream are further interceptors; their errors are explained too.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
@@ -49,9 +55,9 @@ type Config struct {
 // Stop waits for handlers. A handler that panics ends the process: nothing else could
 // repair what it had locked or changed in part, while what is durable is right.
 func New(c Config, creds credentials.TransportCredentials, more ...grpc.ServerOption) *grpc.Server {
-	creds = identity.Watched(creds, c.refusals())
+	creds = identity.Watched(&perClient{TransportCredentials: creds, Config: c, conns: map[string][]net.Conn{}}, c.refusals())
 	s := grpc.NewServer(append(append(grpcwindow.Serve(),
-		grpc.Creds(creds), grpc.MaxRecvMsgSize(c.MaxMessage), grpc.MaxSendMsgSize(c.MaxMessage), grpc.WaitForHandlers(true),
+		grpc.Creds(creds), grpc.ConnectionTimeout(connectTime), grpc.MaxRecvMsgSize(c.MaxMessage), grpc.MaxSendMsgSize(c.MaxMessage), grpc.WaitForHandlers(true),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: c.MinPing, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(append([]grpc.UnaryServerInterceptor{c.unary}, c.Unary...)...),
 		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{c.stream}, c.Stream...)...),

@@ -5,26 +5,24 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 	grpcpeer "google.golang.org/grpc/peer"
-
-	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
+// A host that can connect must not be able to use up file descriptors.
+const (
+	maxStrangers = 256              // connections whose handshake is under way; one more closes the oldest
+	connectTime  = 10 * time.Second // of a handshake, until requests can come
+)
+
+// A perClient bounds the connections of each client, and those of which the client is not known yet.
 type perClient struct {
 	credentials.TransportCredentials
-	most   int
-	closed func() // called for each connection that is closed
-	mu     sync.Mutex
-	conns  map[string][]*clientConn // the oldest first
-}
-
-// PerClient has a server keep at most so many connections of each identity. One more closes the
-// oldest, so that a client that comes back is not kept out by its stale connections; closed is
-// called then. In plain text the callers are unknown, and all are let in.
-func PerClient(c credentials.TransportCredentials, most int, closed func()) credentials.TransportCredentials {
-	return &perClient{TransportCredentials: c, most: most, closed: closed, conns: map[string][]*clientConn{}}
+	Config
+	mu    sync.Mutex
+	conns map[string][]net.Conn // of clients, by name; "": of those that are not known yet. The oldest is first.
 }
 
 // A clientConn is a connection that is counted.
@@ -39,36 +37,46 @@ func (c *clientConn) Close() error {
 }
 
 func (p *perClient) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	p.add("", raw, maxStrangers)
 	conn, info, err := p.TransportCredentials.ServerHandshake(raw)
-	if err != nil {
+	p.remove("", raw)
+	if err != nil || p.Client == nil {
 		return conn, info, err
 	}
-	id, err := identity.FromContext(grpcpeer.NewContext(context.Background(), &grpcpeer.Peer{Addr: raw.RemoteAddr(), AuthInfo: info}))
+	name, err := p.Client(grpcpeer.NewContext(context.Background(), &grpcpeer.Peer{Addr: raw.RemoteAddr(), AuthInfo: info}))
 	if err != nil {
 		return conn, info, nil // its calls are refused
 	}
-	key, c := id.String(), &clientConn{Conn: conn}
-	c.end = func() { p.remove(key, c) }
-	p.mu.Lock()
-	p.conns[key] = append(p.conns[key], c)
-	var oldest net.Conn
-	if list := p.conns[key]; len(list) > p.most {
-		oldest = list[0]
-	}
-	p.mu.Unlock()
-	if oldest != nil {
-		_ = oldest.Close()
-		p.closed()
+	c := &clientConn{Conn: conn}
+	c.end = func() { p.remove(name, c) }
+	if p.add(name, c, p.PerClient) && p.Closed != nil {
+		p.Closed()
 	}
 	return c, info, nil
 }
 
-func (p *perClient) remove(key string, c *clientConn) {
+// add counts a connection. If there are more than most, it closes the oldest.
+func (p *perClient) add(name string, c net.Conn, most int) (closed bool) {
+	p.mu.Lock()
+	p.conns[name] = append(p.conns[name], c)
+	var oldest net.Conn
+	if list := p.conns[name]; len(list) > most {
+		oldest, p.conns[name] = list[0], list[1:]
+	}
+	p.mu.Unlock()
+	if oldest == nil {
+		return false
+	}
+	_ = oldest.Close()
+	return true
+}
+
+func (p *perClient) remove(name string, c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	list := slices.DeleteFunc(p.conns[key], func(o *clientConn) bool { return o == c })
-	if p.conns[key] = list; len(list) == 0 {
-		delete(p.conns, key)
+	list := slices.DeleteFunc(p.conns[name], func(o net.Conn) bool { return o == c })
+	if p.conns[name] = list; len(list) == 0 {
+		delete(p.conns, name)
 	}
 }
 

@@ -31,6 +31,16 @@ func FromContext(ctx context.Context) (Identity, error) {
 	return id, nil
 }
 
+// Certified returns the name that the caller's certificate proves. Without TLS there is none.
+func Certified(ctx context.Context) (string, error) {
+	if p, ok := peer.FromContext(ctx); ok {
+		if a, ok := p.AuthInfo.(authInfo); ok {
+			return a.id.String(), a.err
+		}
+	}
+	return "", ErrNoIdentity
+}
+
 func fromContext(ctx context.Context) (Identity, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

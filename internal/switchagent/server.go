@@ -47,7 +47,8 @@ func (a *Agent) newServer(ctx context.Context) (*grpc.Server, error) {
 	}
 	limit := &streamLimit{open: map[string]int{}}
 	s := grpcserver.New(grpcserver.Config{Log: a.log, Metrics: a.metrics.server, Health: a.health(ctx), MaxMessage: maxMessage,
-		MinPing: 5 * time.Second, Time: requestTime, Explain: a.explain, Stream: []grpc.StreamServerInterceptor{limit.intercept}}, creds)
+		MinPing: 5 * time.Second, Time: requestTime, Explain: a.explain, Stream: []grpc.StreamServerInterceptor{limit.intercept},
+		Client: identity.Certified, PerClient: maxConns}, creds)
 	mcrdmav1.RegisterSwitchGroupsServer(s, &groupsServer{a: a})
 	mcrdmav1.RegisterSwitchPeerServer(s, &peerServer{a: a})
 	mcrdmav1.RegisterSwitchStatusServer(s, &statusServer{a: a})
@@ -78,6 +79,9 @@ func (a *Agent) health(ctx context.Context) *health.Server {
 	})
 	return h
 }
+
+// maxConns is the maximum number of connections of one host, switch or administrator. A daemon has one, and so has each tool.
+const maxConns = 64
 
 // maxStreams is the maximum number of open streams of one host. A daemon needs one or two.
 const maxStreams = 16
