@@ -265,9 +265,7 @@ func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, std
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	own := *s.cfg
-	own.Metrics = "" // served here, with those of the process
-	m, err := connmgr.New(ctx, &own, connmgr.Options{Logger: log, Version: cli.Version(), Metrics: registry, Busy: new(hostload.Meter).Busy})
+	m, err := connmgr.New(ctx, s.cfg, connmgr.Options{Logger: log, Version: cli.Version(), Metrics: registry, Busy: new(hostload.Meter).Busy})
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ type Options struct {
 	Busy func(now time.Time) bool
 	// OpenStore opens the state instead of store.Open.
 	OpenStore func(ctx context.Context, path string) (Store, error)
-	// Metrics additionally registers the daemon's metrics; Config.Metrics serves them anyway.
+	// Metrics gets the daemon's metrics, which the caller serves, at Config.Metrics for one; nil: they are not registered.
 	Metrics prometheus.Registerer
 }
 
@@ -256,11 +256,6 @@ func (m *Manager) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stopMetrics, err := grpcserver.ServeMetrics(m.cfg.Metrics, m.metrics.registry, m.Readiness, cancel)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	defer stopMetrics()
 	ticks := time.NewTicker(m.cfg.Beat.Interval)
 	defer ticks.Stop()
 	m.resumeAll()

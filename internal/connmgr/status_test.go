@@ -1,14 +1,15 @@
 package connmgr
 
 import (
-	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -96,58 +97,53 @@ func TestStatusOfIdleHosts(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	r := newRig(t, 0, onSockets, withSwitch)
-	r.add(3)
-	reg := prometheus.NewRegistry()
-	r.start(1, func(c *config.Config, o *Options) { c.Metrics, o.Metrics = "127.9.0.1:9559", reg })
-	r.start(2)
-	r.start(3)
-	r.receivers()
-	a := r.host(1).app("")
-	f := a.create(a.request()).GetFormation()
-	r.pass(time.Second)
-	r.host(1).hang(r.host(3), true)
-	r.pass(1200 * time.Millisecond)
-	a.waitChange(removed)
-	r.host(1).hang(r.host(3), false)
-	res, err := http.Get("http://127.9.0.1:9559/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := io.ReadAll(res.Body)
-	_ = res.Body.Close()
-	http.DefaultClient.CloseIdleConnections()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
-		"mcrdma_daemon_groups 1\n", "mcrdma_daemon_memberships 0\n", "mcrdma_daemon_sessions 1\n", "mcrdma_daemon_switch_synced 1\n",
-		`mcrdma_daemon_formations_total{path="switch"} 1`, `mcrdma_daemon_receivers_removed_total{reason="silent"} 1`,
-		`mcrdma_daemon_requests_total{code="OK",method="/mcrdma.v1.Applications/CreateGroup"} 1`, `mcrdma_daemon_formation_seconds_count{phase="prepare"} 1`,
-		`mcrdma_daemon_beats_total{result="ok"}`, `mcrdma_daemon_host_call_seconds_count{result="ok"}`, `mcrdma_daemon_agent_call_seconds_count{result="ok"}`,
-	} {
-		if !strings.Contains(string(body), want) {
-			t.Errorf("no %s", want)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, withSwitch)
+		r.add(3)
+		reg := prometheus.NewRegistry()
+		r.start(1, func(_ *config.Config, o *Options) { o.Metrics = reg })
+		r.start(2)
+		r.start(3)
+		r.receivers()
+		a := r.host(1).app("")
+		f := a.create(a.request()).GetFormation()
+		r.pass(time.Second)
+		r.host(1).hang(r.host(3), true)
+		r.pass(1200 * time.Millisecond)
+		a.waitChange(removed)
+		r.host(1).hang(r.host(3), false)
+		served := httptest.NewRecorder()
+		promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(served, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+		body := served.Body.String()
+		for _, want := range []string{
+			"mcrdma_daemon_groups 1\n", "mcrdma_daemon_memberships 0\n", "mcrdma_daemon_sessions 1\n", "mcrdma_daemon_switch_synced 1\n",
+			`mcrdma_daemon_formations_total{path="switch"} 1`, `mcrdma_daemon_receivers_removed_total{reason="silent"} 1`,
+			`mcrdma_daemon_requests_total{code="OK",method="/mcrdma.v1.Applications/CreateGroup"} 1`, `mcrdma_daemon_formation_seconds_count{phase="prepare"} 1`,
+			`mcrdma_daemon_beats_total{result="ok"}`, `mcrdma_daemon_host_call_seconds_count{result="ok"}`, `mcrdma_daemon_agent_call_seconds_count{result="ok"}`,
+		} {
+			if !strings.Contains(body, want) {
+				t.Errorf("no %s", want)
+			}
 		}
-	}
-	if strings.Contains(string(body), "127.9.0") || strings.Contains(string(body), "h2") {
-		t.Error("hosts are labels")
-	}
-	if all, err := reg.Gather(); err != nil || len(all) < 10 {
-		t.Errorf("%d metrics, %v", len(all), err)
-	}
-	a.closeGroup(f.GetGroup())
-	r.host(1).kill()
-	if all, err := reg.Gather(); err != nil || len(all) != 0 {
-		t.Errorf("%d metrics are left, %v", len(all), err)
-	}
-	// Twice in one registry is an error, and not a panic.
-	reg = prometheus.NewRegistry()
-	reg.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "mcrdma_daemon_groups", Help: "other"}))
-	cfg := r.config(1)
-	if _, err := New(t.Context(), cfg, Options{Metrics: reg}); err == nil {
-		t.Error("registered twice")
-	}
+		if strings.Contains(body, "127.9.0") || strings.Contains(body, "h2") {
+			t.Error("hosts are labels")
+		}
+		if all, err := reg.Gather(); err != nil || len(all) < 10 {
+			t.Errorf("%d metrics, %v", len(all), err)
+		}
+		a.closeGroup(f.GetGroup())
+		r.host(1).kill()
+		if all, err := reg.Gather(); err != nil || len(all) != 0 {
+			t.Errorf("%d metrics are left, %v", len(all), err)
+		}
+		// Twice in one registry is an error, and not a panic.
+		reg = prometheus.NewRegistry()
+		reg.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "mcrdma_daemon_groups", Help: "other"}))
+		cfg := r.config(1)
+		if _, err := New(t.Context(), cfg, Options{Metrics: reg}); err == nil {
+			t.Error("registered twice")
+		}
+	})
 }
 
 func TestServesHealth(t *testing.T) {
