@@ -95,13 +95,10 @@ func (d *driver) write(ctx context.Context, e edit) error {
 	defer d.mu.Unlock()
 	if !j.taken {
 		d.queue = slices.DeleteFunc(d.queue, func(q *job) bool { return q == j })
-		return fmt.Errorf("the switch was not written: %w: %w", errNotWritten, context.Cause(ctx))
+		return fmt.Errorf("the switch was not written: %w", context.Cause(ctx))
 	}
 	return fmt.Errorf("the switch has not answered: %w", context.Cause(ctx))
 }
-
-// errNotWritten: the edit was not made, and will not be.
-var errNotWritten = errors.New("not written")
 
 // errOver: the driver has stopped.
 var errOver = fmt.Errorf("%w: the agent is shutting down", ErrNotReady)
