@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -115,6 +116,9 @@ func (o *cmtimeOptions) check() (cfg mcrdma.GroupConfig, err error) {
 		return cfg, cli.Usagef("--write %d: want 0 to %d bytes", o.write, 1<<30)
 	case o.timeout <= 0:
 		return cfg, cli.Usagef("--timeout %v: it is more than 0, such as 10s", o.timeout)
+	}
+	if slices.Contains(o.receivers, "") {
+		return cfg, cli.NameList("--receivers", o.receivers)
 	}
 	if err := cfg.Mode.UnmarshalText([]byte(o.mode)); err != nil {
 		return cfg, cli.Usagef("--mode %q: want auto, require or off", o.mode)

@@ -130,6 +130,8 @@ func TestUsage(t *testing.T) {
 		{"cmtime", "a service is needed"},
 		{"cmtime --service s", "--receivers HOST,… for the sender, or --serve"},
 		{"cmtime --service s --serve --receivers a", "one of them"},
+		{"cmtime --service s --receivers ,", `--receivers ",": a name is empty`},
+		{"cmtime --service s --receivers a,", `--receivers "a,": a name is empty`},
 		{"cmtime --service s --receivers a -n 0", "--count 0"},
 		{"cmtime --service s --receivers a --warm-up -1", "--warm-up -1"},
 		{"cmtime --service s --receivers a --mode fast", `--mode "fast": want auto`},

@@ -177,6 +177,9 @@ const mostRanks = 16
 func (f *collFlags) check() (*collBench, error) {
 	b := &collBench{f: f, results: []collResult{}, Config: f.Config}
 	named := len(f.Hosts) > 0
+	if err := cli.NameList("--hosts", f.Hosts); err != nil {
+		return nil, err
+	}
 	if f.lab && !named {
 		for i := range f.ranks {
 			b.Hosts = append(b.Hosts, labHost(i))

@@ -80,6 +80,8 @@ func TestUsage(t *testing.T) {
 		{"lat --lab --rate 100", `--rate "100": want bits a second`},
 		{"lat --lab -r h7", "the lab's receivers are h2, h3, h4"},
 		{"lat -r h2,h3,h2", `"h2" is there twice`},
+		{"lat -r h2,", `--receivers "h2,": a name is empty`},
+		{"coll -r h1,", `--hosts "h1,": a name is empty`},
 		{"lat -r h2 --plot /nonexistent/x.svg", "there is no directory /nonexistent"},
 		{"lat -r h2 extra", "extra"},
 		{"lat -r h2 -o xml", "formats are text or json"},

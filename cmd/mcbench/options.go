@@ -214,11 +214,11 @@ func (o *options) consistentLab() error {
 
 // exist reports named hosts and files that do not exist, or occur twice.
 func (o *options) exist() error {
-	for i, r := range o.receivers {
-		switch {
-		case slices.Contains(o.receivers[:i], r):
-			return cli.Usagef("--receivers: %q is there twice", r)
-		case o.lab && !slices.Contains(o.labHosts()[1:], r):
+	if err := cli.NameList("--receivers", o.receivers); err != nil {
+		return err
+	}
+	for _, r := range o.receivers {
+		if o.lab && !slices.Contains(o.labHosts()[1:], r) {
 			return cli.Usagef("--receivers: the lab's receivers are %s, and not %q", strings.Join(o.labHosts()[1:], ", "), r)
 		}
 	}

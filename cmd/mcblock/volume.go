@@ -69,6 +69,8 @@ The JSON is the volume, as in "mcblock volume list".`,
 			return cli.Usagef("--allow: no client is named, and then no list would be kept: leave it out for a volume that all may open")
 		case changed("hosts") && len(o.hosts) == 0:
 			return cli.Usagef("--hosts: no host is named; leave it out for all that there are")
+		case slices.Contains(o.hosts, ""):
+			return cli.NameList("--hosts", o.hosts)
 		case twice(o.hosts) != "":
 			return cli.Usagef("--hosts: %s is there twice: a host has one copy", twice(o.hosts))
 		case changed("min-size") && o.minSize < 1:

@@ -104,6 +104,7 @@ func TestPlanUsage(t *testing.T) {
 		"-t F":                                   "no group: name its members",
 		"-t F --source h1":                       "no group: name its members",
 		"-t F --from g --source h1":              "--from takes groups from a file",
+		"-t F --source h1 --receivers ,":         `--receivers ",": a name is empty`,
 		"-t F --source h1 --receivers h2 -o svg": "text or json",
 		"-t F --source h1 --receivers h2 --pre-groups 0":   "--pre-groups 0",
 		"-t F --source h1 --receivers h2 --regions -1":     "--regions -1",
