@@ -53,7 +53,7 @@ func TestUsage(t *testing.T) {
 		{"volume create v", "a size is needed: --size 10G"},
 		{"volume create v --size 0", "--size 0: a volume has at least one block, of 4096 bytes"},
 		{"volume create v --size 8E", "out of range: a number of bytes is below 8E"},
-		{"volume create v --size 1G --hosts h1,h2,h1", "--hosts: h1 is there twice"},
+		{"volume create v --size 1G --hosts h1,h2,h1", `--hosts: "h1" is there twice`},
 		{"volume create v --size 1G --hosts h1,,h3", `--hosts "h1,,h3": a name is empty`},
 		{"volume list --timeout 5", "--timeout 5: the unit is missing: 5s, for seconds, or 5ms"},
 		{"bench --runtime x", `--runtime "x" is not a time, such as 5s`},

@@ -69,10 +69,8 @@ The JSON is the volume, as in "mcblock volume list".`,
 			return cli.Usagef("--allow: no client is named, and then no list would be kept: leave it out for a volume that all may open")
 		case changed("hosts") && len(o.hosts) == 0:
 			return cli.Usagef("--hosts: no host is named; leave it out for all that there are")
-		case slices.Contains(o.hosts, ""):
+		case cli.NameList("--hosts", o.hosts) != nil:
 			return cli.NameList("--hosts", o.hosts)
-		case twice(o.hosts) != "":
-			return cli.Usagef("--hosts: %s is there twice: a host has one copy", twice(o.hosts))
 		case changed("min-size") && o.minSize < 1:
 			return cli.Usagef("--min-size %d: want 1 or more", o.minSize)
 		}
@@ -143,16 +141,6 @@ func unknown(s *osdmap.State, names []string) (missing []string) {
 		}
 	}
 	return missing
-}
-
-// twice returns an element that a list has more than once; "": none.
-func twice(list []string) string {
-	for i, x := range list {
-		if slices.Contains(list[:i], x) {
-			return x
-		}
-	}
-	return ""
 }
 
 // volume returns the volume to create; wanted are the hosts without which there is none. Errors are usage errors.
