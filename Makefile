@@ -24,10 +24,11 @@ SERIAL = pkg/rocev2 pkg/qp/rc pkg/ackmerge pkg/bifurcation pkg/rdmcfallback/sche
 	cmd/mcblock/internal/config internal/connmgr/config internal/failure internal/labca internal/pcapfile internal/strictyaml internal/switchagent/config \
 	internal/simnet internal/simnet/figures internal/simnet/replicate internal/simnet/workload \
 	internal/topology scripts/gotest tests/chaos/history tests/chaos/plan
-# PER_PACKET are those of them that each packet of a laboratory passes. Packages with the race
-# detector are tested with these compiled without it, which halves what tests/scenario computes;
-# internal/softswitch, which calls them from several goroutines, is tested with all of it.
-PER_PACKET = $(filter internal/softswitch/% pkg/rocev2,$(SERIAL))
+# PER_PACKET are the cores of the embedded switch, which each packet of a lab passes through. The
+# other packages' tests have them compiled without the race detector, which halves what
+# tests/scenario computes. SWITCH_TESTS, which call them from several goroutines, have all of it.
+PER_PACKET   = $(filter internal/softswitch/%,$(SERIAL))
+SWITCH_TESTS = internal/softswitch internal/softswitch/p4rtserver
 # ONCE_MORE are tests that run without the race detector too, or only: those that count
 # allocations, those that say so, and those that take a sample with it.
 ONCE_MORE = Alloc|WithoutRace|KilledAnywhere|TestModel|TestRandom
@@ -75,10 +76,10 @@ endif
 # (testenv.OneProcessor).
 test-race:
 	$(TEST) -race $(PER_PACKET:%=-gcflags=$(MODULE)/%=-race=false) -p 3 -timeout 25m \
-		$$($(GO) list ./tests/scenario ./pkg/replica/... ./... | grep -vE '/(internal/softswitch|$(subst $() ,|,$(SERIAL)))$$')
+		$$($(GO) list ./tests/scenario ./pkg/replica/... ./... | grep -vE '/($(subst $() ,|,$(SWITCH_TESTS) $(SERIAL)))$$')
 
 test-switch:
-	$(TEST) -race -timeout 10m ./internal/softswitch
+	$(TEST) -race -timeout 10m $(SWITCH_TESTS:%=./%)
 
 test-once-more:
 	$(TEST) -p 2 -run '$(ONCE_MORE)' -timeout 15m \

@@ -278,6 +278,7 @@ func TestFits(t *testing.T) {
 		{left(0), true, ""},
 		{left(size), false, ""}, // that is as much as it needs
 		{left(2*size - 1), false, ""},
+		{told{GetHostResponse: &replicav1.GetHostResponse{DataBytes: 4 * size, FreeBytes: size / 2}}, false, ""}, // not full
 	} {
 		o := createOptions{overcommit: c.over}
 		err := o.fits(&s, v, map[core.ID]told{1: host(size, size), 3: c.h3})

@@ -62,7 +62,7 @@ type Options struct {
 	Busy func(now time.Time) bool
 	// OpenStore opens the state instead of store.Open.
 	OpenStore func(ctx context.Context, path string) (Store, error)
-	// Metrics gets the daemon's metrics, which the caller serves, at Config.Metrics for one; nil: they are not registered.
+	// Metrics gets the daemon's metrics; the caller serves them. nil: they are not registered.
 	Metrics prometheus.Registerer
 }
 

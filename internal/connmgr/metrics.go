@@ -40,7 +40,7 @@ func newMetrics(m *Manager) (*metrics, error) {
 	}
 	x.server = grpcserver.NewMetrics(auto, "host", m.cfg.Name)
 	x.closed = auto.NewCounter(prometheus.CounterOpts{Name: "connections_closed_total",
-		Help: "Connections of other hosts that were closed since a host had too many."})
+		Help: "Connections that were closed since a host, or a user of this one, had too many."})
 	x.peers = histogram("host_call_seconds", "Time of calls to other daemons, beats apart.", "result")
 	x.agent = histogram("agent_call_seconds", "Time of calls to the agent of the switch.", "result")
 	x.formations = counter("formations_total", "Formations of groups that were made, by path.", "path")

@@ -32,7 +32,7 @@ func (m *Manager) newServers() (hosts, apps *grpc.Server, err error) {
 		Unary: []grpc.UnaryServerInterceptor{m.unary}, Client: identity.Certified, PerClient: maxHostConns, Closed: m.metrics.closed.Inc}
 	hosts = grpcserver.New(c, creds, grpc.MaxConcurrentStreams(maxStreams))
 	mcrdmav1.RegisterHostsServer(hosts, &hostsServer{m: m})
-	c.Client, c.PerClient, c.Closed = userName, maxUserConns, nil
+	c.Client, c.PerClient = userName, maxUserConns
 	c.Unary = append(c.Unary, m.allowed)
 	c.Stream = []grpc.StreamServerInterceptor{m.stream}
 	apps = grpcserver.New(c, unixsock.Creds(), grpc.MaxConcurrentStreams(2*maxSessions))

@@ -55,7 +55,7 @@ type Config struct {
 // Stop waits for handlers. A handler that panics ends the process: nothing else could
 // repair what it had locked or changed in part, while what is durable is right.
 func New(c Config, creds credentials.TransportCredentials, more ...grpc.ServerOption) *grpc.Server {
-	creds = identity.Watched(&perClient{TransportCredentials: creds, Config: c, conns: map[string][]net.Conn{}}, c.refusals())
+	creds = identity.Watched(&perClient{TransportCredentials: creds, cfg: c, conns: map[string][]net.Conn{}}, c.refusals())
 	s := grpc.NewServer(append(append(grpcwindow.Serve(),
 		grpc.Creds(creds), grpc.ConnectionTimeout(connectTime), grpc.MaxRecvMsgSize(c.MaxMessage), grpc.MaxSendMsgSize(c.MaxMessage), grpc.WaitForHandlers(true),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: c.MinPing, PermitWithoutStream: true}),

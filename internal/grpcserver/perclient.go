@@ -13,14 +13,14 @@ import (
 
 // A host that can connect must not be able to use up file descriptors.
 const (
-	maxStrangers = 256              // connections whose handshake is under way; one more closes the oldest
+	maxStrangers = 2048             // connections whose handshake is under way; one more closes the oldest
 	connectTime  = 10 * time.Second // of a handshake, until requests can come
 )
 
 // A perClient bounds the connections of each client, and those of which the client is not known yet.
 type perClient struct {
 	credentials.TransportCredentials
-	Config
+	cfg   Config
 	mu    sync.Mutex
 	conns map[string][]net.Conn // of clients, by name; "": of those that are not known yet. The oldest is first.
 }
@@ -40,17 +40,17 @@ func (p *perClient) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	p.add("", raw, maxStrangers)
 	conn, info, err := p.TransportCredentials.ServerHandshake(raw)
 	p.remove("", raw)
-	if err != nil || p.Client == nil {
+	if err != nil || p.cfg.Client == nil {
 		return conn, info, err
 	}
-	name, err := p.Client(grpcpeer.NewContext(context.Background(), &grpcpeer.Peer{Addr: raw.RemoteAddr(), AuthInfo: info}))
+	name, err := p.cfg.Client(grpcpeer.NewContext(context.Background(), &grpcpeer.Peer{Addr: raw.RemoteAddr(), AuthInfo: info}))
 	if err != nil {
 		return conn, info, nil // its calls are refused
 	}
 	c := &clientConn{Conn: conn}
 	c.end = func() { p.remove(name, c) }
-	if p.add(name, c, p.PerClient) && p.Closed != nil {
-		p.Closed()
+	if p.add(name, c, p.cfg.PerClient) && p.cfg.Closed != nil {
+		p.cfg.Closed()
 	}
 	return c, info, nil
 }

@@ -31,11 +31,15 @@ func FromContext(ctx context.Context) (Identity, error) {
 	return id, nil
 }
 
-// Certified returns the name that the caller's certificate proves. Without TLS there is none.
+// Certified returns the name that the caller's certificate proves. All certificates without an identity have one
+// name together. Without TLS there is none.
 func Certified(ctx context.Context) (string, error) {
 	if p, ok := peer.FromContext(ctx); ok {
 		if a, ok := p.AuthInfo.(authInfo); ok {
-			return a.id.String(), a.err
+			if a.err != nil {
+				return "no identity", nil
+			}
+			return a.id.String(), nil
 		}
 	}
 	return "", ErrNoIdentity

@@ -132,8 +132,10 @@ func TestDeletedWhileOpening(t *testing.T) {
 	r.must(unix.Mkfifo(header, 0o600))
 	r.start(1)
 	t.Cleanup(func() { // what opens it waits for this
-		f, err := os.OpenFile(header, os.O_WRONLY, 0)
-		r.must(errors.Join(err, f.Close()))
+		r.wait("the store is opened", func() error {
+			f, err := os.OpenFile(header, os.O_WRONLY|unix.O_NONBLOCK, 0)
+			return errors.Join(err, f.Close())
+		})
 	})
 	r.wait("the data is removed", func() error {
 		if _, err := os.Stat(r.volumeDir(1)); !errors.Is(err, os.ErrNotExist) {

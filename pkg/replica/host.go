@@ -216,7 +216,7 @@ func (h *Host) follow() {
 		h.mu.Unlock()
 		var updates errgroup.Group
 		updates.SetLimit(openedAtOnce)
-		updates.Go(func() error { h.sweep(&s); return nil }) // not after them: what is to be opened may take long
+		updates.Go(func() error { h.sweep(&s); return nil }) // not after them: an opening may take long (what etcd says meanwhile waits for it)
 		for _, v := range s.Volumes {
 			updates.Go(func() error { h.update(v); return nil })
 		}

@@ -2,7 +2,10 @@ package p4rtserver
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -186,4 +189,28 @@ func TestTurnsOfPackets(t *testing.T) {
 			t.Errorf("%v: %d parts, want %d", a, n, want)
 		}
 	}
+}
+
+// Controllers read and write everything while packets come. The race detector sees that they never
+// meet.
+func TestPacketsMeanwhile(t *testing.T) {
+	r, _ := ready(t)
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for !stop.Load() {
+			r.bench.process(1, ethernet(1, true))
+			runtime.Gosched()
+		}
+	})
+	for i := range 20 {
+		r.everything()
+		req := r.request(p4.WriteRequest_CONTINUE_ON_ERROR)
+		req.Updates = append(req.Updates, &p4.Update{Type: p4.Update_INSERT, Entity: routeEntity(r.ids, i)})
+		if _, err := r.client.Write(t.Context(), req); err != nil {
+			t.Error(describe(err))
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
 }

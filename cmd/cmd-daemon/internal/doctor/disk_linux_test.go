@@ -10,7 +10,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
-// TestDisk: it is seen that the state file's disk is full or read-only, also before there is a file.
+// TestDisk: lookAtDisk sees that the state file's disk is full or read-only, also before there is a file.
 func TestDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
