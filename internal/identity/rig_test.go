@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -25,11 +26,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A server answers health checks of those whom FromContext knows.
 type server struct {
 	grpc_health_v1.UnimplementedHealthServer
-	addr string
-	last atomic.Pointer[identity.Identity]
+	addr      string
+	last      atomic.Pointer[identity.Identity]
+	certified atomic.Value // the last result of Certified
 }
 
 func (s *server) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	name, err := identity.Certified(ctx)
+	s.certified.Store(fmt.Sprintf("%s, %v", name, err))
 	id, err := identity.FromContext(ctx)
 	if err != nil {
 		return nil, err

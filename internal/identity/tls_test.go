@@ -125,6 +125,9 @@ func TestClientsThatAreNotTrusted(t *testing.T) {
 	if _, err := who(t, s, dial(t, s, raw(t, me()))); err != nil {
 		t.Fatal("a good certificate:", err)
 	}
+	if got := s.certified.Load(); got != "host:h1 10.1.0.11, <nil>" {
+		t.Errorf("a good certificate proves %q", got)
+	}
 	for name, c := range map[string]struct {
 		files identity.Files
 		words string
@@ -168,6 +171,9 @@ func TestClientsThatAreNotTrusted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := who(t, s, dial(t, s, raw(t, me(c.edit))))
 			says(t, err, "Unauthenticated", identity.ErrNoIdentity.Error(), c.words)
+			if got := s.certified.Load(); got != "no identity, <nil>" {
+				t.Errorf("it proves %q", got)
+			}
 		})
 	}
 }
@@ -389,6 +395,9 @@ func TestOtherCredentialsGiveNoIdentity(t *testing.T) {
 	s = serve(t)
 	_, err = call(t, s, identity.Files{}, sw("torA"), identity.Claim(host("h1")))
 	says(t, err, "Unauthenticated", "other credentials")
+	if got := s.certified.Load(); got != ", "+identity.ErrNoIdentity.Error() {
+		t.Errorf("without TLS it proves %q", got)
+	}
 	if _, err := identity.FromContext(t.Context()); !errors.Is(err, identity.ErrNoIdentity) {
 		t.Errorf("outside of a call: %v", err)
 	}
