@@ -80,8 +80,9 @@ func (a *Agent) health(ctx context.Context) *health.Server {
 	return h
 }
 
-// maxConns is the maximum number of connections of one host, switch or administrator. A daemon has one, and so has each tool.
-const maxConns = 64
+// maxConns is the maximum number of connections of one host, switch or administrator. A daemon has one, and so has each
+// tool; many tools may share an administrator's certificate.
+const maxConns = 256
 
 // maxStreams is the maximum number of open streams of one host. A daemon needs one or two.
 const maxStreams = 16
