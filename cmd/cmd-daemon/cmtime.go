@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -117,8 +116,8 @@ func (o *cmtimeOptions) check() (cfg mcrdma.GroupConfig, err error) {
 	case o.timeout <= 0:
 		return cfg, cli.Usagef("--timeout %v: it is more than 0, such as 10s", o.timeout)
 	}
-	if slices.Contains(o.receivers, "") {
-		return cfg, cli.NameList("--receivers", o.receivers)
+	if err := cli.NoEmptyName("--receivers", o.receivers); err != nil {
+		return cfg, err
 	}
 	if err := cfg.Mode.UnmarshalText([]byte(o.mode)); err != nil {
 		return cfg, cli.Usagef("--mode %q: want auto, require or off", o.mode)

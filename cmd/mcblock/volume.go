@@ -69,10 +69,11 @@ The JSON is the volume, as in "mcblock volume list".`,
 			return cli.Usagef("--allow: no client is named, and then no list would be kept: leave it out for a volume that all may open")
 		case changed("hosts") && len(o.hosts) == 0:
 			return cli.Usagef("--hosts: no host is named; leave it out for all that there are")
-		case cli.NameList("--hosts", o.hosts) != nil:
-			return cli.NameList("--hosts", o.hosts)
 		case changed("min-size") && o.minSize < 1:
 			return cli.Usagef("--min-size %d: want 1 or more", o.minSize)
+		}
+		if err := cli.NameList("--hosts", o.hosts); err != nil {
+			return err
 		}
 		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
 			wanted := o.wanted(c.cfg)

@@ -183,12 +183,10 @@ func (f *planFlags) groups() ([]planning.Group, error) {
 		return nil, cli.Usagef("--from takes groups from a file; --source, --receivers and --address are for a single one")
 	case f.from == "" && (f.group.Source == "" || len(f.group.Receivers) == 0):
 		return nil, cli.Usagef("no group: name its members by --source and --receivers, or a file of groups by --from")
-	case slices.Contains(f.group.Receivers, ""):
-		return nil, cli.NameList("--receivers", f.group.Receivers)
 	case f.from == "":
 		g := f.group
 		g.Name, g.Regions = "group", &f.regions
-		return []planning.Group{g}, nil
+		return []planning.Group{g}, cli.NoEmptyName("--receivers", g.Receivers)
 	}
 	groups, err := planning.LoadGroups(f.from)
 	if err != nil {

@@ -268,25 +268,35 @@ func TestManyConnections(t *testing.T) {
 	})
 }
 
+// connections opens n connections that send first and no more, and counts those that are open.
+func (r *rig) connections(n int, from, to, first string) (open *atomic.Int32) {
+	r.t.Helper()
+	open = new(atomic.Int32)
+	for range n {
+		c, err := r.net.Dial(r.t.Context(), from, to)
+		if err == nil {
+			r.t.Cleanup(func() { _ = c.Close() })
+			_, err = io.WriteString(c, first)
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		open.Add(1)
+		go func() {
+			_, _ = io.Copy(io.Discard, c)
+			open.Add(-1)
+		}()
+		synctest.Wait()
+	}
+	return open
+}
+
 // TestManyStrangers: connections without end that say nothing, and so have shown no certificate. Few are kept, and not for
 // long; other hosts are served.
 func TestManyStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 2, withTLS)
-		var open atomic.Int32
-		for range 3000 {
-			c, err := r.net.Dial(t.Context(), "stranger/test", r.host(2).listen)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = c.Close() }()
-			open.Add(1)
-			go func() {
-				_, _ = io.Copy(io.Discard, c)
-				open.Add(-1)
-			}()
-			synctest.Wait()
-		}
+		open := r.connections(3000, "stranger/test", r.host(2).listen, "")
 		r.pass(time.Second)
 		if n := open.Load(); n > 2048 {
 			t.Errorf("%d are open", n)
@@ -308,23 +318,8 @@ func TestManyStrangers(t *testing.T) {
 func TestManyConnectionsOfUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
-		var open atomic.Int32
-		for range maxUserConns + 100 {
-			c, err := r.net.Dial(t.Context(), r.host(1).name+"/app", r.host(1).m.Socket())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = c.Close() }()
-			if _, err := c.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil {
-				t.Fatal(err)
-			}
-			open.Add(1)
-			go func() {
-				_, _ = io.Copy(io.Discard, c)
-				open.Add(-1)
-			}()
-			synctest.Wait()
-		}
+		open := r.connections(maxUserConns+100, r.host(1).name+"/app", r.host(1).m.Socket(),
+			"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00") // as HTTP/2 begins
 		r.pass(time.Second)
 		if n := open.Load(); n > maxUserConns {
 			t.Errorf("%d are open", n)

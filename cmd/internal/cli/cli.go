@@ -136,18 +136,22 @@ func Usage(err error) error { return cmdline.Usage(err) }
 // Usagef returns a usage error.
 func Usagef(format string, args ...any) error { return cmdline.Usagef(format, args...) }
 
-// NameList reports a list of names in which one is empty, as in "h1,,h2", or occurs twice. The error
-// is a usage error.
+// NoEmptyName reports a list of names in which one is empty, as in "h1,,h2". The error is a usage error.
+func NoEmptyName(flag string, names []string) error {
+	if slices.Contains(names, "") {
+		return Usagef("%s %q: a name is empty", flag, strings.Join(names, ","))
+	}
+	return nil
+}
+
+// NameList reports a list of names in which one is empty or occurs twice. The error is a usage error.
 func NameList(flag string, names []string) error {
 	for i, n := range names {
-		switch {
-		case n == "":
-			return Usagef("%s %q: a name is empty", flag, strings.Join(names, ","))
-		case slices.Contains(names[:i], n):
+		if n != "" && slices.Contains(names[:i], n) {
 			return Usagef("%s: %q is there twice", flag, n)
 		}
 	}
-	return nil
+	return NoEmptyName(flag, names)
 }
 
 // Version returns the version of the program, as the Go tool recorded it.
