@@ -25,8 +25,9 @@ SERIAL = pkg/rocev2 pkg/qp/rc pkg/ackmerge pkg/bifurcation pkg/rdmcfallback/sche
 	internal/simnet internal/simnet/figures internal/simnet/replicate internal/simnet/workload \
 	internal/topology scripts/gotest tests/chaos/history tests/chaos/plan
 # PER_PACKET are the cores of the embedded switch, which each packet of a lab passes through. The
-# other packages' tests have them compiled without the race detector, which halves what
-# tests/scenario computes. SWITCH_TESTS, which call them from several goroutines, have all of it.
+# other packages' tests have them compiled without the race detector: TestDeath and TestCreate of
+# tests/scenario compute half as long. SWITCH_TESTS, which call them from several goroutines, have
+# all of it.
 PER_PACKET   = $(filter internal/softswitch/%,$(SERIAL))
 SWITCH_TESTS = internal/softswitch internal/softswitch/p4rtserver
 # ONCE_MORE are tests that run without the race detector too, or only: those that count
